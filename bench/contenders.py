@@ -86,16 +86,16 @@ def lbx(backend: str, *, batching: bool) -> Callable[[Job], Loaded]:
 def _lbx_counter(model: Any, backend: str) -> Callable[[], int]:
     if backend == "hf":
         return count_forward(model._model)
-    from lbx.backends.llama.library import library
+    from lbx.backends.llama.library import load_llama_cpp
 
-    return count_decode(library())
+    return count_decode(load_llama_cpp())
 
 
 def llama_high_level(job: Job) -> Loaded:
     """llama-cpp-python's ``Llama.generate``, a question at a time; it keeps the longest prefix of the one before."""
-    from lbx.backends.llama.library import library  # finds the folder of the CPU's variants
+    from lbx.backends.llama.library import load_llama_cpp  # finds the folder of the CPU's variants
 
-    llama_cpp = library()
+    llama_cpp = load_llama_cpp()
     model = llama_cpp.Llama(
         job.weights["llamacpp"],
         n_ctx=job.window,

@@ -52,7 +52,7 @@ from lbx.backends.hf.tokenizer import HfTokenizer
 from lbx.base.layout import Bundle
 from lbx.base.records import Request
 from lbx.inference.prefix import PrefixPlan, plan_prefixes
-from lbx.inference.sampling import named_ends
+from lbx.inference.sampling import ends_by_name
 
 TASKS = ("quality", "tpo", "coursera")
 WINDOW = 16_384
@@ -81,7 +81,7 @@ def main() -> int:
         cards = write_cards(folder, threads=args.threads, dtype=args.dtype, device="cpu")
         job = _job(args, requests, weights, cards)
         if args.smollm2:
-            job = replace(job, window=window, never=sorted(named_ends(tokenizer.control_tokens)))
+            job = replace(job, window=window, never=sorted(ends_by_name(tokenizer.control_tokens)))
         plan = plan_prefixes(job.prompts)
         _print_mix(args, requests, plan)
         results = _run(args.names, job, folder)

@@ -73,10 +73,10 @@ def _compare_formats(args: argparse.Namespace, folder: Path) -> int:
 
 def _use_variant(variant: str, folder: Path) -> None:
     """Let child processes find a single build of llama.cpp for the CPU."""
-    from lbx.backends.llama.library import libraries
+    from lbx.backends.llama.library import find_libraries
     from lbx.backends.llama.variants import FOLDER_VARIABLE
 
-    files = {file.name: file for file in libraries()[1] or ()}
+    files = {file.name: file for file in find_libraries()[1] or ()}
     name = f"libggml-cpu-{variant}.so"
     if name not in files:
         sys.exit(f"There is no {name}; there are {', '.join(sorted(files)) or 'no variants'}.")
@@ -106,9 +106,9 @@ def _format_rows(name: str, length: int, repeats: int, folder: Path) -> list[lis
 
 
 def _quantise(source: Path, target: Path, name: str) -> None:
-    from lbx.backends.llama.library import library
+    from lbx.backends.llama.library import load_llama_cpp
 
-    llama_cpp = library()
+    llama_cpp = load_llama_cpp()
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{name}")
     params.allow_requantize = True

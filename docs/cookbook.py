@@ -18,7 +18,7 @@ from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
 from lbx.scoring.scores import add_up
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.store.queries import asked, attach_files
+from lbx.store.queries import attach_files, open_query
 
 PAGE = Path(__file__).with_name("cookbook.md")
 BLOCK = re.compile(r"(```sql\n(.*?)```\n\n)```text\n.*?```", re.DOTALL)
@@ -115,11 +115,11 @@ def _text(value: object) -> str:
 def answered(folder: Path) -> str:
     """Return the page with the current results."""
     results, last = make(folder)
-    with Store(results, read_only=True, beside=[last]) as store:
+    with Store(results, read_only=True, allowed_files=[last]) as store:
         attach_files(store, {"last": last})
 
         def answer(found: re.Match[str]) -> str:
-            with asked(store, found[2]) as rows:
+            with open_query(store, found[2]) as rows:
                 return f"{found[1]}```text\n{shown(rows.columns, list(rows.rows))}\n```"
 
         return BLOCK.sub(answer, PAGE.read_text("utf-8"))

@@ -23,7 +23,7 @@ from typing import Any
 from lbx.backends.cards import Chat, Weights
 from lbx.backends.kinds import KINDS, OPTIONS
 from lbx.base.records import Sampling
-from lbx.cli.main import load
+from lbx.cli.main import load_command
 from lbx.store import Store, contents
 from lbx.store.schema import SCHEMA_VERSION
 from lbx.store.views import VIEWS
@@ -210,7 +210,7 @@ def sentence(text: str) -> str:
 
 def command_table(name: str) -> str:
     """Return a command's options as Markdown tables, one for each panel of --help."""
-    command = load(name)
+    command = load_command(name)
     panels: dict[str, list[str]] = {}
     for option in command.params:
         if (

@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, sync_playwright
 from lbx.base.records import Sample
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.judging.journal import Journal
-from lbx.judging.rating_choice import rating_set
+from lbx.judging.rating_choice import make_rating_set
 from lbx.judging.rating_session import RatingSession
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.web import Documents
@@ -97,7 +97,7 @@ def results_file(path: Path) -> Path:
 def opened(folder: Path, kind: str) -> Iterator[str]:
     """Serve the rating page; yield a rater's link."""
     with Store(folder / "r.duckdb", read_only=True) as store:
-        chosen, _ = rating_set(store, RUNS[: 3 if kind == "score" else 2], kind=kind)
+        chosen, _ = make_rating_set(store, RUNS[: 3 if kind == "score" else 2], kind=kind)
     with Journal(folder / f"{kind}.jsonl") as journal:
         pages = RatingPages(
             RatingSession(chosen, ["ann"], journal), Documents({i.document_key: LOG for i in chosen.items}.get)

@@ -13,7 +13,7 @@ import typer
 from markdown_it import MarkdownIt
 
 from lbx.benchmarks import BENCHMARKS
-from lbx.cli.main import COMMANDS, app, load
+from lbx.cli.main import COMMANDS, app, load_command
 from lbx.report.reports import REPORTS
 from lbx.report.shapes import BOARD
 
@@ -27,7 +27,7 @@ _SHELL = ("", "sh", "bash", "shell")
 _BETWEEN = {"&&", "||", "|", ";", "<(", ")", "(", "&"}
 
 Root: Any = typer.main.get_command(app)
-Root.commands = {name: load(name) for name in COMMANDS}
+Root.commands = {name: load_command(name) for name in COMMANDS}
 
 
 class Line(NamedTuple):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.benchmarks.judge import Judging, Round
+from lbx.benchmarks.judge import JudgeBenchmark, Round
 from lbx.scoring.opinions import write_ratings
 from lbx.scoring.scores import add_up, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
@@ -46,7 +46,7 @@ def add_judge(
         judge_id, told["model"], "scripted", "1", {"judge": 1}, "digest", settings,
         {"same_family_as": list(family)} if family else {}, "0.1",
     )  # fmt: skip
-    judging = Judging()
+    judging = JudgeBenchmark()
     store.begin_run(row)
     samples, generations, scores = [], [], []
     for place, one in enumerate(said):

@@ -15,16 +15,26 @@ from lbx.base.columns import number_column
 from lbx.base.layout import Bundle
 from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
-from lbx.benchmarks.base.aggregates import Average, numbers, task_score
+from lbx.benchmarks.base.aggregates import Average, numbers_by_task, task_score
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, TaskCatalogue
-from lbx.benchmarks.base.layout import MODE, Board, Boards, Lines, Paper, Part, Place, PublishedFigures, best_of
-from lbx.benchmarks.own.benchmark import OwnFormat
+from lbx.benchmarks.base.layout import (
+    MODE,
+    Board,
+    BoardPart,
+    Boards,
+    LineChart,
+    Paper,
+    PublishedFigures,
+    TableCell,
+    best_of,
+)
+from lbx.benchmarks.own.benchmark import CustomFormat
 
 TASKS = ("warm", "cold")
 
 
-def _place(key: NumberKey) -> Place:
-    return Place("table", "", "mean" if key.grouping else key.name)
+def _place(key: NumberKey) -> TableCell:
+    return TableCell("table", "", "mean" if key.grouping else key.name)
 
 
 def made_samples(task: str) -> Iterator[Sample]:
@@ -37,7 +47,7 @@ class Colours(Benchmark):
     name = "colours"
     metric_version = 1
     catalogue = TaskCatalogue(TASKS)
-    predictions = OwnFormat("colours", TASKS)
+    predictions = CustomFormat("colours", TASKS)
     scoring = ScoringRules(unit=1)
     paper = Paper({"table": "Colours: warm and cold ones"}, _place, averages=(("table", ""),))
     boards = Boards(
@@ -49,9 +59,9 @@ class Colours(Benchmark):
                     *(number_column(task, task.title(), "percent", across=True) for task in TASKS),
                     number_column("mean", "Mean", "percent"),
                 ),
-                [Part({**{t: task_number(t) for t in TASKS}, "mean": group_number(OVERALL, metric="average")})],
+                [BoardPart({**{t: task_number(t) for t in TASKS}, "mean": group_number(OVERALL, metric="average")})],
                 by=best_of("mean"),
-                charts=[Lines("Colours: both", "Two temperatures", {task: task for task in TASKS}, scale=100)],
+                charts=[LineChart("Colours: both", "Two temperatures", {task: task for task in TASKS}, scale=100)],
             )
         }
     )
@@ -76,8 +86,8 @@ class Colours(Benchmark):
         return [TaskScore(one.metric, one.n, one.score, round(one.score, 4), estimate=one.estimate) for one in made]
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
-        heads = [found["right"] for found in numbers(self.aggregate, tasks).values()]
-        mean = Average.of(heads, whole=len(heads) == len(TASKS))
+        heads = [found["right"] for found in numbers_by_task(self.aggregate, tasks).values()]
+        mean = Average.of(heads, complete=len(heads) == len(TASKS))
         if mean is None:
             return []
         return [GroupScore(OVERALL, "all", "average", mean.n, mean.score, mean.score, mean.partial, mean.estimate)]
@@ -92,7 +102,7 @@ def main(folder: Path) -> None:
     from lbx.report import page
     from lbx.report.cells import sheet
     from lbx.report.papers import sheets
-    from lbx.report.reports import REPORTS, read
+    from lbx.report.reports import REPORTS, read_report
     from lbx.report.shapes import ReportQuery
     from lbx.store import Store
 
@@ -106,9 +116,9 @@ def main(folder: Path) -> None:
     with Store(folder / "r.duckdb") as store:
         add_run(store, "mine", answers, model="M")
     with Store(folder / "r.duckdb", read_only=True) as store:
-        wanted = ReportQuery(references=[others], published=True)
-        board = sheet(REPORTS["board_colours"], read(store, "board_colours", wanted))
-        (paper,) = sheets(read(store, "paper", wanted))
+        wanted = ReportQuery(references=[others], with_published_models=True)
+        board = sheet(REPORTS["board_colours"], read_report(store, "board_colours", wanted))
+        (paper,) = sheets(read_report(store, "paper", wanted))
         html = "".join(page.pieces(store, wanted))
         export(store, "colours", "mine", folder / "out")
     print(json.dumps({

@@ -16,9 +16,9 @@ from types import ModuleType
 import pytest
 from doc_commands import DOCUMENTS, ROOT, Line, Root, blocks, check, check_mention, commands, mentions
 
-from lbx.report.reports import MADE, REPORTS
+from lbx.report.reports import REPORTS, TABLE_BUILDERS
 from lbx.store import Store
-from lbx.store.queries import asked, attach_files
+from lbx.store.queries import attach_files, open_query
 from lbx.store.views import VIEWS
 
 README = (ROOT / "README.md").read_text("utf-8")
@@ -61,7 +61,7 @@ def test_every_command_is_in_the_documents() -> None:
 
 
 def test_every_report_reads_a_view() -> None:
-    assert set(REPORTS) - set(MADE) <= set(VIEWS)
+    assert set(REPORTS) - set(TABLE_BUILDERS) <= set(VIEWS)
 
 
 def test_what_is_generated_is_current() -> None:
@@ -179,12 +179,12 @@ def test_the_lines_of_the_first_pages_run(workplace: Path) -> None:
 def test_every_query_can_be_asked(tmp_path: Path) -> None:
     Store(tmp_path / "old.duckdb").close()
     files = {"old": tmp_path / "old.duckdb"}
-    with Store(tmp_path / "results.duckdb", beside=list(files.values())) as store:
+    with Store(tmp_path / "results.duckdb", allowed_files=list(files.values())) as store:
         attach_files(store, files)
         queries = [line.lbx[2] for line in COMMANDS if line.lbx and line.lbx[0] == "sql"]
         assert queries
         for query in queries:
-            with asked(store, query) as answer:
+            with open_query(store, query) as answer:
                 list(answer.rows)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.prompting.control_tokens import KNOWN, THINK, Marks
+from lbx.prompting.control_tokens import KNOWN, THINK, ReasoningMarks
 from lbx.prompting.reasoning import choose_marks, opens_reasoning, split_reasoning
 
 BRACKETS, HARMONY = KNOWN[1], KNOWN[-1]
@@ -48,7 +48,7 @@ def test_text_without_a_block_is_untouched(text: str) -> None:
 def test_other_marks() -> None:
     assert split_reasoning("[THINK]a[/THINK]b", marks=BRACKETS) == ("a", "b")
     assert split_reasoning("<think>a</think>b", marks=BRACKETS) == (None, "<think>a</think>b")
-    assert split_reasoning("abc", marks=Marks("ab", "bc")) == ("c", ""), "the marks may not share a character"
+    assert split_reasoning("abc", marks=ReasoningMarks("ab", "bc")) == ("c", ""), "the marks may not share a character"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_messages_of_channels(text: str, reasoning: str | None, answer: str) -> 
         ("{{ '<|turn>model\\n<|channel>thought\\n<channel|>' }}", (), None, KNOWN[3]),
         ("{{ messages }}", BRACKETS, None, BRACKETS),
         (None, ("[THINK]",), None, THINK),
-        ("{{ '<think>' }}", THINK, ("<a>", "<b>"), Marks("<a>", "<b>")),
+        ("{{ '<think>' }}", THINK, ("<a>", "<b>"), ReasoningMarks("<a>", "<b>")),
         (None, (), HARMONY[:2], HARMONY),
     ],
 )

@@ -11,7 +11,7 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
 from lbx.base.run_options import EFFORTS
 from lbx.prompting.chat_template import ChatTemplate
-from lbx.prompting.control_tokens import THINK, Marks
+from lbx.prompting.control_tokens import THINK, ReasoningMarks
 from lbx.prompting.prompter import Prompter
 from lbx.prompting.reasoning import choose_marks, find_levels, find_marks, find_switch, split_reasoning
 
@@ -52,11 +52,11 @@ NONE = template("{{ m.content }}", "")
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        (NAMED, Marks("<mm:x>", "</mm:x>")),
-        (BLOCKS, Marks("<|inner|>", "<|outer|>")),
-        (MESSAGES, Marks("<|deep|>", "<|end|><|assistant|><|say|>")),
-        (ONLY_WHEN_ON, Marks("<pause>", "</pause>")),
-        (EMPTY_BLOCK, Marks("<|a|>", "<|b|>")),
+        (NAMED, ReasoningMarks("<mm:x>", "</mm:x>")),
+        (BLOCKS, ReasoningMarks("<|inner|>", "<|outer|>")),
+        (MESSAGES, ReasoningMarks("<|deep|>", "<|end|><|assistant|><|say|>")),
+        (ONLY_WHEN_ON, ReasoningMarks("<pause>", "</pause>")),
+        (EMPTY_BLOCK, ReasoningMarks("<|a|>", "<|b|>")),
         (HEADERS, None),
         (NONE, None),
         (template("{{ raise_exception('thinking') }}", ""), None),
@@ -64,10 +64,10 @@ NONE = template("{{ m.content }}", "")
     ],
     ids=["fields", "blocks", "messages", "behind a switch", "empty block", "headers alone", "none", "fails", "invalid"],
 )
-def test_marks_are_those_that_the_template_puts_around_reasoning(source: str, expected: Marks | None) -> None:
+def test_marks_are_those_that_the_template_puts_around_reasoning(source: str, expected: ReasoningMarks | None) -> None:
     assert find_marks(source) == expected
     assert choose_marks(source, lambda text: False) == (expected or THINK)
-    assert choose_marks(source, lambda text: False, ("<a>", "<b>")) == Marks("<a>", "<b>")
+    assert choose_marks(source, lambda text: False, ("<a>", "<b>")) == ReasoningMarks("<a>", "<b>")
     if expected:
         text = f"{expected.open}three ships{expected.close}(B)"
         assert split_reasoning(text, marks=expected) == ("three ships", "(B)")
@@ -76,7 +76,7 @@ def test_marks_are_those_that_the_template_puts_around_reasoning(source: str, ex
 def test_the_marks_of_the_shared_case(shared: Callable[[str], Path]) -> None:
     source = shared("cases/templates/CohereForAI-c4ai-command-r7b-12-2024-tool_use.jinja").read_text("utf-8")
     marks = choose_marks(source, lambda text: False)
-    assert marks == Marks("<|START_THINKING|>", "<|END_THINKING|>")
+    assert marks == ReasoningMarks("<|START_THINKING|>", "<|END_THINKING|>")
     assert find_switch(ChatTemplate(source), marks, EFFORTS) == ({"enable_thinking": True}, {"enable_thinking": False})
 
 

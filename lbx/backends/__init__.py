@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lbx.backends.cards import NOTHING, Chat, ModelCard, Weights, read_card
+from lbx.backends.cards import NO_WEIGHTS, Chat, ModelCard, Weights, read_card
 from lbx.backends.embedding import Embedder, EmbedderInfo, load_embedder
-from lbx.backends.kinds import KINDS, load_by_kind
+from lbx.backends.kinds import KINDS, load_backend
 from lbx.backends.weights import refuse_embedding, resolve_embedder, resolve_model, weights_path
 from lbx.inference.model import Backend, BackendInfo
 
@@ -47,6 +47,6 @@ def load(card: ModelCard, *, bundle: Bundle | None = None, debug: bool = False) 
         BackendError: the weights are missing or damaged, or the library is not installed.
     """
     refuse_embedding(card)
-    weights = weights_path(card, bundle) if card.weights != NOTHING else None
-    loaded: Backend = load_by_kind(card, weights, debug=debug)
+    weights = weights_path(card, bundle) if card.weights != NO_WEIGHTS else None
+    loaded: Backend = load_backend(card, weights, debug=debug)
     return loaded

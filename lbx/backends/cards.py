@@ -35,11 +35,11 @@ from typing import Any, TypeVar
 
 from lbx.backends.context_windows import MOST_TOKENS, DeclaredWindow
 from lbx.backends.hf.options import HfOptions
-from lbx.backends.kinds import KINDS, Kind, known_backends
+from lbx.backends.kinds import KINDS, BackendKind, suggest_backend
 from lbx.backends.llama.options import LlamaOptions
 from lbx.backends.options import BackendOptions
 from lbx.base.errors import BackendError, UsageError
-from lbx.base.inputs import expanded, read_input
+from lbx.base.inputs import expand_user, read_input
 from lbx.base.limits import TABLE_BYTES
 from lbx.base.records import Sampling, sha256_text
 from lbx.base.tables import check_table, from_table, read_table
@@ -47,18 +47,18 @@ from lbx.inference.sampling import RANGES, out_of_range
 
 _TOP: dict[str, type] = {"name": str, "backend": str, "context_window": int, "stop": list}
 _TABLES: dict[str, type] = dict.fromkeys(("weights", "tokenizer", "chat", "sampling", "options"), dict)
-_ELSEWHERE: Mapping[str, str] = {
+_KEY_ALIASES: Mapping[str, str] = {
     **dict.fromkeys(
         ("n_ctx", "num_ctx", "ctx_size", "context_length", "max_model_len", "max_seq_len"), "context_window"
     ),
     **dict.fromkeys(("stops", "stop_strings", "stop_sequences", "stop_words", "until"), "stop"),
 }
 """Other tools' names for a card's keys."""
-_PLACES = ("path", "bundle", "repo")
-_OF_WEIGHTS = (*_PLACES, "model", "model_path", "file", "weights")
+_SOURCE_KEYS = ("path", "bundle", "repo")
+_WEIGHTS_KEYS = (*_SOURCE_KEYS, "model", "model_path", "file", "weights")
 """Common top-level keys that belong into the table of the weights."""
 
-_WEIGHTS: dict[str, type] = dict.fromkeys((*_PLACES, "revision", "file"), str)
+_WEIGHTS: dict[str, type] = dict.fromkeys((*_SOURCE_KEYS, "revision", "file"), str)
 _CHAT: dict[str, type] = {"enabled": bool, "template": str, "template_file": str, "kwargs": dict, "reasoning": list}
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class Weights:
     file: str = ""
 
 
-NOTHING = Weights()
+NO_WEIGHTS = Weights()
 """Weights of an endpoint without a tokenizer."""
 
 
@@ -103,16 +103,16 @@ class Chat:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     reasoning: tuple[str, str] | None = None
 
-    def choose(self, own: str | None) -> str | None:
+    def choose_template(self, default_template: str | None) -> str | None:
         """Choose between the card's template and the model's own."""
         if not self.enabled:
             return None
-        return own if self.template is None else self.template
+        return default_template if self.template is None else self.template
 
-    def settings(self, own: str | None) -> dict[str, Any]:
+    def settings(self, default_template: str | None) -> dict[str, Any]:
         """Settings that can change an output, for the ``runs`` table."""
-        chosen = self.choose(own)
-        settings = {"template_sha256": sha256_text(chosen) if chosen else None, "kwargs": dict(self.kwargs)}
+        template = self.choose_template(default_template)
+        settings = {"template_sha256": sha256_text(template) if template else None, "kwargs": dict(self.kwargs)}
         return settings if self.reasoning is None else {**settings, "reasoning": list(self.reasoning)}
 
 
@@ -123,7 +123,7 @@ class ModelCard:
     Attributes:
         name: name in reports.
         backend: key of ``KINDS``.
-        weights: place of the weights; for an endpoint, the place of its tokenizer, or ``NOTHING``.
+        weights: place of the weights; for an endpoint, the place of its tokenizer, or ``NO_WEIGHTS``.
         options: options of that backend.
         context_window: tokens, or None to use the model's declared window.
         stop: strings that end an answer, besides the benchmark's own; the text of a control token means that token.
@@ -149,13 +149,13 @@ class ModelCard:
         return self.kind.embeds
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> BackendKind:
         return KINDS[self.backend]
 
-    def options_as(self, wanted: type[T]) -> T:
+    def options_as(self, options_class: type[T]) -> T:
         """Return the options, checked to be of this class; a TypeError means that a card reached the wrong backend."""
-        if not isinstance(self.options, wanted):
-            raise TypeError(f"the card has {type(self.options).__name__}, not {wanted.__name__}")
+        if not isinstance(self.options, options_class):
+            raise TypeError(f"the card has {type(self.options).__name__}, not {options_class.__name__}")
         return self.options
 
 
@@ -171,38 +171,38 @@ def read_card(path: Path) -> ModelCard:
 
 def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
     """Parse a card from a TOML document; its relative paths start at the folder of ``path``."""
-    where = f"The model card {path}:"
-    _check_places(table, where)
-    stop = _stop(table.get("stop", []), where)
-    check_table(table, _TOP | _TABLES, where)
+    location = f"The model card {path}:"
+    _check_key_tables(table, location)
+    stop = _stop(table.get("stop", []), location)
+    check_table(table, _TOP | _TABLES, location)
     backend = table.get("backend", "")
     if not backend:
-        raise UsageError(f"{where} backend is missing.", fix=f"Set backend to one of {', '.join(sorted(KINDS))}.")
+        raise UsageError(f"{location} backend is missing.", fix=f"Set backend to one of {', '.join(sorted(KINDS))}.")
     if backend not in KINDS:
-        raise UsageError(f"{where} unknown backend {backend!r}.", fix=known_backends(str(backend), KINDS))
+        raise UsageError(f"{location} unknown backend {backend!r}.", fix=suggest_backend(str(backend), KINDS))
     kind = KINDS[backend]
     if kind.embeds:
-        _check_embedding(table, where)
+        _check_embedding(table, location)
     window = table.get("context_window")
     if window is not None and window < 1:
-        raise UsageError(f"{where} context_window must be at least 1, not {window}.")
+        raise UsageError(f"{location} context_window must be at least 1, not {window}.")
     name = table.get("name", path.stem)
     if not name.strip():
-        raise UsageError(f"{where} name must not be empty.")
+        raise UsageError(f"{location} name must not be empty.")
     return ModelCard(
         name=name,
         backend=backend,
         weights=_tokenizer(table, path) if kind.remote else _weights_of_model(table, path),
-        options=from_table(kind.options, table.get("options", {}), f"{where} [options]"),
+        options=from_table(kind.options, table.get("options", {}), f"{location} [options]"),
         context_window=window,
         stop=stop,
         chat=_chat(table.get("chat", {}), path),
-        sampling=_sampling(table["sampling"], where) if "sampling" in table else None,
+        sampling=_sampling(table["sampling"], location) if "sampling" in table else None,
         source=path,
     )
 
 
-def window_of(card: ModelCard, declared: DeclaredWindow | None) -> int:
+def window_of(card: ModelCard, declared_window: DeclaredWindow | None) -> int:
     """Context window in tokens: the card's, else the one that the model's files declare, else 0.
 
     Raises:
@@ -210,36 +210,36 @@ def window_of(card: ModelCard, declared: DeclaredWindow | None) -> int:
             the declared one is longer than any model's.
     """
     window, options = card.context_window, card.options
-    if declared is None or not isinstance(options, LlamaOptions | HfOptions):
+    if declared_window is None or not isinstance(options, LlamaOptions | HfOptions):
         return window or 0
-    if declared.tokens > MOST_TOKENS:
+    if declared_window.tokens > MOST_TOKENS:
         raise BackendError(
-            f"The files of {card.name} declare a context of {declared.tokens:,} tokens, more than any model has.",
+            f"The files of {card.name} declare a context of {declared_window.tokens:,} tokens, more than any model has.",
             fix="Do not trust these files; compare them with the originals (for a bundle: lbx verify).",
         )
     if isinstance(options, LlamaOptions) and options.replaces_scaling:
-        return window or declared.unscaled
+        return window or declared_window.base_tokens
     factor = options.rope_factor or 1 if isinstance(options, HfOptions) else 1
-    reach = int(declared.tokens * factor)
+    reach = int(declared_window.tokens * factor)
     if window and window > reach and not options.extend_context:
         stretched = f", extended to {reach} by rope_factor" if factor > 1 else ""
         option = "rope_factor" if stretched else "rope_scaling"
         raise BackendError(
-            f"The files of {card.name} declare a context of {declared.tokens} tokens{stretched}; "
+            f"The files of {card.name} declare a context of {declared_window.tokens} tokens{stretched}; "
             f"context_window = {window} exceeds it.",
             fix=f"Lower context_window, or set {option} or extend_context = true under [options] in the card.",
         )
     return window or reach
 
 
-def window_notes(card: ModelCard, declared: DeclaredWindow | None) -> tuple[str, ...]:
+def window_notes(card: ModelCard, declared_window: DeclaredWindow | None) -> tuple[str, ...]:
     """Notes about a declared window that a card uses."""
     replaced = isinstance(card.options, LlamaOptions) and card.options.replaces_scaling
-    note = "" if card.context_window or replaced or declared is None else declared.note(card.name)
+    note = "" if card.context_window or replaced or declared_window is None else declared_window.note(card.name)
     return (note,) if note else ()
 
 
-def _check_places(table: Mapping[str, Any], where: str) -> None:
+def _check_key_tables(table: Mapping[str, Any], location: str) -> None:
     """Refuse misplaced keys and other tools' names for keys.
 
     Misplaced keys are a card's key inside a table (TOML assigns every line to the table above it), or a table's key at
@@ -247,78 +247,78 @@ def _check_places(table: Mapping[str, Any], where: str) -> None:
     """
     for name in ("", *_TABLES):
         keys = table.get(name, {}) if name else table
-        place = f"{where} [{name}]" if name else where.removesuffix(":")
+        table_location = f"{location} [{name}]" if name else location.removesuffix(":")
         for key in keys if isinstance(keys, Mapping) else ():
             if name and key in _TOP:
                 fix = f"Move {key} to the top of the card, before its first table."
-            elif not name and key in _OF_WEIGHTS and isinstance(keys[key], str):
-                written = f'{key if key in _PLACES else "path"} = "{keys[key]}"'
+            elif not name and key in _WEIGHTS_KEYS and isinstance(keys[key], str):
+                written = f'{key if key in _SOURCE_KEYS else "path"} = "{keys[key]}"'
                 fix = f"Set the path of the weights in a separate table: [weights], and below it {written}."
-            elif key in _ELSEWHERE:
-                fix = f"Use {_ELSEWHERE[key]} at the top of the card, before its first table."
+            elif key in _KEY_ALIASES:
+                fix = f"Use {_KEY_ALIASES[key]} at the top of the card, before its first table."
             else:
                 continue
             problem = f"{key} must be a table" if key in _TABLES else f"has no setting {key!r}"
-            raise UsageError(f"{place} {problem}.", fix=fix)
+            raise UsageError(f"{table_location} {problem}.", fix=fix)
 
 
-def _stop(texts: object, where: str) -> tuple[str, ...]:
+def _stop(texts: object, location: str) -> tuple[str, ...]:
     if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
         kind = "non-empty strings" if isinstance(texts, list) and "" in texts else "strings"
         raise UsageError(
-            f"{where} stop must be a list of {kind}, not {texts!r}.", fix='Write e.g. stop = ["\\nUser:"].'
+            f"{location} stop must be a list of {kind}, not {texts!r}.", fix='Write e.g. stop = ["\\nUser:"].'
         )
     return tuple(dict.fromkeys(texts))
 
 
-def _check_embedding(table: Mapping[str, Any], where: str) -> None:
+def _check_embedding(table: Mapping[str, Any], location: str) -> None:
     """Refuse settings that only apply to text-generating models."""
     for key in ("context_window", "stop", "chat", "sampling", "tokenizer"):
         if key in table:
             raise UsageError(
-                f"{where} embedding models do not support {key}.",
+                f"{location} embedding models do not support {key}.",
                 fix="Remove it. To limit the length of a text, set max_length under [options].",
             )
 
 
 def _weights_of_model(table: Mapping[str, Any], card: Path) -> Weights:
-    where = f"The model card {card}:"
+    location = f"The model card {card}:"
     if "tokenizer" in table:
         raise UsageError(
-            f"{where} only endpoints support [tokenizer].", fix="Remove it: the weights include their own."
+            f"{location} only endpoints support [tokenizer].", fix="Remove it: the weights include their own."
         )
     return _weights(table.get("weights", {}), card)
 
 
 def _tokenizer(table: Mapping[str, Any], card: Path) -> Weights:
     """Place of an endpoint's tokenizer."""
-    where = f"The model card {card}:"
+    location = f"The model card {card}:"
     if "weights" in table:
         raise UsageError(
-            f"{where} endpoints do not support [weights]: the server has them.",
+            f"{location} endpoints do not support [weights]: the server has them.",
             fix="Remove it. To give the path of the model's tokenizer, use [tokenizer].",
         )
     if "tokenizer" not in table:
-        return NOTHING
+        return NO_WEIGHTS
     return _weights(table["tokenizer"], card, "tokenizer")
 
 
 def _weights(values: Mapping[str, Any], card: Path, name: str = "weights") -> Weights:
-    where = f"The model card {card}: [{name}]"
-    check_table(values, _WEIGHTS, where)
-    places = [place for place in _PLACES if values.get(place)]
-    if len(places) != 1:
+    location = f"The model card {card}: [{name}]"
+    check_table(values, _WEIGHTS, location)
+    keys = [key for key in _SOURCE_KEYS if values.get(key)]
+    if len(keys) != 1:
         raise UsageError(
-            f"{where} needs exactly one of {', '.join(_PLACES)}; it has {' and '.join(places) or 'none'}.",
+            f"{location} needs exactly one of {', '.join(_SOURCE_KEYS)}; it has {' and '.join(keys) or 'none'}.",
             fix="path is a local file or folder, bundle a path under the bundle's data/files, repo a hub repository "
             "inside the bundle.",
         )
     if ".." in Path(values.get("file", "")).parts:
-        raise UsageError(f"{where} file = {values['file']!r} points outside the model's folder.")
+        raise UsageError(f"{location} file = {values['file']!r} points outside the model's folder.")
     if values.get("revision") and not values.get("repo"):
-        raise UsageError(f"{where} revision requires repo.")
+        raise UsageError(f"{location} revision requires repo.")
     return Weights(
-        path=card.parent / expanded(Path(values["path"])) if values.get("path") else None,
+        path=card.parent / expand_user(Path(values["path"])) if values.get("path") else None,
         bundle=values.get("bundle", ""),
         repo=values.get("repo", ""),
         revision=values.get("revision") or None,
@@ -327,42 +327,42 @@ def _weights(values: Mapping[str, Any], card: Path, name: str = "weights") -> We
 
 
 def _chat(table: Mapping[str, Any], card: Path) -> Chat:
-    where = f"The model card {card}: [chat]"
-    check_table(table, _CHAT, where)
+    location = f"The model card {card}: [chat]"
+    check_table(table, _CHAT, location)
     template = table.get("template")
     if "template_file" in table:
         if template is not None:
-            raise UsageError(f"{where} has both template and template_file.", fix="Keep one of them.")
+            raise UsageError(f"{location} has both template and template_file.", fix="Keep one of them.")
         file = card.parent / table["template_file"]
         try:
             template = read_input(file, TABLE_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError) as exc:
-            raise UsageError(f"{where} template_file {file} cannot be read: {exc}.") from exc
+            raise UsageError(f"{location} template_file {file} cannot be read: {exc}.") from exc
     return Chat(
         enabled=table.get("enabled", True),
         template=template,
         kwargs=table.get("kwargs", {}),
-        reasoning=_marks(table["reasoning"], where) if "reasoning" in table else None,
+        reasoning=_reasoning_marks(table["reasoning"], location) if "reasoning" in table else None,
     )
 
 
-def _marks(values: list[Any], where: str) -> tuple[str, str]:
+def _reasoning_marks(values: list[Any], location: str) -> tuple[str, str]:
     """Two marks; neither may contain the other, or matches would be ambiguous."""
     texts = [value for value in values if isinstance(value, str) and value.strip() == value != ""]
     if len(values) != 2 or len(texts) != 2 or texts[0] in texts[1] or texts[1] in texts[0]:
         raise UsageError(
-            f"{where} reasoning must be two strings without outer spaces, neither part of the other, not {values}.",
+            f"{location} reasoning must be two strings without outer spaces, neither part of the other, not {values}.",
             fix='Give the opening and the closing mark of the reasoning, e.g. reasoning = ["<think>", "</think>"].',
         )
     return texts[0], texts[1]
 
 
-def _sampling(table: Mapping[str, Any], where: str) -> Sampling:
-    sampling = from_table(Sampling, table, f"{where} [sampling]")
+def _sampling(table: Mapping[str, Any], location: str) -> Sampling:
+    sampling = from_table(Sampling, table, f"{location} [sampling]")
     wrong = out_of_range(sampling)
     if wrong is not None:
         raise UsageError(
-            f"{where} [sampling] {wrong} = {getattr(sampling, wrong)} is out of range.",
+            f"{location} [sampling] {wrong} = {getattr(sampling, wrong)} is out of range.",
             fix=f"Allowed: {RANGES}.",
         )
     return sampling

@@ -35,14 +35,14 @@ class DeclaredWindow:
     original: int = 0
 
     @property
-    def unscaled(self) -> int:
+    def base_tokens(self) -> int:
         """Tokens without the rope scaling."""
         return self.original or self.positions
 
     @property
     def tokens(self) -> int:
         """Tokens of prompt and answer together, rope scaling included."""
-        return int(self.unscaled * self.factor)
+        return int(self.base_tokens * self.factor)
 
     def note(self, name: str) -> str:
         """Sentence about a window that differs from ``positions``; "" for others."""
@@ -50,7 +50,7 @@ class DeclaredWindow:
             return ""
         note = (
             f"{name} scales its positions ({self.scaling}, factor {self.factor:g}): its context window is "
-            f"{self.unscaled:,} x {self.factor:g} = {self.tokens:,} tokens"
+            f"{self.base_tokens:,} x {self.factor:g} = {self.tokens:,} tokens"
         )
         if self.original:
             return f"{note}, although its files also declare {self.positions:,}."
@@ -68,7 +68,7 @@ def window_in_config(config: object) -> DeclaredWindow | None:
     table = rope if isinstance(rope, Mapping) else {}
     tables = [layers for layers in table.values() if isinstance(layers, Mapping)] or [table]
     windows = [
-        _scaled(
+        _apply_scaling(
             positions,
             str(config.get("model_type")),
             "" if layers.get("alpha") else layers.get("rope_type") or layers.get("type"),  # alpha fixes the base
@@ -87,7 +87,7 @@ def window_in_header(values: Mapping[str, Any]) -> DeclaredWindow | None:
     positions: Any = values.get(f"{family}.context_length")
     if not _is_size(positions):
         return None
-    return _scaled(
+    return _apply_scaling(
         positions,
         family,
         values.get(f"{scaling}.type", "linear"),
@@ -96,12 +96,12 @@ def window_in_header(values: Mapping[str, Any]) -> DeclaredWindow | None:
     )
 
 
-def _scaled(positions: int, family: str, kind: Any, factor: Any, original: Any) -> DeclaredWindow:
+def _apply_scaling(positions: int, family: str, kind: Any, factor: Any, original: Any) -> DeclaredWindow:
     included = kind == "linear" and family.startswith(_SCALED_ALREADY)
     if kind not in _MULTIPLIED or included or type(factor) not in (int, float) or not 1 < factor < math.inf:
         return DeclaredWindow(positions)
-    known = _is_size(original) and kind != "dynamic"  # dynamic scaling begins at max_position_embeddings
-    return DeclaredWindow(positions, kind, factor, original if known else 0)
+    has_original = _is_size(original) and kind != "dynamic"  # dynamic scaling begins at max_position_embeddings
+    return DeclaredWindow(positions, kind, factor, original if has_original else 0)
 
 
 def _is_size(value: object) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.kinds import load_by_kind, not_installed
+from lbx.backends.kinds import load_backend, missing_library_error
 from lbx.backends.weights import refuse_generation, weights_path
 from lbx.base.errors import BackendError
 from lbx.base.records import canonical_json
@@ -97,7 +97,7 @@ def load_embedder(card: ModelCard, *, bundle: Bundle | None = None, debug: bool 
     """
     refuse_generation(card)
     weights = None if card.kind.remote else weights_path(card, bundle)
-    loaded: Embedder = load_by_kind(card, weights, debug=debug)
+    loaded: Embedder = load_backend(card, weights, debug=debug)
     return loaded
 
 
@@ -114,7 +114,7 @@ def check_embedder(card: ModelCard, bundle: Bundle | None = None) -> None:
     weights_path(card, bundle)
     library = card.kind.library
     if importlib.util.find_spec(library) is None:
-        raise not_installed(card, f"No module named {library!r}")
+        raise missing_library_error(card, f"No module named {library!r}")
 
 
 def fingerprint_of(backend: str, weights: str, settings: Mapping[str, Any]) -> str:

@@ -41,21 +41,21 @@ class _File(NamedTuple):
 
     path: Path
     size: int
-    whole: int
+    head_bytes: int
     spans: Sequence[tuple[int, int]] = ()
 
 
-class _Read(NamedTuple):
+class _ReadBatch(NamedTuple):
     path: Path
-    places: Sequence[Piece]
+    pieces: Sequence[Piece]
 
 
-def fingerprint(path: Path, *, whole: bool = False) -> str:
+def fingerprint(path: Path, *, every_byte: bool = False) -> str:
     """Hex digest of a model's weights; it excludes the folder, so that a model may move.
 
     Args:
         path: a model's folder, or its (first) file.
-        whole: read every byte, regardless of the size.
+        every_byte: read every byte, regardless of the size.
 
     Raises:
         BackendError: a file is missing, is not a regular file, or cannot be read.
@@ -64,11 +64,11 @@ def fingerprint(path: Path, *, whole: bool = False) -> str:
     try:
         sizes = [file.stat().st_size for file in paths]
         tensors = sum(size for file, size in zip(paths, sizes, strict=True) if file.suffix in _WITH_TENSORS)
-        every = whole or tensors <= WHOLE
-        files = [_look_at(file, size, every=every) for file, size in zip(paths, sizes, strict=True)]
+        every = every_byte or tensors <= WHOLE
+        files = [_plan_reads(file, size, every=every) for file, size in zip(paths, sizes, strict=True)]
         digest = hashlib.blake2b(b"every byte" if every else b"pieces", digest_size=32)
         for file in files:
-            digest.update(f"{file.path.name}\0{file.size}\0{file.whole}\0".encode("utf-8", "surrogateescape"))
+            digest.update(f"{file.path.name}\0{file.size}\0{file.head_bytes}\0".encode("utf-8", "surrogateescape"))
         with ThreadPoolExecutor(_THREADS) as threads:
             for part in threads.map(_digest, _reads(files)):
                 digest.update(part)
@@ -83,10 +83,10 @@ def fingerprint(path: Path, *, whole: bool = False) -> str:
 def weights_settings(card: ModelCard, path: Path) -> dict[str, str]:
     """Settings that identify a run's weights, for ``BackendInfo.settings``."""
     settings = {"weights": fingerprint(path)}
-    return settings | {"weights_whole": fingerprint(path, whole=True)} if card.hash_weights else settings
+    return settings | {"weights_whole": fingerprint(path, every_byte=True)} if card.hash_weights else settings
 
 
-def _look_at(path: Path, size: int, *, every: bool) -> _File:
+def _plan_reads(path: Path, size: int, *, every: bool) -> _File:
     """Plan the reads of a file. A tensor file without a valid table is treated as one long tensor."""
     if every or path.suffix not in _WITH_TENSORS:
         return _File(path, size, size)
@@ -95,42 +95,44 @@ def _look_at(path: Path, size: int, *, every: bool) -> _File:
     return _File(path, size, 0, [(0, size)]) if table is None else _File(path, size, table.header, table.spans)
 
 
-def _reads(files: Sequence[_File]) -> Iterator[_Read]:
+def _reads(files: Sequence[_File]) -> Iterator[_ReadBatch]:
     """Yield all reads, in portions that one thread reads quickly."""
     sizes = sum(end - begin for file in files for begin, end in file.spans)
-    apart = max(sizes // _PIECES, _PIECE)
+    spacing = max(sizes // _PIECES, _PIECE)
     turn = 0
     for file in files:
-        for begin in range(0, file.whole, _BLOCK):
-            yield _Read(file.path, [(begin, min(_BLOCK, file.whole - begin))])
-        places = chain.from_iterable(_places(begin, end, apart, turn + n) for n, (begin, end) in enumerate(file.spans))
-        while some := list(islice(places, _TOGETHER)):
-            yield _Read(file.path, some)
+        for begin in range(0, file.head_bytes, _BLOCK):
+            yield _ReadBatch(file.path, [(begin, min(_BLOCK, file.head_bytes - begin))])
+        pieces = chain.from_iterable(
+            _spread_pieces(begin, end, spacing, turn + n) for n, (begin, end) in enumerate(file.spans)
+        )
+        while some := list(islice(pieces, _TOGETHER)):
+            yield _ReadBatch(file.path, some)
         turn += len(file.spans)
 
 
-def _places(begin: int, end: int, apart: int, turn: int) -> list[Piece]:
+def _spread_pieces(begin: int, end: int, spacing: int, turn: int) -> list[Piece]:
     """Places of a tensor's pieces: one in each of equal parts, at a different offset in each part.
 
     Pieces at equal distances would read the same columns of a matrix in each of its rows.
     """
     size = end - begin
-    count = max(_LEAST, -(-size // apart))
+    count = max(_LEAST, -(-size // spacing))
     if size <= count * _PIECE:
         return [(begin, size)]
-    places, at, part = [], begin, turn * _GOLDEN
+    pieces, at, part = [], begin, turn * _GOLDEN
     for number in range(1, count + 1):
         after = begin + size * number // count
-        places.append((at + ((after - at - _PIECE) * (part % _ONE) // _ONE), _PIECE))
+        pieces.append((at + ((after - at - _PIECE) * (part % _ONE) // _ONE), _PIECE))
         at, part = after, part + _GOLDEN
-    return places
+    return pieces
 
 
-def _digest(read: _Read) -> bytes:
-    path, places = read
+def _digest(batch: _ReadBatch) -> bytes:
+    path, pieces = batch
     with open_input(path) as file:
         handle = file.fileno()
-        if len(places) > 1 and hasattr(os, "posix_fadvise"):
+        if len(pieces) > 1 and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead after a piece
-        content = b"".join([os.pread(handle, size, offset) for offset, size in places])
+        content = b"".join([os.pread(handle, size, offset) for offset, size in pieces])
     return hashlib.blake2b(content, digest_size=32).digest()

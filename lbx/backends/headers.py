@@ -30,19 +30,19 @@ _LONGEST_GGUF, _LONGEST_JSON = 1 << 27, 1 << 25
 """Maximum bytes before the first tensor. A vocabulary of a million tokens takes 40 MB, 100,000 tensors 12 MB."""
 _MOST_DIMENSIONS = 8
 _TOKENS = "tokenizer.ggml.tokens"
-_LEFT_OUT = ("split.", "general.name")
+_DROPPED_KEYS = ("split.", "general.name")
 """Keys to drop: a vocabulary is no split file, and llama.cpp treats certain tokens by the model's name (Phi-3)."""
 _ALIGNMENT = "general.alignment", 32
 _DAMAGED = (OSError, ValueError, OverflowError, RecursionError, struct.error)
 
 
-def declared_window(place: Path) -> DeclaredWindow | None:
+def declared_window(path: Path) -> DeclaredWindow | None:
     """Read the context window that a .gguf file or a folder's config.json declares; None without a valid one."""
     try:
-        if place.is_dir():
-            window = window_in_config(json.loads(read_input(place / "config.json", SMALL)))
+        if path.is_dir():
+            window = window_in_config(json.loads(read_input(path / "config.json", SMALL)))
         else:
-            with open_input(place) as file:
+            with open_input(path) as file:
                 _, keys = _gguf_counts(file)
                 window = window_in_header(dict(_gguf_values(file, keys)))
     except _DAMAGED:
@@ -136,7 +136,7 @@ def gguf_vocabulary(path: Path, names: Mapping[int, str]) -> bytes:
             end = file.tell()
             file.seek(begin)
             entry = file.read(end - begin)
-            if not key.startswith(_LEFT_OUT):
+            if not key.startswith(_DROPPED_KEYS):
                 parts.append(entry)
     return struct.pack("<4sIQQ", _MAGIC, _VERSIONS[-1], 0, len(parts)) + b"".join(parts)
 

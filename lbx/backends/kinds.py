@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class BackendKind:
     """Backend before its library is imported.
 
     Attributes:
@@ -42,21 +42,21 @@ class Kind:
     remote: bool = False
 
 
-KINDS: dict[str, Kind] = {
-    "llamacpp": Kind(
+KINDS: dict[str, BackendKind] = {
+    "llamacpp": BackendKind(
         options=LlamaOptions, load="lbx.backends.llama.backend:load", library="llama_cpp", extra="llama", gguf=True
     ),
-    "hf": Kind(options=HfOptions, load="lbx.backends.hf.backend:load", library="transformers", extra="hf"),
-    "scripted": Kind(options=ScriptedOptions, load="lbx.backends.scripted:load"),
-    "endpoint": Kind(options=EndpointOptions, load="lbx.backends.endpoint.backend:load", remote=True),
-    "sentence_transformers": Kind(
+    "hf": BackendKind(options=HfOptions, load="lbx.backends.hf.backend:load", library="transformers", extra="hf"),
+    "scripted": BackendKind(options=ScriptedOptions, load="lbx.backends.scripted:load"),
+    "endpoint": BackendKind(options=EndpointOptions, load="lbx.backends.endpoint.backend:load", remote=True),
+    "sentence_transformers": BackendKind(
         options=SentenceTransformersOptions,
         load="lbx.backends.hf.embedding:load",
         library="sentence_transformers",
         extra="hf",
         embeds=True,
     ),
-    "llamacpp_embedding": Kind(
+    "llamacpp_embedding": BackendKind(
         options=LlamaEmbeddingOptions,
         load="lbx.backends.llama.embedding:load",
         library="llama_cpp",
@@ -64,7 +64,7 @@ KINDS: dict[str, Kind] = {
         embeds=True,
         gguf=True,
     ),
-    "endpoint_embedding": Kind(
+    "endpoint_embedding": BackendKind(
         options=EndpointEmbeddingOptions, load="lbx.backends.endpoint.embedding:load", embeds=True, remote=True
     ),
 }
@@ -74,13 +74,13 @@ OPTIONS = {name: kind.options for name, kind in KINDS.items() if not kind.embeds
 """Names of backends for text-generating models."""
 
 
-def known_backends(name: str, known: Collection[str]) -> str:
+def suggest_backend(name: str, names: Collection[str]) -> str:
     """Fix message for an unknown backend's name: people give names of servers, which need a card."""
     server = 'To use a server (vLLM, SGLang, an API), write a card with backend = "endpoint" (docs/models.md).'
-    return f"{nearest(name, known, cutoff=0.6)} {server}"
+    return f"{nearest(name, names, cutoff=0.6)} {server}"
 
 
-def load_by_kind(card: ModelCard, weights: Path | None, *, debug: bool) -> Any:
+def load_backend(card: ModelCard, weights: Path | None, *, debug: bool) -> Any:
     """Load the card's model: the only function that imports a backend's module.
 
     Raises:
@@ -90,10 +90,10 @@ def load_by_kind(card: ModelCard, weights: Path | None, *, debug: bool) -> Any:
     try:
         return getattr(importlib.import_module(module), function)(card, weights, debug=debug)
     except ImportError as exc:
-        raise not_installed(card, str(exc)) from exc
+        raise missing_library_error(card, str(exc)) from exc
 
 
-def not_installed(card: ModelCard, reason: str) -> BackendError:
+def missing_library_error(card: ModelCard, reason: str) -> BackendError:
     """Error of a backend with a missing library."""
     extra = card.kind.extra or card.backend
     return BackendError(

@@ -7,11 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.cards import NOTHING, ModelCard, read_card, window_of
+from lbx.backends.cards import NO_WEIGHTS, ModelCard, read_card, window_of
 from lbx.backends.headers import declared_window
 from lbx.backends.hf.checkpoint import read_checkpoint
 from lbx.backends.llama.formats import check_gguf, format_title
-from lbx.backends.places import model_files, named_places
+from lbx.backends.places import model_files, paths_by_name
 from lbx.backends.weights import resolve_embedder, resolve_model, weights_path
 from lbx.base.errors import BackendError, LbxError
 from lbx.base.layout import Bundle
@@ -57,8 +57,8 @@ class ListedModel:
 def list_models(bundle: Bundle | None = None) -> list[ListedModel]:
     """List cards and weights in models/ and in the bundle's folder (else in this one), then weights in the bundle."""
     return [
-        _card(name, place, bundle) if place.suffix == ".toml" else _weights(name, place)
-        for name, place in named_places(bundle).items()
+        _card(name, path, bundle) if path.suffix == ".toml" else _weights(name, path)
+        for name, path in paths_by_name(bundle).items()
     ]
 
 
@@ -67,42 +67,42 @@ def _card(name: str, path: Path, bundle: Bundle | None) -> ListedModel:
         card = read_card(path)
     except LbxError as error:
         return ListedModel(name, "card", problem=error.cause)
-    return _listed(name, "card", card, bundle)
+    return _list_model(name, "card", card, bundle)
 
 
-def _weights(name: str, place: Path) -> ListedModel:
+def _weights(name: str, path: Path) -> ListedModel:
     """Entry for weights without a card: a folder may have either kind of model, or one that lbx cannot run."""
-    embeds = (place / "modules.json").is_file()
+    embeds = (path / "modules.json").is_file()
     try:
-        card = (resolve_embedder if embeds else resolve_model)(str(place))
+        card = (resolve_embedder if embeds else resolve_model)(str(path))
     except LbxError as error:
         return ListedModel(name, "weights", problem=error.cause)
-    return _listed(name, "weights", card, None)
+    return _list_model(name, "weights", card, None)
 
 
-def _listed(name: str, kind: str, card: ModelCard, bundle: Bundle | None) -> ListedModel:
-    listed = ListedModel(name, kind, card.backend, card.embeds, card.context_window)
-    if bundle is None and card.weights != NOTHING and card.weights.path is None:
-        listed = replace(listed, needs_bundle=True)
-    if card.weights == NOTHING:
-        return replace(listed, there=None)
+def _list_model(name: str, kind: str, card: ModelCard, bundle: Bundle | None) -> ListedModel:
+    model = ListedModel(name, kind, card.backend, card.embeds, card.context_window)
+    if bundle is None and card.weights != NO_WEIGHTS and card.weights.path is None:
+        model = replace(model, needs_bundle=True)
+    if card.weights == NO_WEIGHTS:
+        return replace(model, there=None)
     try:
-        place = weights_path(card, bundle)
-        size = sum(file.stat().st_size for file in model_files(place))
-        stored_as = _stored_as(card, place)
+        path = weights_path(card, bundle)
+        size = sum(file.stat().st_size for file in model_files(path))
+        stored_as = _format_of(card, path)
     except (LbxError, OSError) as error:
-        return replace(listed, problem=error.cause if isinstance(error, LbxError) else str(error))
-    listed = replace(listed, size_bytes=size, stored_as=stored_as, there=True)
+        return replace(model, problem=error.cause if isinstance(error, LbxError) else str(error))
+    model = replace(model, size_bytes=size, stored_as=stored_as, there=True)
     try:
-        return replace(listed, context_window=window_of(card, declared_window(place)) or None)
+        return replace(model, context_window=window_of(card, declared_window(path)) or None)
     except BackendError as error:
-        return replace(listed, problem=error.cause)
+        return replace(model, problem=error.cause)
 
 
-def _stored_as(card: ModelCard, place: Path) -> str:
+def _format_of(card: ModelCard, path: Path) -> str:
     if card.kind.gguf:
-        check_gguf(place)
-        return format_title(place)
+        check_gguf(path)
+        return format_title(path)
     if card.backend != "hf" or find_spec("safetensors") is None:
         return ""
-    return read_checkpoint(place).title
+    return read_checkpoint(path).title

@@ -25,19 +25,19 @@ class ScriptedOptions(BackendOptions):
     """The scripted backend has no options; its answers are the model."""
 
 
-def thread_count(requested: int) -> int:
+def thread_count(threads: int) -> int:
     """Number of threads to compute with; 0 requests one for each CPU that this process may use."""
-    return requested or min(usable_cpu_count(), MOST_THREADS)
+    return threads or min(usable_cpu_count(), MOST_THREADS)
 
 
-def at_least(options: object, least: int, *names: str) -> None:
+def check_at_least(options: object, least: int, *names: str) -> None:
     """Raise UsageError for an option that is smaller."""
     for name in names:
         if not (value := getattr(options, name)) >= least:
             raise UsageError(f"{name} must be at least {least}, not {value}.")
 
 
-def one_of(options: object, choices: tuple[str, ...], *names: str) -> None:
+def check_choice(options: object, choices: tuple[str, ...], *names: str) -> None:
     """Raise UsageError for an option that is not among the choices."""
     for name in names:
         if (value := getattr(options, name)) not in choices:

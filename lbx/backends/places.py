@@ -17,11 +17,11 @@ _REPO = "models--"
 _MODEL_FILES = (".safetensors", ".json", ".jinja", ".model", ".txt")
 
 
-def named_places(bundle: Bundle | None = None) -> dict[str, Path]:
+def paths_by_name(bundle: Bundle | None = None) -> dict[str, Path]:
     """{name for ``--model``: card, file or folder} in models/, in the bundle's folder (or here), and in the bundle."""
-    beside = bundle.root.parent if bundle is not None else Path()
-    places = dict(_in_folder(CARDS, cards_only=False)) | dict(_in_folder(beside, cards_only=True))
-    return places | dict(_in_bundle(bundle)) if bundle is not None else places
+    folder = bundle.root.parent if bundle is not None else Path()
+    paths = dict(_in_folder(CARDS, cards_only=False)) | dict(_in_folder(folder, cards_only=True))
+    return paths | dict(_in_bundle(bundle)) if bundle is not None else paths
 
 
 def _in_folder(folder: Path, *, cards_only: bool) -> Iterator[tuple[str, Path]]:
@@ -32,7 +32,7 @@ def _in_folder(folder: Path, *, cards_only: bool) -> Iterator[tuple[str, Path]]:
         if path.suffix == ".toml":
             if not cards_only or is_card(path):
                 yield (path.stem if folder == CARDS else str(path)), path
-        elif is_first_gguf(path) or holds_weights(path):
+        elif is_first_gguf(path) or has_weights(path):
             yield str(path), path
 
 
@@ -44,8 +44,8 @@ def _in_bundle(bundle: Bundle) -> Iterator[tuple[str, Path]]:
             yield repo, snapshot
     for path in sorted((bundle.root / FILES).rglob("*")):
         if is_first_gguf(path) or path.name == "config.json":
-            place = path.parent if path.name == "config.json" else path
-            yield str(place), place
+            model_path = path.parent if path.name == "config.json" else path
+            yield str(model_path), model_path
 
 
 def is_card(path: Path) -> bool:
@@ -56,28 +56,28 @@ def is_card(path: Path) -> bool:
         return False
 
 
-def holds_weights(folder: Path) -> bool:
+def has_weights(folder: Path) -> bool:
     """Whether a folder has a model; the folder of cards and all models does not count."""
     if folder.name == CARDS.name:
         return False
     return os.path.lexists(folder / "config.json") or any(folder.glob("*.gguf"))
 
 
-def model_name(place: Path) -> str:
+def model_name(path: Path) -> str:
     """Name of weights without a card; in a hub cache, where folders are named by commits, the repository's name."""
-    place = Path(os.path.abspath(place))  # noqa: PTH100 (a link keeps its own name)
-    if place.parent.name == "snapshots" and place.parents[1].name.startswith(_REPO):
-        return _repo(place.parents[1])
-    return place.name if place.is_dir() else place.stem
+    path = Path(os.path.abspath(path))  # noqa: PTH100 (a link keeps its own name)
+    if path.parent.name == "snapshots" and path.parents[1].name.startswith(_REPO):
+        return _repo(path.parents[1])
+    return path.name if path.is_dir() else path.stem
 
 
 def _repo(folder: Path) -> str:
     return folder.name.removeprefix(_REPO).replace("--", "/", 1)
 
 
-def refuse_broken_links(place: Path) -> None:
+def refuse_broken_links(model_path: Path) -> None:
     """Raise BackendError if a model file, or a file in the model folder, is a broken link."""
-    for path in sorted(place.iterdir()) if place.is_dir() else [place]:
+    for path in sorted(model_path.iterdir()) if model_path.is_dir() else [model_path]:
         if path.is_symlink() and not path.exists() and path.suffix in (*_MODEL_FILES, ".gguf"):
             raise BackendError(
                 f"{path} is a link to {path.readlink()}, which does not exist.",

@@ -27,11 +27,11 @@ from lbx.backends.fingerprints import weights_settings
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.inputs import LARGE, read_input
 from lbx.base.records import Completion, Request, encodable
-from lbx.base.tables import check_keys, from_table, typed
+from lbx.base.tables import check_keys, check_type, from_table
 from lbx.base.version import __version__
 from lbx.inference.decoding import Decoding, check_fits
-from lbx.inference.model import BackendInfo, RequestResult
-from lbx.prompting.control_tokens import encode_apart
+from lbx.inference.model import BackendInfo, CompletionResult
+from lbx.prompting.control_tokens import encode_separately
 from lbx.prompting.reasoning import choose_marks
 
 WINDOW = 1_000_000
@@ -72,17 +72,17 @@ class ByteTokenizer:
     hidden_tokens = control_tokens
 
     def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
-        return encode_apart(self, pieces)
+        return encode_separately(self, pieces)
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         if not special or "<" not in text:
             return list(encodable(text).encode())
         ids: list[int] = []
         while text:
-            at, mark = min(((text.find(m), m) for m in _CONTROL if m in text), default=(len(text), ""))
+            at, control = min(((text.find(m), m) for m in _CONTROL if m in text), default=(len(text), ""))
             ids += encodable(text[:at]).encode()
-            ids += [_CONTROL[mark]] if mark else []
-            text = text[at + len(mark) :]
+            ids += [_CONTROL[control]] if control else []
+            text = text[at + len(control) :]
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -100,9 +100,9 @@ class ScriptedBackend:
 
     def generate_many(
         self, requests: Sequence[Request], *, one_by_one: bool = False
-    ) -> Iterator[tuple[int, RequestResult]]:
+    ) -> Iterator[tuple[int, CompletionResult]]:
         for index, request in enumerate(requests):
-            result: RequestResult
+            result: CompletionResult
             try:
                 result = self._answer(request)
             except (PromptError, BackendError) as exc:
@@ -144,7 +144,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBack
         UsageError: the table does not have the format above.
     """
     answers = read_answers(weights)  # before the fingerprint, so that too large files are refused unhashed
-    tokenizer = ByteTokenizer(card.chat.choose(None), card.chat.reasoning)
+    tokenizer = ByteTokenizer(card.chat.choose_template(None), card.chat.reasoning)
     info = BackendInfo(
         name="scripted",
         version=f"lbx {__version__}",
@@ -158,15 +158,15 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> ScriptedBack
 def read_answers(path: Path) -> dict[str, ScriptedAnswer]:
     """Read the table in a .jsonl or .json file; the last entry of a repeated key wins."""
     entries: dict[str, ScriptedAnswer] = {}
-    for where, row in _rows(path):
+    for location, row in _rows(path):
         if "key" in row:
-            check_keys(row, ("key", "text", "error", "dies", "delay_s"), where)
+            check_keys(row, ("key", "text", "error", "dies", "delay_s"), location)
             rest = {name: value for name, value in row.items() if name != "key"}
-            entries[typed(row["key"], str, f"{where} key")] = from_table(ScriptedAnswer, rest, where)
+            entries[check_type(row["key"], str, f"{location} key")] = from_table(ScriptedAnswer, rest, location)
             continue
         for key, value in row.items():
-            fields = {"text": value} if isinstance(value, str) else typed(value, dict, f"{where} {key}")
-            entries[key] = from_table(ScriptedAnswer, fields, f"{where} {key}")
+            fields = {"text": value} if isinstance(value, str) else check_type(value, dict, f"{location} {key}")
+            entries[key] = from_table(ScriptedAnswer, fields, f"{location} {key}")
     return entries
 
 
@@ -179,9 +179,9 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, piece in pieces:
         if not piece.strip():
             continue
-        where = f"The table of answers {path}, line {number}:"
+        location = f"The table of answers {path}, line {number}:"
         try:
             row = json.loads(piece)
         except (ValueError, RecursionError) as exc:  # a number of thousands of digits, brackets within brackets
-            raise UsageError(f"{where} not valid JSON: {exc}.") from exc
-        yield where, typed(row, dict, where)
+            raise UsageError(f"{location} not valid JSON: {exc}.") from exc
+        yield location, check_type(row, dict, location)

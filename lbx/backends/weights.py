@@ -9,25 +9,25 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from lbx.backends.cards import ModelCard, Weights, read_card
-from lbx.backends.kinds import KINDS, OPTIONS, known_backends
+from lbx.backends.kinds import KINDS, OPTIONS, suggest_backend
 from lbx.backends.options import MOST_THREADS
 from lbx.backends.places import (
     CARDS,
-    holds_weights,
+    has_weights,
     is_card,
     is_first_gguf,
     model_name,
-    named_places,
+    paths_by_name,
     refuse_broken_links,
 )
 from lbx.base.commands import as_command
 from lbx.base.errors import BackendError, UsageError
-from lbx.base.inputs import expanded
+from lbx.base.inputs import expand_user
 from lbx.base.layout import Bundle
 from lbx.base.tables import nearest
 
 _FILES = (".toml", ".gguf", ".jsonl", ".json")
-Kind = Callable[[Path], str]
+BackendDetector = Callable[[Path], str]
 
 
 def resolve_model(
@@ -46,8 +46,8 @@ def resolve_model(
             and the model computes outside this process.
     """
     if backend is not None and backend not in OPTIONS:
-        raise UsageError(f"Unknown backend {backend!r}.", fix=known_backends(backend, OPTIONS))
-    card = _find(text, bundle, _writer)
+        raise UsageError(f"Unknown backend {backend!r}.", fix=suggest_backend(backend, OPTIONS))
+    card = _find(text, bundle, _generation_backend)
     refuse_embedding(card)
     if backend is not None and card.backend != backend:
         raise UsageError(
@@ -68,14 +68,14 @@ def resolve_embedder(text: str, *, bundle: Bundle | None = None, threads: int | 
     Raises:
         UsageError: no model has this name, or it is a text-generating model.
     """
-    card = _find(text, bundle, _embedder)
+    card = _find(text, bundle, _embedding_backend)
     refuse_generation(card)
     return card if card.kind.remote else _with_threads(card, threads)
 
 
 def full_path(model: str) -> str:
     """Full path of the card, file or folder that ``resolve_model`` finds for a name; the name itself if none exists."""
-    path, card = expanded(Path(model)), CARDS / f"{model}.toml"
+    path, card = expand_user(Path(model)), CARDS / f"{model}.toml"
     path_given = card if "/" not in model and card.is_file() and path.suffix != ".toml" else path
     return str(path_given.absolute()) if path_given.exists() else model
 
@@ -114,71 +114,71 @@ def refuse_generation(card: ModelCard) -> None:
         )
 
 
-def _find(text: str, bundle: Bundle | None, kind: Kind) -> ModelCard:
-    path = expanded(Path(text))
+def _find(text: str, bundle: Bundle | None, detector: BackendDetector) -> ModelCard:
+    path = expand_user(Path(text))
     if path.suffix == ".toml" and path.is_file():
         return read_card(path)
-    named = CARDS / f"{text}.toml"
-    if "/" not in text and named.is_file():
-        return read_card(named)
+    card_path = CARDS / f"{text}.toml"
+    if "/" not in text and card_path.is_file():
+        return read_card(card_path)
     if os.path.lexists(path):
         refuse_broken_links(path)
-        return _bare(model_name(path), Weights(path=path), path, kind)
+        return _card_without_file(model_name(path), Weights(path=path), path, detector)
     if bundle is not None and text.count("/") == 1:
         snapshot = bundle.snapshot("model", text)
         if snapshot is not None:
-            return _bare(text, Weights(repo=text), snapshot, kind)
-    raise _nothing_of_that_name(text, bundle)
+            return _card_without_file(text, Weights(repo=text), snapshot, detector)
+    raise _not_found_error(text, bundle)
 
 
-def _bare(name: str, weights: Weights, place: Path, kind: Kind) -> ModelCard:
+def _card_without_file(name: str, weights: Weights, path: Path, detector: BackendDetector) -> ModelCard:
     """Build a card for weights without one; the backend follows from the files."""
-    backend = kind(place)
+    backend = detector(path)
     options = KINDS[backend].options()
     return ModelCard(name=name, backend=backend, weights=weights, options=options)
 
 
-def _writer(place: Path) -> str:
+def _generation_backend(path: Path) -> str:
     """Backend of the text-generating model in this file or folder."""
-    if place.is_dir():
-        return _of_folder(place, "hf", "llamacpp")
-    backend = {".gguf": "llamacpp", ".jsonl": "scripted", ".json": "scripted"}.get(place.suffix, "")
+    if path.is_dir():
+        return _folder_backend(path, "hf", "llamacpp")
+    backend = {".gguf": "llamacpp", ".jsonl": "scripted", ".json": "scripted"}.get(path.suffix, "")
     if not backend:
         raise UsageError(
-            f"{place} is not a model that lbx can run.",
+            f"{path} is not a model that lbx can run.",
             fix="Pass a model card (.toml), a .gguf file, a folder with config.json, or a table of answers (.jsonl).",
         )
     return backend
 
 
-def _embedder(place: Path) -> str:
+def _embedding_backend(path: Path) -> str:
     """Backend of the embedding model in this file or folder."""
-    if place.is_dir():
-        return _of_folder(place, "sentence_transformers", "llamacpp_embedding")
-    if place.suffix != ".gguf":
+    if path.is_dir():
+        return _folder_backend(path, "sentence_transformers", "llamacpp_embedding")
+    if path.suffix != ".gguf":
         raise UsageError(
-            f"{place} is not an embedding model that lbx can run.",
+            f"{path} is not an embedding model that lbx can run.",
             fix="Pass a model card (.toml), a .gguf file, or a folder with config.json.",
         )
     return "llamacpp_embedding"
 
 
-def _of_folder(place: Path, hugging_face: str, gguf: str) -> str:
-    if (place / "config.json").is_file():
+def _folder_backend(folder: Path, hugging_face: str, gguf: str) -> str:
+    if (folder / "config.json").is_file():
         return hugging_face
-    if any(place.glob("*.gguf")):
+    if any(folder.glob("*.gguf")):
         return gguf
-    snapshots = " or ".join(map(str, sorted(place.glob("snapshots/*"))))
+    snapshots = " or ".join(map(str, sorted(folder.glob("snapshots/*"))))
     raise UsageError(
-        f"The folder {place} contains no model: neither config.json nor a .gguf file.",
+        f"The folder {folder} contains no model: neither config.json nor a .gguf file.",
         fix=f"Pass one of its snapshots: {snapshots}."
         if snapshots
         else "Pass the folder with config.json and the .safetensors files, or a .gguf file.",
     )
 
 
-def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
-    path = expanded(Path(text))
+def _not_found_error(text: str, bundle: Bundle | None) -> UsageError:
+    path = expand_user(Path(text))
     a_file = path.suffix in _FILES
     if "/" in text or a_file:
         cause = f"The file {text} does not exist"
@@ -186,10 +186,10 @@ def _nothing_of_that_name(text: str, bundle: Bundle | None) -> UsageError:
             cause += ", and the bundle has no repository with this name"
     else:
         cause = f"Model {text} not found: no file or folder has this name, and {CARDS / text}.toml does not exist"
-    names = {Path(name).name: name for name in named_places(bundle) if name != text}
+    names = {Path(name).name: name for name in paths_by_name(bundle) if name != text}
     if path.parent.is_dir():
-        beside = [p for p in path.parent.iterdir() if p.suffix in _FILES or holds_weights(p)]
-        names |= {p.name: str(p) for p in beside if p.exists() and (p.suffix != ".toml" or is_card(p))}
+        neighbours = [p for p in path.parent.iterdir() if p.suffix in _FILES or has_weights(p)]
+        names |= {p.name: str(p) for p in neighbours if p.exists() and (p.suffix != ".toml" or is_card(p))}
     suffixes = {name: suffix for name in names if (suffix := Path(name).suffix) in _FILES}
     alike = {name.removesuffix(suffixes.get(name, "")): name for name in names if name in suffixes or not a_file}
     near = get_close_matches(path.name.removesuffix(path.suffix if a_file else ""), alike, n=3, cutoff=0.5)
@@ -209,22 +209,22 @@ def weights_path(card: ModelCard, bundle: Bundle | None) -> Path:
         UsageError: the card needs a bundle and none was given.
         BackendError: the files are missing.
     """
-    place = _place(card, bundle)
+    path = _source_path(card, bundle)
     wants_gguf = card.kind.gguf or bool(card.kind.remote and card.weights.file)
-    return _gguf(card, place) if wants_gguf and not place.is_file() else place
+    return _gguf(card, path) if wants_gguf and not path.is_file() else path
 
 
-def _place(card: ModelCard, bundle: Bundle | None) -> Path:
+def _source_path(card: ModelCard, bundle: Bundle | None) -> Path:
     weights = card.weights
     if weights.path is not None:
         if os.path.lexists(weights.path):
             refuse_broken_links(weights.path)
         else:
             folder = weights.path.parent
-            beside = [p.name for p in folder.iterdir() if p.suffix != ".toml"] if folder.is_dir() else []
+            file_names = [p.name for p in folder.iterdir() if p.suffix != ".toml"] if folder.is_dir() else []
             raise BackendError(
                 f"The weights of {card.name} are missing: {weights.path} does not exist.",
-                fix=f"Correct path under [weights] in the card. {nearest(weights.path.name, beside)}".strip(),
+                fix=f"Correct path under [weights] in the card. {nearest(weights.path.name, file_names)}".strip(),
             )
         return weights.path
     if bundle is None:

@@ -15,10 +15,10 @@ def as_command(*words: str | PurePath) -> str:
     Args:
         words: paths as path objects, so that they are never read as options; options ("-o") and names as strings.
     """
-    return " ".join(map(_quoted, words))
+    return " ".join(map(_quote, words))
 
 
-def _quoted(word: str | PurePath) -> str:
+def _quote(word: str | PurePath) -> str:
     text = os.fspath(word)
     if isinstance(word, PurePath) and text.startswith("-"):
         text = f"./{text}"
@@ -26,10 +26,10 @@ def _quoted(word: str | PurePath) -> str:
         # Zsh expands =NAME to the path of a program.
         return f"'{text}'" if text.startswith("=") and "'" not in text else shlex.quote(text)
     # Escape characters that are unsafe to print, or would not survive copying from a terminal.
-    return "$'{}'".format("".join(map(_spelled, text)))
+    return "$'{}'".format("".join(map(_escape, text)))
 
 
-def _spelled(character: str) -> str:
+def _escape(character: str) -> str:
     if character.isascii() and character.isprintable() and character not in "\\'":
         return character
     return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))

@@ -22,7 +22,7 @@ _CRASHED = (
     "A library crashed on this machine: llama.cpp, torch, or one of their dependencies. With `lbx run --workers 1` a "
     "crash loses only the prompt that caused it"
 )
-_UNSAID = (
+_UNKNOWN_CAUSE = (
     "Exit code 137 is SIGKILL: unless a user sent it, memory ran out, as dmesg or the cluster's job log reports. Use a "
     "smaller model, or a smaller context_window or kv_cells in its card. Any other code means that a library crashed "
     "in several threads at once"
@@ -43,7 +43,7 @@ _CAUSES = {
 
 
 @contextmanager
-def explained(safe: str) -> Iterator[None]:
+def explain_crashes(safe: str) -> Iterator[None]:
     """Print an explanation to standard error if this process crashes within the block.
 
     Args:
@@ -82,7 +82,7 @@ def farewell() -> None:
             os.write(pipe, _FAREWELL)
 
 
-def sentence(text: str, safe: str) -> str:
+def crash_message(text: str, safe: str) -> str:
     """Compose the message about a crash.
 
     Args:
@@ -91,9 +91,9 @@ def sentence(text: str, safe: str) -> str:
         safe: a sentence on the data that is not lost.
     """
     # Threads that crash together interleave their output, so the cause is searched for anywhere in it.
-    known = (name for name in _CAUSES if name in text)
-    cause = next(known, text.partition("\n")[0].replace(_FATAL, "").strip())
-    how, fix = _CAUSES.get(cause, (cause, _CRASHED)) if cause else ("without an error message", _UNSAID)
+    matches = (name for name in _CAUSES if name in text)
+    cause = next(matches, text.partition("\n")[0].replace(_FATAL, "").strip())
+    how, fix = _CAUSES.get(cause, (cause, _CRASHED)) if cause else ("without an error message", _UNKNOWN_CAUSE)
     return f"error: lbx was ended by the system ({how}). {safe} {fix}.\n  try: lbx doctor\n"
 
 
@@ -101,7 +101,7 @@ def _main(pipe: str, safe: str) -> None:
     with os.fdopen(int(pipe), "rb") as stream:
         output = stream.read()
     if output.startswith(_FATAL.encode()) or _FAREWELL not in output:
-        sys.stderr.write(sentence(output.decode("utf-8", "replace"), safe))
+        sys.stderr.write(crash_message(output.decode("utf-8", "replace"), safe))
 
 
 if __name__ == "__main__":

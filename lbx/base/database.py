@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.base.inputs import require_file
 from lbx.base.limits import PIVOT_COLUMNS
-from lbx.base.resources import data_left_bytes, usable_cpu_count
+from lbx.base.resources import free_data_bytes, usable_cpu_count
 
 if TYPE_CHECKING:
     import duckdb
@@ -54,23 +54,25 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def open_database(
-    path: Path, *, read_only: bool, beside: Sequence[Path] = (), threads: int = 0
+    path: Path, *, read_only: bool, allowed_files: Sequence[Path] = (), threads: int = 0
 ) -> duckdb.DuckDBPyConnection:
     """Connect to the database file at ``path``, creating it if missing.
 
     Args:
         path: always a local file, even with a name such as ``md:x`` or ``postgres:x``: DuckDB gets its resolved path.
-        beside: other files that the connection may read or write, such as databases to attach or a file to export to.
+        allowed_files: other files that the connection may read or write, such as databases to attach or a file to export to.
         threads: 0 means one thread per CPU usable by this process.
 
     Raises:
         duckdb.Error: the file is not a database, is in use, or cannot be written.
     """
-    place = path.resolve()
-    others = [one if one.is_relative_to("/proc/self/fd") else one.resolve() for one in beside]  # see ``outputs``
-    connection = _locked([place, *others], scratch=f"{place}.tmp", threads=threads)
+    database_path = path.resolve()
+    allowed_paths = [
+        file if file.is_relative_to("/proc/self/fd") else file.resolve() for file in allowed_files
+    ]  # see ``outputs``
+    connection = _sandboxed_connection([database_path, *allowed_paths], scratch=f"{database_path}.tmp", threads=threads)
     try:
-        attach(connection, place, RESULTS, read_only=read_only)
+        attach(connection, database_path, RESULTS, read_only=read_only)
         connection.execute(f"USE {RESULTS}")
     except BaseException:
         connection.close()
@@ -80,19 +82,19 @@ def open_database(
 
 def attach(connection: duckdb.DuckDBPyConnection, path: Path, name: str, *, read_only: bool) -> None:
     """Attach a file to which the connection has access. An existing database keeps its block size."""
-    made = "" if path.exists() else f", BLOCK_SIZE {_BLOCK_SIZE}"
-    options = "TYPE duckdb, READ_ONLY" if read_only else f"TYPE duckdb{made}"
-    connection.execute(f'ATTACH {quoted(str(path.resolve()))} AS "{name}" ({options})')
+    block_size = "" if path.exists() else f", BLOCK_SIZE {_BLOCK_SIZE}"
+    options = "TYPE duckdb, READ_ONLY" if read_only else f"TYPE duckdb{block_size}"
+    connection.execute(f'ATTACH {sql_literal(str(path.resolve()))} AS "{name}" ({options})')
 
 
 def memory_database() -> duckdb.DuckDBPyConnection:
     """Connect to an empty in-memory database without access to files."""
-    return _locked([], threads=1)
+    return _sandboxed_connection([], threads=1)
 
 
 def attach_nothing(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     """Attach an in-memory database, for views."""
-    connection.execute(f'ATTACH {quoted(":memory:")} AS "{name}"')
+    connection.execute(f'ATTACH {sql_literal(":memory:")} AS "{name}"')
 
 
 def parquet_rows(paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], tuple[Any, ...]]]:
@@ -119,10 +121,12 @@ def _parquet(sql: str, paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], t
     except OSError as exc:
         raise ValueError(exc.strerror) from exc
     # DuckDB treats *, ? and [ in a file name as wildcards unless they are in brackets.
-    places = [re.sub(r"[*?\[]", r"[\g<0>]", str(path.resolve())) for path in paths]
+    patterns = [re.sub(r"[*?\[]", r"[\g<0>]", str(path.resolve())) for path in paths]
     try:
-        with _locked([*(path.resolve() for path in paths), *map(Path, places)], threads=1) as connection:
-            rows = connection.execute(sql, [places])
+        with _sandboxed_connection(
+            [*(path.resolve() for path in paths), *map(Path, patterns)], threads=1
+        ) as connection:
+            rows = connection.execute(sql, [patterns])
             names = [column[0] for column in rows.description or []]
             while batch := rows.fetchmany(_BATCH):
                 for values in batch:
@@ -131,7 +135,7 @@ def _parquet(sql: str, paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], t
         raise ValueError(str(exc).partition("\n")[0]) from exc
 
 
-def _locked(files: Sequence[Path], *, scratch: str = "", threads: int = 0) -> duckdb.DuckDBPyConnection:
+def _sandboxed_connection(files: Sequence[Path], *, scratch: str = "", threads: int = 0) -> duckdb.DuckDBPyConnection:
     """Create an empty instance with access to these files only.
 
     Args:
@@ -140,14 +144,14 @@ def _locked(files: Sequence[Path], *, scratch: str = "", threads: int = 0) -> du
     """
     import duckdb
 
-    allowed = ", ".join(quoted(f"{file}{suffix}") for file in files for suffix in _PARTS)
+    allowed = ", ".join(sql_literal(f"{file}{suffix}") for file in files for suffix in _PARTS)
     connection = duckdb.connect(config=_CLOSED | _resources(threads))
     connection.execute(
         # With asynchronous writer threads, a COPY to parquet hangs forever if its query fails midway.
         "SET async_threads = 0; "
         # A progress bar of a slow query would corrupt machine-readable output.
         "SET enable_progress_bar = false; SET enable_progress_bar_print = false; "
-        f"SET temp_directory = {quoted(scratch)}; SET TimeZone = 'UTC'; SET allowed_paths = [{allowed}]; "
+        f"SET temp_directory = {sql_literal(scratch)}; SET TimeZone = 'UTC'; SET allowed_paths = [{allowed}]; "
         "SET enable_external_access = false; SET lock_configuration = true"
     )
     return connection
@@ -155,11 +159,11 @@ def _locked(files: Sequence[Path], *, scratch: str = "", threads: int = 0) -> du
 
 def _resources(threads: int) -> Config:
     """Thread count and, under a memory limit, half of the memory left: DuckDB does not count all it uses."""
-    left = data_left_bytes()
-    memory: Config = {} if left is None else {"memory_limit": f"{left // 2}B"}
+    free_bytes = free_data_bytes()
+    memory: Config = {} if free_bytes is None else {"memory_limit": f"{free_bytes // 2}B"}
     return {"threads": threads or usable_cpu_count(), **memory}
 
 
-def quoted(text: str) -> str:
+def sql_literal(text: str) -> str:
     """Quote a text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LONGEST = 1000
 
 
-def what_is_wrong(pattern: str) -> str:
+def expression_error(pattern: str) -> str:
     """Describe why an expression is invalid, as a clause; "" if it is valid."""
     import duckdb
 
@@ -42,8 +42,8 @@ def extract(pattern: str, text: str) -> str | None:
     if group is None:
         return None
     sql = "SELECT regexp_extract(?, ?, ?::INTEGER)"
-    ((held,),) = _connection().execute(sql, [encodable(text), encodable(pattern), group]).fetchall()
-    return held if held.strip() else None
+    ((value,),) = _connection().execute(sql, [encodable(text), encodable(pattern), group]).fetchall()
+    return value if value.strip() else None
 
 
 @lru_cache(256)
@@ -51,7 +51,7 @@ def _group(pattern: str) -> int | None:
     """Number of the group to extract: 1, or 0 for an expression without groups; None if it is invalid."""
     import duckdb
 
-    if what_is_wrong(pattern):
+    if expression_error(pattern):
         return None
     try:
         # Two names require two groups: the outer group added here, and one in the expression.

@@ -18,7 +18,7 @@ from lbx.base.limits import LARGE as LARGE  # noqa: PLC0414 (for whoever reads f
 from lbx.base.limits import SMALL as SMALL  # noqa: PLC0414
 from lbx.base.visible import one_line
 
-_HANDED = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/([0-9]{1,9})")
+_DESCRIPTOR_PATH = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/([0-9]{1,9})")
 _BLOCK = 1 << 16
 _MAGIC = slice(8, 12)
 _DEVICES = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)
@@ -57,7 +57,7 @@ def read_input(path: Path, limit: int) -> bytes:
     return content
 
 
-def read_handed(path: Path, limit: int) -> bytes:
+def read_file_or_pipe(path: Path, limit: int) -> bytes:
     """Read an option's file, or a pipe inherited by lbx (``/dev/stdin``, ``<(...)``).
 
     An inherited pipe is waited for, because the process that started lbx writes to it. A FIFO in a folder is rejected,
@@ -66,7 +66,7 @@ def read_handed(path: Path, limit: int) -> bytes:
     Raises:
         OSError: see ``read_input``.
     """
-    handed = _HANDED.fullmatch(str(path))
+    handed = _DESCRIPTOR_PATH.fullmatch(str(path))
     number = int(handed[1] or 0) if handed else -1
     if handed is None or not stat.S_ISFIFO(os.fstat(number).st_mode):
         return read_input(path, limit)
@@ -102,7 +102,7 @@ def too_large(path: Path, limit: int) -> OSError:
     return OSError(errno.EFBIG, f"it has more than {limit:,} bytes, too large for a file of this kind", str(path))
 
 
-def inside(folder: Path, name: str) -> Path:
+def path_inside(folder: Path, name: str) -> Path:
     """Return ``folder / name``, checked to be inside the folder.
 
     Args:
@@ -117,7 +117,7 @@ def inside(folder: Path, name: str) -> Path:
     return folder / PurePosixPath(name)
 
 
-def expanded(path: Path) -> Path:
+def expand_user(path: Path) -> Path:
     """Expand ``~`` and ``~user``; leave the path unchanged if the user does not exist."""
     try:
         return path.expanduser()

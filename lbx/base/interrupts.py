@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-LOOK_S = 0.5
+POLL_INTERVAL_S = 0.5
 """Seconds after which a long wait is restarted, because a signal that arrives just before a wait does not end it."""
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Defer SIGINT and SIGTERM until the end of the block. May be nested."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals never reach other threads

@@ -86,7 +86,7 @@ class Bundle:
         return loaded
 
     @property
-    def allowed(self) -> list[str]:
+    def allowed_files(self) -> list[str]:
         """Payload files of unsafe formats, and configurations naming code, that the recipe allowed by name."""
         return sorted(path for source in self.description.get("sources", ()) for path in source.get("allowed", ()))
 

@@ -25,8 +25,8 @@ class Mark:
         severity: "fault": even a single case is reported in a sentence; "usual": no reason to inspect an answer.
         on_answer: test of a single answer, if ``test`` excludes rows of another mark so that they are counted once; ""
             means ``test``.
-        known: SQL expression that is not NULL if the count is known; "" means that ``test`` serves for this.
-        listed: label and filter in lists of answers; "" if they omit the mark.
+        known_test: SQL expression that is not NULL if the count is known; "" means that ``test`` serves for this.
+        list_label: label and filter in lists of answers; "" if they omit the mark.
         of_answer: text on the page of a single answer, formatted with its columns; "" if it is not shown.
     """
 
@@ -40,8 +40,8 @@ class Mark:
     of_score: bool = False
     severity: str = ""
     on_answer: str = ""
-    known: str = ""
-    listed: str = ""
+    known_test: str = ""
+    list_label: str = ""
     of_answer: str = ""
 
     def of(self, row: str) -> str:
@@ -50,8 +50,8 @@ class Mark:
 
     def count(self, row: str) -> str:
         """SQL expression for the number of marked rows; NULL if unknown for all rows."""
-        known, test = ((text or self.test).format(g=row) for text in (self.known, self.test))
-        return f"CASE WHEN count({known}) > 0 THEN count(*) FILTER (WHERE {test}) END"
+        known_sql, test_sql = ((text or self.test).format(g=row) for text in (self.known_test, self.test))
+        return f"CASE WHEN count({known_sql}) > 0 THEN count(*) FILTER (WHERE {test_sql}) END"
 
 
 MARKS: Sequence[Mark] = (
@@ -63,7 +63,7 @@ MARKS: Sequence[Mark] = (
     Mark(
         "failed", "failed", "failed", "failed: no answer, no score", "answers failed",
         "{g}.error IS NOT NULL AND {g}.error_type IS DISTINCT FROM 'EmptyPromptError'", 0,
-        on_answer="{g}.error IS NOT NULL", listed="failed", of_answer="failed",
+        on_answer="{g}.error IS NOT NULL", list_label="failed", of_answer="failed",
     ),
     Mark(
         "doubled_bos", "doubled BOS", "doubled BOS", "two BOS tokens", "prompts began with two BOS tokens",
@@ -73,19 +73,19 @@ MARKS: Sequence[Mark] = (
         "reasoning_unclosed", "reasoning unclosed", "reasoning never closed", "the reasoning never ended",
         "answers never finished their reasoning",
         "coalesce(NOT {g}.reasoning_closed, CASE WHEN {g}.stop_in_reasoning IS NOT NULL THEN false END)", 3,
-        severity="fault", listed="reasoning unclosed", of_answer="the token limit was reached inside the reasoning",
+        severity="fault", list_label="reasoning unclosed", of_answer="the token limit was reached inside the reasoning",
     ),
     Mark(
         "answers_cut", "answer at its limit", "answers at their limit", "the answer reached its limit",
         "answers reached their length limit",
-        "{g}.finish_reason = 'length' AND {g}.reasoning_closed IS DISTINCT FROM false", 2, listed="out of tokens",
+        "{g}.finish_reason = 'length' AND {g}.reasoning_closed IS DISTINCT FROM false", 2, list_label="out of tokens",
         of_answer="the answer reached its token limit",
     ),
     Mark(
         "empty_answers", "answer empty", "answers empty", "the answer is empty", "answers were empty",
         "{g}.error IS NULL AND {g}.reasoning_closed IS DISTINCT FROM false "
         f"AND regexp_full_match(coalesce({{g}}.output, ''), '{BLANK.replace('{', '{{').replace('}', '}}')}')", 2,
-        severity="fault", listed="empty", of_answer="the answer is empty",
+        severity="fault", list_label="empty", of_answer="the answer is empty",
     ),
     Mark(
         "stop_in_reasoning", "stop string in reasoning", "stop string in reasoning",
@@ -94,13 +94,13 @@ MARKS: Sequence[Mark] = (
     ),
     Mark(
         "truncated", "prompt cut", "prompts cut", "the prompt was cut", "prompts were cut", "{g}.truncated", 0,
-        severity="usual", listed="cut", of_answer="{tokens_cut} tokens of the prompt were cut",
+        severity="usual", list_label="cut", of_answer="{tokens_cut} tokens of the prompt were cut",
     ),
     Mark(
         "reference_cut", "reference cut away", "reference cut away", "the only reference was cut away",
         "prompts lost the only occurrence of a reference answer",
         "CASE WHEN NOT {g}.truncated THEN false ELSE {g}.reference_cut END", 1, severity="fault",
-        known="{g}.truncated", of_answer="the only occurrence of a reference was cut away",
+        known_test="{g}.truncated", of_answer="the only occurrence of a reference was cut away",
     ),
     Mark(
         "official_errors", "official script stops", "official script stops", "the official script stops",
@@ -109,7 +109,7 @@ MARKS: Sequence[Mark] = (
     Mark(
         "unextracted", "nothing extracted", "nothing extracted", "no answer was extracted",
         "outputs had no extractable answer", "coalesce({g}.extracted = '', false)", 1, of_score=True,
-        listed="nothing extracted",
+        list_label="nothing extracted",
     ),
     Mark(
         "partial", "score partial", "partial", "part of the score is missing", "scores lack part of their metric",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["task", "group", "length", "mean", "opinion"]
+NumberKind = Literal["task", "group", "length", "mean", "opinion"]
 
 ALL = "all"
 """Name of the only group of a grouping such as "overall"; the questions of an opinion that covers all questions."""
@@ -28,7 +28,7 @@ class NumberKey:
 
     run: str = ""
     benchmark: str = ""
-    kind: Kind = "task"
+    kind: NumberKind = "task"
     task: str = ""
     grouping: str = ""
     group: str = ""

@@ -47,7 +47,7 @@ class Option:
     label: str = ""
 
 
-class Field(NamedTuple):
+class SpecField(NamedTuple):
     """A field of a spec, with its type, default (``MISSING`` if required) and option (None without one)."""
 
     name: str
@@ -56,7 +56,7 @@ class Field(NamedTuple):
     option: Option | None
 
     @property
-    def spelled(self) -> str:
+    def option_name(self) -> str:
         """Name in messages: the first of the command-line names."""
         if self.option and self.option.names:
             return self.option.names[0].partition("/")[0]
@@ -68,65 +68,69 @@ class Field(NamedTuple):
         if self.option and self.option.names:
             return self.option.names
         return (
-            f"{self.spelled}/--no-{self.spelled[2:]}" if self.switch and self.default is not False else self.spelled,
+            f"{self.option_name}/--no-{self.option_name[2:]}"
+            if self.is_switch and self.default is not False
+            else self.option_name,
         )
 
     @property
-    def switch(self) -> bool:
+    def is_switch(self) -> bool:
         return bool in (self.kind, *get_args(self.kind))
 
     @property
-    def least(self) -> int | None:
+    def minimum(self) -> int | None:
         """Smallest value; None for other types. It is 1 for optional numbers, which use None instead of 0."""
         return 0 if self.kind is int else 1 if int in get_args(self.kind) else None
 
     def check(self, value: object) -> None:
         """Raise UsageError if the field cannot have this value."""
         if not _fits(value, self.kind):
-            raise UsageError(f"{self.spelled} must be {_described(self.kind)}, not {value!r}.")
-        if self.least is not None and isinstance(value, int):
-            if value < self.least:
-                raise UsageError(f"{self.spelled} must be at least {self.least}, not {value}.")
-            if value > (most := self._most(WHOLE_NUMBER)):
-                raise UsageError(f"{self.spelled} must be at most {most:,}, not {value:,}.")
+            raise UsageError(f"{self.option_name} must be {_type_name(self.kind)}, not {value!r}.")
+        if self.minimum is not None and isinstance(value, int):
+            if value < self.minimum:
+                raise UsageError(f"{self.option_name} must be at least {self.minimum}, not {value}.")
+            if value > (most := self._maximum(WHOLE_NUMBER)):
+                raise UsageError(f"{self.option_name} must be at most {most:,}, not {value:,}.")
         texts = value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
-        if len(texts) > (most := self._most(LIST_ITEMS)):
-            raise UsageError(f"{self.spelled} accepts at most {most:,} names, not {len(texts):,}.")
+        if len(texts) > (most := self._maximum(LIST_ITEMS)):
+            raise UsageError(f"{self.option_name} accepts at most {most:,} names, not {len(texts):,}.")
         for text in texts:
             if len(text) > TEXT_CHARACTERS:
                 raise UsageError(
-                    f"{self.spelled} contains a text of {len(text):,} characters; the limit is {TEXT_CHARACTERS:,}."
+                    f"{self.option_name} contains a text of {len(text):,} characters; the limit is {TEXT_CHARACTERS:,}."
                 )
             if _HALF.search(text):
-                raise UsageError(f"{self.spelled} contains an incomplete character: {text!r}.", fix="Type it again.")
+                raise UsageError(
+                    f"{self.option_name} contains an incomplete character: {text!r}.", fix="Type it again."
+                )
 
-    def _most(self, default: int) -> int:
+    def _maximum(self, default: int) -> int:
         return default if self.option is None or self.option.most is None else self.option.most
 
 
-def fields_of(spec: type) -> Mapping[str, Field]:
+def fields_of(spec: type) -> Mapping[str, SpecField]:
     """Return {name: field} of a spec class, in the order of its help."""
     return {field.name: _field(field.name, field.type, field.default) for field in fields(spec)}
 
 
-def _field(name: str, kind: Any, default: object) -> Field:
-    option = next((one for one in getattr(kind, "__metadata__", ()) if isinstance(one, Option)), None)
-    return Field(name, kind.__origin__ if option else kind, default, option)
+def _field(name: str, kind: Any, default: object) -> SpecField:
+    option = next((entry for entry in getattr(kind, "__metadata__", ()) if isinstance(entry, Option)), None)
+    return SpecField(name, kind.__origin__ if option else kind, default, option)
 
 
 def _fits(value: object, kind: Any) -> bool:
     if get_origin(kind) in (Union, types.UnionType):
-        return any(_fits(value, one) for one in get_args(kind))
+        return any(_fits(value, member) for member in get_args(kind))
     if get_origin(kind) is tuple:
-        return isinstance(value, tuple) and all(isinstance(one, str) for one in value)
+        return isinstance(value, tuple) and all(isinstance(text, str) for text in value)
     if kind is str or get_origin(kind) is Literal:  # callers check the words of a Literal
         return isinstance(value, str)
     return type(value) is kind
 
 
-def _described(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     if get_origin(kind) in (Union, types.UnionType):
-        return " or ".join(_described(one) for one in get_args(kind) if one is not type(None))
+        return " or ".join(_type_name(member) for member in get_args(kind) if member is not type(None))
     return {int: "a whole number", bool: "true or false", tuple: "a list of texts"}.get(
         get_origin(kind) or kind, "text"
     )

@@ -24,15 +24,15 @@ from typing import BinaryIO
 from lbx.base.inputs import too_large
 from lbx.base.processes import lock
 
-_HANDED = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]{1,9})")
+_DESCRIPTOR_PATH = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]{1,9})")
 _NUMBERS = {"stdout": 1, "stderr": 2}
-_PASSING = ".partial-"
+_TEMPORARY_SUFFIX = ".partial-"
 _LONGEST = 150
 _LONG_AGO_S = 7 * 86_400
 
 
 @contextmanager
-def whole_file(path: Path, *, mode: int = 0o666, sync: bool = False) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, *, mode: int = 0o666, sync: bool = False) -> Iterator[BinaryIO]:
     """Write a new file that replaces ``path`` when the block ends without an error.
 
     Args:
@@ -43,7 +43,7 @@ def whole_file(path: Path, *, mode: int = 0o666, sync: bool = False) -> Iterator
     Raises:
         OSError: the file cannot be written; ``path`` is then unchanged.
     """
-    with whole_place(path, sync=sync) as place, new_file(place, mode) as file:
+    with atomic_path(path, sync=sync) as temporary_path, new_file(temporary_path, mode) as file:
         yield file
         file.flush()
         if sync:
@@ -56,47 +56,47 @@ def new_file(path: Path, mode: int = 0o666) -> BinaryIO:
 
 
 @contextmanager
-def whole_place(path: Path, *, sync: bool = False) -> Iterator[Path]:
-    """Yield a path for a library to write to; the file then replaces ``path``, like ``whole_file``."""
-    place = None
+def atomic_path(path: Path, *, sync: bool = False) -> Iterator[Path]:
+    """Yield a path for a library to write to; the file then replaces ``path``, like ``atomic_file``."""
+    temporary_path = None
     try:
-        with passing_folder(path) as (_, handle):
-            place = Path(f"/proc/self/fd/{handle}/{path.name}")
-            yield place
-            place.replace(path)
+        with temporary_folder(path) as (_, handle):
+            temporary_path = Path(f"/proc/self/fd/{handle}/{path.name}")
+            yield temporary_path
+            temporary_path.replace(path)
             if sync:
                 sync_folder(path.parent)
     except OSError as exc:
-        if exc.filename == str(place) or _PASSING in str(exc.filename):
+        if exc.filename == str(temporary_path) or _TEMPORARY_SUFFIX in str(exc.filename):
             exc.filename = str(path)  # the name that the user gave
         raise
 
 
-def write_whole(path: Path, content: str | bytes, *, sync: bool = False) -> None:
-    """Write a file, text as UTF-8. Raises OSError like ``whole_file``."""
-    with whole_file(path, sync=sync) as file:
+def write_file(path: Path, content: str | bytes, *, sync: bool = False) -> None:
+    """Write a file, text as UTF-8. Raises OSError like ``atomic_file``."""
+    with atomic_file(path, sync=sync) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 def write_all(contents: Mapping[Path, Iterable[bytes]]) -> None:
     """Write several files, all or none: they are moved to their destinations only when all are complete.
 
-    Missing folders are created. Raises OSError like ``whole_file``.
+    Missing folders are created. Raises OSError like ``atomic_file``.
     """
     with ExitStack() as stack:
         handles: dict[Path, int] = {}
-        places: dict[Path, Path] = {}
+        temporary_paths: dict[Path, Path] = {}
         for number, (path, pieces) in enumerate(contents.items()):
             if path.parent not in handles:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                handles[path.parent] = stack.enter_context(passing_folder(path))[1]
-            places[path] = Path(f"/proc/self/fd/{handles[path.parent]}/{number}")
-            with new_file(places[path]) as file:
+                handles[path.parent] = stack.enter_context(temporary_folder(path))[1]
+            temporary_paths[path] = Path(f"/proc/self/fd/{handles[path.parent]}/{number}")
+            with new_file(temporary_paths[path]) as file:
                 file.writelines(pieces)
         for path in filter(Path.is_dir, contents):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        for path, place in places.items():
-            place.replace(path)
+        for path, temporary_path in temporary_paths.items():
+            temporary_path.replace(path)
 
 
 def link_files(folder: Path, targets: Mapping[Path | str, Path]) -> None:
@@ -105,13 +105,13 @@ def link_files(folder: Path, targets: Mapping[Path | str, Path]) -> None:
     Args:
         targets: {path of the link relative to ``folder``: target}.
     """
-    for place, target in targets.items():
-        (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        (folder / place).symlink_to(target.resolve())
+    for link, target in targets.items():
+        (folder / link).parent.mkdir(parents=True, exist_ok=True)
+        (folder / link).symlink_to(target.resolve())
 
 
 @contextmanager
-def answer_file(path: Path) -> Iterator[BinaryIO]:
+def open_output(path: Path) -> Iterator[BinaryIO]:
     """Open the output given by ``-o``: a file, an inherited descriptor (``/dev/stdout``), a device or a pipe.
 
     A file is written atomically. A link owned by this user or root is followed; other users' links are refused.
@@ -120,41 +120,41 @@ def answer_file(path: Path) -> Iterator[BinaryIO]:
         OSError: the output cannot be written.
     """
     with ExitStack() as stack:
-        path = _followed(path)
-        if not _HANDED.fullmatch(str(path)) and is_plain(path):
-            yield stack.enter_context(whole_file(path))
+        path = _resolve_link(path)
+        if not _DESCRIPTOR_PATH.fullmatch(str(path)) and is_plain(path):
+            yield stack.enter_context(atomic_file(path))
         else:
-            yield stack.enter_context(appended_file(path, made=False))
+            yield stack.enter_context(open_append(path, create=False))
 
 
-def appended_file(path: Path, *, made: bool = True) -> BinaryIO:
-    """Open the output given by ``--log`` for appending. Accepts the same outputs and links as ``answer_file``.
+def open_append(path: Path, *, create: bool = True) -> BinaryIO:
+    """Open the output given by ``--log`` for appending. Accepts the same outputs and links as ``open_output``.
 
     Args:
-        made: whether regular files are accepted, and created if missing.
+        create: whether regular files are accepted, and created if missing.
 
     Raises:
         OSError: the output cannot be written.
     """
-    path = _followed(path)
-    if handed := _HANDED.fullmatch(str(path)):
+    path = _resolve_link(path)
+    if handed := _DESCRIPTOR_PATH.fullmatch(str(path)):
         return os.fdopen(os.dup(_NUMBERS.get(handed[1]) or int(handed[2])), "ab")
     flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        handle = os.open(path, flags | (os.O_CREAT if made else 0), 0o666)
+        handle = os.open(path, flags | (os.O_CREAT if create else 0), 0o666)
     except OSError as exc:
         if exc.errno == errno.ENXIO:
             exc.strerror = "it is a pipe without a reader"
         raise
-    if not made and stat.S_ISREG(os.fstat(handle).st_mode):
+    if not create and stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EEXIST, "it was replaced in the meantime", str(path))
-    os.set_blocking(handle, not made)  # a slow reader of the log must not block lbx
+    os.set_blocking(handle, not create)  # a slow reader of the log must not block lbx
     return os.fdopen(handle, "ab")
 
 
-def _followed(path: Path) -> Path:
-    if _HANDED.fullmatch(str(path)) or not path.is_symlink():
+def _resolve_link(path: Path) -> Path:
+    if _DESCRIPTOR_PATH.fullmatch(str(path)) or not path.is_symlink():
         return path
     refuse_foreign_link(path)
     return path.resolve()
@@ -171,7 +171,7 @@ def is_plain(path: Path) -> bool:
     return not path.is_symlink() and (path.is_file() or not path.exists())
 
 
-def open_kept(path: Path, flags: int, mode: int = 0o666, *, limit: int = sys.maxsize) -> int:
+def open_or_create(path: Path, flags: int, mode: int = 0o666, *, limit: int = sys.maxsize) -> int:
     """Open a file that is kept and extended (a log, a lock), creating it if missing, and return its descriptor.
 
     Args:
@@ -206,12 +206,12 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def passing_folder(to: Path) -> Iterator[tuple[Path, int]]:
+def temporary_folder(to: Path) -> Iterator[tuple[Path, int]]:
     """Create a private, locked folder next to ``to``; yield it with its descriptor and remove it afterwards.
 
     Folders left by killed processes are removed first. Raises OSError.
     """
-    sweep(to)
+    remove_leftovers(to)
     folder, handle = _locked_folder(to)
     try:
         yield folder, handle
@@ -231,7 +231,7 @@ def _locked_folder(to: Path) -> tuple[Path, int]:
             os.close(handle)
 
 
-def sweep(to: Path) -> list[Path]:
+def remove_leftovers(to: Path) -> list[Path]:
     """Remove unlocked temporary folders of ``to`` left by dead processes, and return them. Raises OSError."""
     removed: list[Path] = []
     pattern = re.compile(re.escape(_prefix(to)) + r"(\d+)-.*")
@@ -255,7 +255,7 @@ def sweep(to: Path) -> list[Path]:
 
 def _prefix(to: Path) -> str:
     name = os.fsencode(to.name)
-    return f".{to.name if len(name) <= _LONGEST else sha256(name).hexdigest()}{_PASSING}"
+    return f".{to.name if len(name) <= _LONGEST else sha256(name).hexdigest()}{_TEMPORARY_SUFFIX}"
 
 
 def _alive(process: int) -> bool:

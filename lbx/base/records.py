@@ -382,7 +382,7 @@ class Chunk:
     text: str
 
 
-class Compared(NamedTuple):
+class SimilarityInput(NamedTuple):
     """A text and references for a metric that compares their embeddings."""
 
     text: str

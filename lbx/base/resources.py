@@ -57,19 +57,19 @@ def _memory_v2(group: Path) -> MemoryLimit | None:
     limit = _number(group / "memory.max")
     if limit is None:
         return None
-    return MemoryLimit(limit, _taken(group, "memory.current", "inactive_file"))
+    return MemoryLimit(limit, _used_bytes(group, "memory.current", "inactive_file"))
 
 
 def _memory_v1(group: Path) -> MemoryLimit | None:
     limit = _number(group / "memory.limit_in_bytes")
     if limit is None or limit >= _UNLIMITED:
         return None
-    return MemoryLimit(limit, _taken(group, "memory.usage_in_bytes", "total_inactive_file"))
+    return MemoryLimit(limit, _used_bytes(group, "memory.usage_in_bytes", "total_inactive_file"))
 
 
-def _taken(group: Path, usage: str, cached: str) -> int:
+def _used_bytes(group: Path, usage: str, cache_key: str) -> int:
     lines = (line.split() for line in _text(group / "memory.stat").splitlines())
-    idle = next((int(line[1]) for line in lines if len(line) == 2 and line[0] == cached), 0)
+    idle = next((int(line[1]) for line in lines if len(line) == 2 and line[0] == cache_key), 0)
     return max(0, (_number(group / usage) or 0) - idle)
 
 
@@ -85,14 +85,16 @@ def _groups(system: Path, controller: str) -> Iterator[Path]:
 
     A container may see only a part of the hierarchy, mounted as its root.
     """
-    own = _own_group(system, controller)
+    group_path = _own_group(system, controller)
     mount = _mount(system, controller)
-    if own is None or mount is None:
+    if group_path is None or mount is None:
         return
-    root, place = mount
-    inside = own.removeprefix(root) if own == root or own.startswith(root.rstrip("/") + "/") else ""
+    root, mount_point = mount
+    inside = (
+        group_path.removeprefix(root) if group_path == root or group_path.startswith(root.rstrip("/") + "/") else ""
+    )
     parts = [part for part in inside.split("/") if part not in ("", "..")]
-    folder = system / place.lstrip("/")
+    folder = system / mount_point.lstrip("/")
     for length in range(len(parts), -1, -1):
         yield folder.joinpath(*parts[:length])
 
@@ -161,18 +163,18 @@ def usable_cpu_count() -> int:
 
 
 @contextmanager
-def limited_data(more_bytes: int) -> Iterator[None]:
+def limit_data(more_bytes: int) -> Iterator[None]:
     """Limit this process's further memory allocation to ``more_bytes`` within a block, unless a lower limit applies."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    known = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min([_data_bytes() + more_bytes, *known]), hard))
+    limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min([_data_bytes() + more_bytes, *limits]), hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def data_left_bytes() -> int | None:
+def free_data_bytes() -> int | None:
     """Return the memory that this process may still allocate; None without a limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
     return None if soft == resource.RLIM_INFINITY else max(0, soft - _data_bytes())

@@ -23,11 +23,11 @@ def leave_out_working_folder() -> None:
         del sys.path[0]
     if path := os.environ.get("PYTHONPATH"):
         entries = path.split(os.pathsep)
-        for place in [os.path.abspath(entry) for entry in entries if not os.path.isabs(entry)]:
-            if place in sys.path:
-                sys.path.remove(place)
+        for folder in [os.path.abspath(entry) for entry in entries if not os.path.isabs(entry)]:
+            if folder in sys.path:
+                sys.path.remove(folder)
         os.environ["PYTHONPATH"] = os.pathsep.join(entry for entry in entries if os.path.isabs(entry))
-    own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    if own not in sys.path:  # a checkout that is not installed: last, so that it shadows no other module
-        sys.path.append(own)
+    package_root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if package_root not in sys.path:  # a checkout that is not installed: last, so that it shadows no other module
+        sys.path.append(package_root)
     os.environ["PYTHONSAFEPATH"] = "1"

@@ -68,66 +68,70 @@ def nearest(name: str, choices: Iterable[str], *, cutoff: float = 0.5) -> str:
     Args:
         cutoff: minimum similarity of names, 0 to 1.
     """
-    known = sorted(choices)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=cutoff)
+    names = sorted(choices)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=cutoff)
     if close:
         return f"Did you mean {' or '.join(close)}?"
-    return f"Available: {', '.join(known)}." if known else ""
+    return f"Available: {', '.join(names)}." if names else ""
 
 
-def check_keys(table: Mapping[str, Any], known: Collection[str], where: str, needed: Collection[str] = ()) -> None:
+def check_keys(
+    table: Mapping[str, Any], allowed_keys: Collection[str], location: str, required_keys: Collection[str] = ()
+) -> None:
     """Raise UsageError for the first unknown or missing key of the table.
 
     Args:
-        where: beginning of the message, followed by a key or a verb ("The model card m.toml:").
+        location: beginning of the message, followed by a key or a verb ("The model card m.toml:").
     """
-    subject = where.removesuffix(":")
+    subject = location.removesuffix(":")
     for key in table:
-        if key not in known:
-            raise UsageError(f"{subject} has no setting {key!r}.", fix=nearest(key, known) or "Remove it.")
-    for key in needed:
+        if key not in allowed_keys:
+            raise UsageError(f"{subject} has no setting {key!r}.", fix=nearest(key, allowed_keys) or "Remove it.")
+    for key in required_keys:
         if key not in table:
-            raise UsageError(f"{subject} lacks {key}.", fix=f"Required: {', '.join(needed)}.")
+            raise UsageError(f"{subject} lacks {key}.", fix=f"Required: {', '.join(required_keys)}.")
 
 
-def check_table(table: Mapping[str, Any], known: Mapping[str, type], where: str, needed: Collection[str] = ()) -> None:
-    """Raise UsageError for an unknown or missing key, or a value that does not have its type in ``known``."""
-    check_keys(table, known, where, needed)
+def check_table(
+    table: Mapping[str, Any], types: Mapping[str, type], location: str, required_keys: Collection[str] = ()
+) -> None:
+    """Raise UsageError for an unknown or missing key, or a value that does not have its type in ``types``."""
+    check_keys(table, types, location, required_keys)
     for key, value in table.items():
-        typed(value, known[key], f"{where} {key}")
+        check_type(value, types[key], f"{location} {key}")
 
 
-def typed(value: object, wanted: type[T], where: str) -> T:
+def check_type(value: object, expected_type: type[T], location: str) -> T:
     """Check the type of a value and return it; an int is converted to float if wanted, but a bool is no int."""
-    if wanted is float and type(value) is int and abs(value) < 1 << 1023:  # larger numbers may overflow a float
-        return wanted(value)  # type: ignore[call-arg]
-    if type(value) is not wanted:
-        raise UsageError(f"{where} must be {_NAMES[wanted]}, not {value!r}.")
+    if expected_type is float and type(value) is int and abs(value) < 1 << 1023:  # larger numbers may overflow a float
+        return expected_type(value)  # type: ignore[call-arg]
+    if type(value) is not expected_type:
+        raise UsageError(f"{location} must be {_NAMES[expected_type]}, not {value!r}.")
     return value
 
 
-def texts(value: object, where: str) -> tuple[str, ...]:
+def texts(value: object, location: str) -> tuple[str, ...]:
     """Check that a value is a list of texts and return it as a tuple. Raises UsageError otherwise."""
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise UsageError(f"{where} must be a list of texts, not {value!r}.")
+        raise UsageError(f"{location} must be a list of texts, not {value!r}.")
     return tuple(value)
 
 
-def from_table(cls: type[T], table: Mapping[str, Any], where: str) -> T:
+def from_table(cls: type[T], table: Mapping[str, Any], location: str) -> T:
     """Create an instance of a dataclass from a table with its fields as keys.
 
     Raises:
         UsageError: a key is unknown or missing, a value has the wrong type, or the dataclass rejects a value.
     """
     hints = get_type_hints(cls)
-    known = fields(cls)  # type: ignore[arg-type]
-    needed = [f.name for f in known if f.default is MISSING and f.default_factory is MISSING]
-    check_keys(table, [f.name for f in known], where, needed)
-    values = {key: typed(value, _kind(hints[key]), f"{where} {key}") for key, value in table.items()}
+    known_fields = fields(cls)  # type: ignore[arg-type]
+    required_keys = [f.name for f in known_fields if f.default is MISSING and f.default_factory is MISSING]
+    check_keys(table, [f.name for f in known_fields], location, required_keys)
+    values = {key: check_type(value, _kind(hints[key]), f"{location} {key}") for key, value in table.items()}
     try:
         return cls(**values)
     except UsageError as exc:
-        raise UsageError(f"{where}: {exc.cause}", fix=exc.fix) from exc
+        raise UsageError(f"{location}: {exc.cause}", fix=exc.fix) from exc
 
 
 def _kind(hint: Any) -> Any:
@@ -136,6 +140,6 @@ def _kind(hint: Any) -> Any:
     return get_origin(kinds[0]) or kinds[0]
 
 
-def wrong(where: object, what: str, fix: str = "") -> UsageError:
+def entry_error(location: object, what: str, fix: str = "") -> UsageError:
     """Create the error for an invalid entry of a table."""
-    return UsageError(f"{where}: {what}.", fix=fix)
+    return UsageError(f"{location}: {what}.", fix=fix)

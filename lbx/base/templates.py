@@ -20,20 +20,20 @@ class _Missing(StrictUndefined):
         super().__init__(*arguments, **{"exc": MissingValueError, **options})
 
 
-def templates(folder: Path, shown: Callable[[str], str] = visible) -> Environment:
+def template_environment(folder: Path, display: Callable[[str], str] = visible) -> Environment:
     """Create the template environment of a folder.
 
     Args:
-        shown: function applied to each text before escaping, but not to instances of subclasses of ``str``.
+        display: function applied to each text before escaping, but not to instances of subclasses of ``str``.
     """
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(folder),
         autoescape=True,
         auto_reload=False,
-        finalize=lambda value: shown(value) if type(value) is str else value,
+        finalize=lambda value: display(value) if type(value) is str else value,
         undefined=_Missing,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["line"] = one_line
-    return made
+    environment.filters["line"] = one_line
+    return environment

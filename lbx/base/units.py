@@ -34,9 +34,9 @@ def size(count: int | None) -> str:
     return f"{value:.1f} GiB"
 
 
-def counted(count: int, one: str, many: str = "") -> str:
-    """Format a count with its noun: "1 question", "1,204 questions". ``many`` is the plural if it is irregular."""
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+def format_count(count: int, singular: str, plural: str = "") -> str:
+    """Format a count with its noun: "1 question", "1,204 questions". ``plural`` is the plural if it is irregular."""
+    return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
 
 
 def line_spans(numbers: Sequence[int], most: int = 5) -> str:
@@ -47,5 +47,5 @@ def line_spans(numbers: Sequence[int], most: int = 5) -> str:
             spans[-1][1] = number
         else:
             spans.append([number, number])
-    told = [f"{first}-{last}" if first < last else str(first) for first, last in spans[:most]]
-    return f"line{'s' * (len(numbers) > 1)} {', '.join(told)}" + ", ..." * (len(spans) > most)
+    parts = [f"{first}-{last}" if first < last else str(first) for first, last in spans[:most]]
+    return f"line{'s' * (len(numbers) > 1)} {', '.join(parts)}" + ", ..." * (len(spans) > most)

@@ -41,20 +41,20 @@ def visible(text: str) -> str:
     """Escape control and invisible characters, except line feeds and tabs."""
     if _is_plain(text):
         return text
-    return _HIDDEN.sub(_spelled, text)
+    return _HIDDEN.sub(_as_escape, text)
 
 
 def one_line(text: str) -> str:
     """Escape like ``visible``, and also line feeds and tabs, so that a name cannot imitate another line."""
     if text.isascii() and text.isprintable():  # fast path for nearly all cells of a table
         return text
-    return _BREAKS.sub(_spelled, visible(text))
+    return _BREAKS.sub(_as_escape, visible(text))
 
 
-def cell(text: str) -> str:
+def spreadsheet_cell(text: str) -> str:
     """Escape like ``visible``, and prefix possible spreadsheet formulas, except numbers, with an apostrophe."""
-    shown = visible(text)
-    return f"'{shown}" if _FORMULA.match(shown) and not _is_number(shown) else shown
+    escaped = visible(text)
+    return f"'{escaped}" if _FORMULA.match(escaped) and not _is_number(escaped) else escaped
 
 
 def _is_number(text: str) -> bool:
@@ -65,7 +65,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def json_escaped(text: str) -> str:
+def escape_json(text: str) -> str:
     """Replace hidden characters in JSON text by JSON escapes, which leaves the values unchanged."""
     return text if _is_plain(text) else _HIDDEN.sub(_as_json, text)
 
@@ -75,7 +75,7 @@ def _is_plain(text: str) -> bool:
     return (text.isascii() and text.isprintable()) or not _PERHAPS.search(text)
 
 
-def _spelled(match: re.Match[str]) -> str:
+def _as_escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
 
 

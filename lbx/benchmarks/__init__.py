@@ -13,7 +13,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Task
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.benchmarks.judge import Judging
+from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.benchmarks.leval import judge as official_judge
 from lbx.benchmarks.leval import judge_files as judge_files
 from lbx.benchmarks.leval.benchmark import LEval
@@ -23,9 +23,9 @@ from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.benchmarks.longbench_v2.benchmark import LongBenchV2
 from lbx.benchmarks.lveval.benchmark import LVEval
 from lbx.benchmarks.needle.benchmark import Needle
-from lbx.benchmarks.own.benchmark import OwnBenchmark as OwnBenchmark
-from lbx.benchmarks.own.benchmark import own_benchmark
-from lbx.benchmarks.own.benchmark import own_names as own_names
+from lbx.benchmarks.own.benchmark import CustomBenchmark as CustomBenchmark
+from lbx.benchmarks.own.benchmark import custom_benchmark
+from lbx.benchmarks.own.benchmark import custom_names as custom_names
 
 
 class _Benchmarks(Mapping[str, Benchmark]):
@@ -41,7 +41,7 @@ class _Benchmarks(Mapping[str, Benchmark]):
     def __getitem__(self, name: str) -> Benchmark:
         if name in self._families:
             return self._families[name]
-        return Judging() if name == Judging.name else own_benchmark(name)
+        return JudgeBenchmark() if name == JudgeBenchmark.name else custom_benchmark(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._families)
@@ -62,9 +62,9 @@ def unit_of(name: str | None) -> float:
     return (family.scoring if family else ScoringRules()).unit
 
 
-def beside(own: Benchmark | None) -> Mapping[str, Benchmark]:
-    """Return the benchmarks, with ``own`` if given, which a run brings along."""
-    return _Benchmarks(*BENCHMARKS.values(), own) if own else BENCHMARKS
+def benchmarks_with(custom: Benchmark | None) -> Mapping[str, Benchmark]:
+    """Return the benchmarks, with ``custom`` if given, which a run brings along."""
+    return _Benchmarks(*BENCHMARKS.values(), custom) if custom else BENCHMARKS
 
 
 def select(bundle: Bundle, names: Sequence[str]) -> list[Task]:
@@ -79,36 +79,41 @@ def select(bundle: Bundle, names: Sequence[str]) -> list[Task]:
         UsageError: a name is unknown, or its data is not in the bundle.
         BundleError: a data file is damaged.
     """
-    chosen: dict[str, Task] = {}
+    selected_tasks: dict[str, Task] = {}
     for name in names:
-        for task in _meant(bundle, name):
-            chosen.setdefault(task.full_name, task)
-    if not chosen and not names:
+        for task in _match_tasks(bundle, name):
+            selected_tasks.setdefault(task.full_name, task)
+    if not selected_tasks and not names:
         raise UsageError(
             "No tasks given.",
             fix="Pass task names with --tasks, or --tasks all.",
             command=as_command("lbx", "tasks", "--bundle", bundle.root),
         )
-    if not chosen:
+    if not selected_tasks:
         raise UsageError(
             f"The bundle at {bundle.root} has no benchmark data.",
             fix="Bundle a benchmark on a connected machine, or use the built-in needle without data: --tasks needle.",
         )
-    return list(chosen.values())
+    return list(selected_tasks.values())
 
 
-def everything(bundle: Bundle) -> list[Task]:
+def all_tasks(bundle: Bundle) -> list[Task]:
     """Return all bundled tasks, family by family, then the custom benchmarks by name.
 
     Raises:
         BundleError: a data file is damaged, or the definition of a custom benchmark is invalid.
     """
-    return [task for family in _there(bundle) if family.data.is_bundled(bundle) for task in family.tasks(bundle)]
+    return [
+        task
+        for family in _available_benchmarks(bundle)
+        if family.data.is_bundled(bundle)
+        for task in family.tasks(bundle)
+    ]
 
 
-def of_embedding(tasks: Iterable[Task]) -> list[str]:
+def embedding_tasks(tasks: Iterable[Task]) -> list[str]:
     """Return full names of the tasks that an embedding model scores half of."""
-    return [task.full_name for task in tasks if task.name in BENCHMARKS[task.benchmark].catalogue.embedding]
+    return [task.full_name for task in tasks if task.name in BENCHMARKS[task.benchmark].catalogue.embedding_tasks]
 
 
 def format_names() -> list[str]:
@@ -125,42 +130,49 @@ def official_rubric(bundle: Bundle) -> Rubric:
 def rubric_file(name: str, bundle: Bundle) -> Path | None:
     """Return the file with a custom benchmark's rubric in a bundle, or None."""
     family = BENCHMARKS[name]
-    return family.rubric_file(bundle) if isinstance(family, OwnBenchmark) else None
+    return family.rubric_file(bundle) if isinstance(family, CustomBenchmark) else None
 
 
-def _there(bundle: Bundle) -> list[Benchmark]:
-    return [*BENCHMARKS.values(), *(BENCHMARKS[name] for name in own_names(bundle, reserved_names()))]
+def _available_benchmarks(bundle: Bundle) -> list[Benchmark]:
+    return [*BENCHMARKS.values(), *(BENCHMARKS[name] for name in custom_names(bundle, reserved_names()))]
 
 
 def reserved_names() -> dict[str, str]:
     """Return {reserved name for ``--tasks``: its meaning}; no custom benchmark can have these names."""
-    names = {"all": "everything in the bundle", Judging.name: "the prompts of `lbx judge`"}
+    names = {"all": "everything in the bundle", JudgeBenchmark.name: "the prompts of `lbx judge`"}
     for name, family in BENCHMARKS.items():
         names |= dict.fromkeys((name, *family.catalogue.selections), "a built-in benchmark")
     return names
 
 
-def _meant(bundle: Bundle, name: str) -> list[Task]:
+def _match_tasks(bundle: Bundle, name: str) -> list[Task]:
     if name == "all":
-        return everything(bundle)
-    benchmark, _, wanted = name.partition("/")
-    families = _there(bundle)
-    family = next((one for one in families if benchmark == one.name or benchmark in one.catalogue.selections), None)
-    if family is None or (wanted and benchmark != family.name):
-        raise _unknown(bundle, name)
-    named: Sequence[str] = family.catalogue.selections.get(benchmark, family.catalogue.names)
-    if wanted:
-        known = family.catalogue.names or [task.name for task in family.tasks(bundle)]
-        named = [task for task in known if fnmatchcase(task, wanted)]
-        if not named:
-            raise _unknown(bundle, name)
-    tasks = [task for task in family.tasks(bundle, named or None) if not named or task.name in named]
+        return all_tasks(bundle)
+    benchmark, _, pattern = name.partition("/")
+    families = _available_benchmarks(bundle)
+    family = next(
+        (
+            candidate
+            for candidate in families
+            if benchmark == candidate.name or benchmark in candidate.catalogue.selections
+        ),
+        None,
+    )
+    if family is None or (pattern and benchmark != family.name):
+        raise _unknown_task_error(bundle, name)
+    names: Sequence[str] = family.catalogue.selections.get(benchmark, family.catalogue.names)
+    if pattern:
+        task_names = family.catalogue.names or [task.name for task in family.tasks(bundle)]
+        names = [task for task in task_names if fnmatchcase(task, pattern)]
+        if not names:
+            raise _unknown_task_error(bundle, name)
+    tasks = [task for task in family.tasks(bundle, names or None) if not names or task.name in names]
     if not tasks:
-        raise _not_held(bundle, family, name)
+        raise _missing_data_error(bundle, family, name)
     return tasks
 
 
-def _not_held(bundle: Bundle, family: Benchmark, name: str) -> UsageError:
+def _missing_data_error(bundle: Bundle, family: Benchmark, name: str) -> UsageError:
     return UsageError(
         f"The bundle at {bundle.root} does not contain the data of {name}.",
         fix="Bundle the data on a connected machine.",
@@ -168,15 +180,19 @@ def _not_held(bundle: Bundle, family: Benchmark, name: str) -> UsageError:
     )
 
 
-def _unknown(bundle: Bundle, name: str) -> UsageError:
+def _unknown_task_error(bundle: Bundle, name: str) -> UsageError:
     names = ["all"]
     lacking: list[UsageError] = []
-    for family in _there(bundle):
-        held = {task.name for task in family.tasks(bundle)}
-        selections = [key for key, tasks in family.catalogue.selections.items() if held.intersection(tasks)]
-        names += [family.name, *selections, *(f"{family.name}/{task}" for task in sorted(held))] if held else []
-        if name in family.catalogue.names and name not in held:
-            lacking.append(_not_held(bundle, family, f"{family.name}/{name}"))
+    for family in _available_benchmarks(bundle):
+        present_tasks = {task.name for task in family.tasks(bundle)}
+        selections = [key for key, tasks in family.catalogue.selections.items() if present_tasks.intersection(tasks)]
+        names += (
+            [family.name, *selections, *(f"{family.name}/{task}" for task in sorted(present_tasks))]
+            if present_tasks
+            else []
+        )
+        if name in family.catalogue.names and name not in present_tasks:
+            lacking.append(_missing_data_error(bundle, family, f"{family.name}/{name}"))
     near = get_close_matches(name, names, n=3)
     # "qasper" differs from "longbench/qasper" in many letters, but is probably meant.
     near = list(dict.fromkeys([full for full in names if full.partition("/")[2] == name] + near))

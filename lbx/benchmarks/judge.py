@@ -37,7 +37,7 @@ from lbx.benchmarks.base.templates import fill_format
 NAME = "judge"
 _ID_LENGTH = 24
 
-Documents = Callable[[Bundle, str, str], Iterator[Sample]]
+DocumentLoader = Callable[[Bundle, str, str], Iterator[Sample]]
 """Returns the samples of a bundle's benchmark and task, for rubrics with documents. It is sent to worker processes."""
 
 
@@ -125,7 +125,7 @@ def _no_documents(_bundle: Bundle, _benchmark: str, _task: str) -> Iterator[Samp
     return iter(())
 
 
-class Judging(Benchmark):
+class JudgeBenchmark(Benchmark):
     """The rounds of a rubric. Without a rubric it has no task, and only reads stored judgements.
 
     Args:
@@ -137,7 +137,7 @@ class Judging(Benchmark):
     metric_version = 1
 
     def __init__(
-        self, rubric: Rubric | None = None, rounds: Sequence[Round] = (), documents: Documents = _no_documents
+        self, rubric: Rubric | None = None, rounds: Sequence[Round] = (), documents: DocumentLoader = _no_documents
     ) -> None:
         self._rubric = rubric
         self._rounds = {round_.name(rubric): round_ for round_ in rounds} if rubric else {}
@@ -171,11 +171,11 @@ class Judging(Benchmark):
         for judged in self._documents(bundle, benchmark, task):
             matching = remaining.pop(judged.sample_id, [])
             if matching and matching[0].document_sha256 not in ("", sha256_text(judged.context)):
-                raise _wrong_document(bundle, matching[0])
+                raise _wrong_document_error(bundle, matching[0])
             yield from (round_.sample(rubric, judged.context) for round_ in matching)
             if not remaining:
                 return
-        raise _wrong_document(bundle, next(iter(remaining.values()))[0])
+        raise _wrong_document_error(bundle, next(iter(remaining.values()))[0])
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
         """Return the rubric's messages. Only a document may be cut, in its middle."""
@@ -207,7 +207,7 @@ class Judging(Benchmark):
         return []
 
 
-def _wrong_document(bundle: Bundle, round_: Round) -> BundleError:
+def _wrong_document_error(bundle: Bundle, round_: Round) -> BundleError:
     return BundleError(
         f"The bundle at {bundle.root} lacks the document of {round_.benchmark}/{round_.task}/{round_.sample_id}, and "
         "the rubric shows it to the judge.",

@@ -26,7 +26,7 @@ from urllib.parse import quote, unquote
 
 from lbx.base.errors import BundleError
 from lbx.base.layout import BAG_INFO, BAGIT, BUNDLE_JSON, MANIFEST, SBOM, TAG_MANIFEST
-from lbx.bundle.names import PathSet, is_bundle_name, why_unsafe
+from lbx.bundle.names import PathSet, is_bundle_name, unsafe_reason
 
 FORMAT = 1
 PAYLOAD = "data/"
@@ -59,7 +59,7 @@ class Contents:
         entries: all payload files by path.
         sources: unmodified sources of bundle.json.
         base: name and digest of the bundle that a delta requires; empty for other bundles.
-        fetched: a delta's payload files in the base: path here -> path in the base.
+        base_paths: a delta's payload files in the base: path here -> path in the base.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Contents:
     entries: Mapping[str, ManifestEntry]
     sources: Sequence[Mapping[str, Any]]
     base: Mapping[str, str] = field(default_factory=dict)
-    fetched: Mapping[str, str] = field(default_factory=dict)
+    base_paths: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def payload_bytes(self) -> int:
@@ -83,7 +83,7 @@ def render_tags(
     *,
     extra: Mapping[str, bytes] | None = None,
     base: Mapping[str, str] | None = None,
-    held: Mapping[str, str] | None = None,
+    base_paths: Mapping[str, str] | None = None,
 ) -> dict[str, bytes]:
     """Render the tag files of a bag as {path: content}, sorted by path. The result depends only on the arguments.
 
@@ -92,12 +92,12 @@ def render_tags(
         epoch: creation time in seconds since 1970, passed in so that the same inputs give the same bytes.
         extra: further tag files.
         base: for a delta, name and digest of its base.
-        held: for a delta, payload path here -> payload path in the base, for every file that is not packed.
+        base_paths: for a delta, payload path here -> payload path in the base, for every file that is not packed.
     """
     files = sorted((file for source in sources for file in source["files"]), key=lambda file: file["path"])
-    described: dict[str, Any] = {"format": FORMAT, "name": name, "description": description, "sources": list(sources)}
+    bundle_json: dict[str, Any] = {"format": FORMAT, "name": name, "description": description, "sources": list(sources)}
     if base is not None:
-        described["base"] = dict(base)
+        bundle_json["base"] = dict(base)
     info = [
         f"Bagging-Date: {datetime.fromtimestamp(epoch, UTC):%Y-%m-%d}",
         "Bag-Software-Agent: lbx",
@@ -108,11 +108,11 @@ def render_tags(
         **(extra or {}),
         BAG_INFO: "".join(line + "\n" for line in info).encode(),
         BAGIT: _DECLARATION,
-        BUNDLE_JSON: (json.dumps(described, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(),
+        BUNDLE_JSON: (json.dumps(bundle_json, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode(),
         MANIFEST: _render_manifest((file["sha256"], file["path"]) for file in files),
     }
-    if base is not None and held:
-        tags[FETCH] = _render_fetch(files, base["name"], held)
+    if base is not None and base_paths:
+        tags[FETCH] = _render_fetch(files, base["name"], base_paths)
     tags[TAG_MANIFEST] = _render_manifest((hashlib.sha256(tags[path]).hexdigest(), path) for path in sorted(tags))
     return dict(sorted(tags.items()))
 
@@ -121,179 +121,191 @@ def _render_manifest(lines: Iterable[tuple[str, str]]) -> bytes:
     return "".join(f"{digest}  {path}\n" for digest, path in lines).encode()
 
 
-def _render_fetch(files: Iterable[Mapping[str, Any]], base: str, held: Mapping[str, str]) -> bytes:
+def _render_fetch(files: Iterable[Mapping[str, Any]], base: str, base_paths: Mapping[str, str]) -> bytes:
     lines = (
-        f"lbx-base://{base}/{quote(held[f['path']])} {f['size']} {f['path']}\n" for f in files if f["path"] in held
+        f"lbx-base://{base}/{quote(base_paths[f['path']])} {f['size']} {f['path']}\n"
+        for f in files
+        if f["path"] in base_paths
     )
     return "".join(lines).encode()
 
 
-def refuse_foreign_tag(path: str, where: str) -> None:
+def refuse_foreign_tag(path: str, location: str) -> None:
     """Raise BundleError for an unknown file outside ``data/``, where the rules on file formats do not apply."""
     if path not in _TAGS:
         raise BundleError(
-            f"{where} is refused: it contains {path}, but outside {PAYLOAD} a bundle has only its own records.",
+            f"{location} is refused: it contains {path}, but outside {PAYLOAD} a bundle has only its own records.",
             fix="Do not trust it; ask its author for a new copy.",
         )
 
 
-def parse_tags(tags: Mapping[str, bytes], where: str) -> Contents:
+def parse_tags(tags: Mapping[str, bytes], location: str) -> Contents:
     """Check the tag files against each other and return the bundle's contents.
 
     Args:
         tags: every file outside ``data/``, by path.
-        where: the archive or folder, for messages.
+        location: the archive or folder, for messages.
 
     Raises:
         BundleError: a tag file is missing, changed, unlisted or unknown, or a payload name is unsafe; the message
             names the file.
     """
     for path in tags:
-        refuse_foreign_tag(path, where)
+        refuse_foreign_tag(path, location)
     for path in _REQUIRED:
         if path not in tags:
             raise BundleError(
-                f"{where} is not a complete bundle: {path} is missing.", fix="Copy it again, or bundle again."
+                f"{location} is not a complete bundle: {path} is missing.", fix="Copy it again, or bundle again."
             )
     if tags[BAGIT] != _DECLARATION:
-        raise _wrong(where, f"{BAGIT} does not have a bundle's content", "Copy it again, or bundle again.")
-    _check_tag_sums(tags, where)
-    sums = _parse_manifest(tags[MANIFEST], MANIFEST, where)
-    described = _parse_description(tags[BUNDLE_JSON], where)
-    entries = _entries(described, sums, where)
-    _check_oxum(tags[BAG_INFO], entries, where)
+        raise _bundle_error(location, f"{BAGIT} does not have a bundle's content", "Copy it again, or bundle again.")
+    _check_tag_sums(tags, location)
+    sums = _parse_manifest(tags[MANIFEST], MANIFEST, location)
+    bundle_json = _parse_description(tags[BUNDLE_JSON], location)
+    entries = _entries(bundle_json, sums, location)
+    _check_oxum(tags[BAG_INFO], entries, location)
     digest = hashlib.sha256(tags[TAG_MANIFEST]).hexdigest()
-    base = _base(described, where)
-    fetched = _parse_fetch(tags.get(FETCH), base, entries, where)
-    return Contents(described["name"], described["description"], digest, entries, described["sources"], base, fetched)
+    base = _parse_base(bundle_json, location)
+    base_paths = _parse_fetch(tags.get(FETCH), base, entries, location)
+    return Contents(
+        bundle_json["name"], bundle_json["description"], digest, entries, bundle_json["sources"], base, base_paths
+    )
 
 
-def _wrong(where: str, what: str, fix: str = "Bundle again.") -> BundleError:
-    return BundleError(f"{where}: {what}.", fix=fix)
+def _bundle_error(location: str, what: str, fix: str = "Bundle again.") -> BundleError:
+    return BundleError(f"{location}: {what}.", fix=fix)
 
 
-def _base(described: Mapping[str, Any], where: str) -> dict[str, str]:
-    base = described.get("base")
+def _parse_base(bundle_json: Mapping[str, Any], location: str) -> dict[str, str]:
+    base = bundle_json.get("base")
     if base is None:
         return {}
     if not isinstance(base, dict) or not is_bundle_name(str(base.get("name"))):
-        raise _wrong(where, f"{BUNDLE_JSON} does not name the base bundle")
+        raise _bundle_error(location, f"{BUNDLE_JSON} does not name the base bundle")
     digest = str(base.get("digest", ""))
     if digest and not _DIGEST.fullmatch(digest):
-        raise _wrong(where, f"{BUNDLE_JSON} has no valid digest of the base bundle")
+        raise _bundle_error(location, f"{BUNDLE_JSON} has no valid digest of the base bundle")
     return {"name": str(base["name"]), "digest": digest}
 
 
 def _parse_fetch(
-    content: bytes | None, base: Mapping[str, str], entries: Mapping[str, ManifestEntry], where: str
+    content: bytes | None, base: Mapping[str, str], entries: Mapping[str, ManifestEntry], location: str
 ) -> dict[str, str]:
     """Parse fetch.txt into {path here: path in the base}; each path must be in the manifest with the same size."""
-    fetched: dict[str, str] = {}
+    base_paths: dict[str, str] = {}
     if content is None:
-        return fetched
+        return base_paths
     if not base:
-        raise BundleError(f"{where} has a {FETCH}, but does not name a base bundle.", fix="Do not trust this bundle.")
+        raise BundleError(
+            f"{location} has a {FETCH}, but does not name a base bundle.", fix="Do not trust this bundle."
+        )
     try:
         lines = content.decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as exc:
-        raise _wrong(where, f"{FETCH} is not UTF-8", "Copy it again.") from exc
+        raise _bundle_error(location, f"{FETCH} is not UTF-8", "Copy it again.") from exc
     for number, line in enumerate(lines, 1):
         match = _FETCH_LINE.fullmatch(line)
         if match is None or match[1] != base["name"]:
-            raise _wrong(where, f"line {number} of {FETCH} does not name a file of the base bundle")
+            raise _bundle_error(location, f"line {number} of {FETCH} does not name a file of the base bundle")
         url, size, path = unquote(match[2]), int(match[3]), match[4]
-        if path not in entries or entries[path].size != size or path in fetched:
-            raise _wrong(where, f"{FETCH} and {MANIFEST} disagree about {path!r}", "Do not trust this bundle.")
-        reason = why_unsafe(url) or ("" if url.startswith(PAYLOAD) else "it is not a payload file")
-        if reason:
-            raise _wrong(
-                where, f"{FETCH} takes the unsafe path {url!r} from the base bundle: {reason}", "Do not trust it."
+        if path not in entries or entries[path].size != size or path in base_paths:
+            raise _bundle_error(
+                location, f"{FETCH} and {MANIFEST} disagree about {path!r}", "Do not trust this bundle."
             )
-        fetched[path] = url
-    return fetched
+        reason = unsafe_reason(url) or ("" if url.startswith(PAYLOAD) else "it is not a payload file")
+        if reason:
+            raise _bundle_error(
+                location, f"{FETCH} takes the unsafe path {url!r} from the base bundle: {reason}", "Do not trust it."
+            )
+        base_paths[path] = url
+    return base_paths
 
 
-def _check_tag_sums(tags: Mapping[str, bytes], where: str) -> None:
-    listed = _parse_manifest(tags[TAG_MANIFEST], TAG_MANIFEST, where)
+def _check_tag_sums(tags: Mapping[str, bytes], location: str) -> None:
+    listed = _parse_manifest(tags[TAG_MANIFEST], TAG_MANIFEST, location)
     for path, digest in listed.items():
         if path not in tags:
-            raise _wrong(where, f"{path} is missing, though {TAG_MANIFEST} lists it", "Copy it again.")
+            raise _bundle_error(location, f"{path} is missing, though {TAG_MANIFEST} lists it", "Copy it again.")
         if hashlib.sha256(tags[path]).hexdigest() != digest:
-            raise _wrong(where, f"{path} has changed since the bundle was made", "Copy it again.")
+            raise _bundle_error(location, f"{path} has changed since the bundle was made", "Copy it again.")
     for path in sorted(set(tags) - {TAG_MANIFEST, TAG_SIGNATURE} - set(listed)):
-        raise _wrong(where, f"{path} is not listed in {TAG_MANIFEST}", "Do not trust this bundle.")
+        raise _bundle_error(location, f"{path} is not listed in {TAG_MANIFEST}", "Do not trust this bundle.")
 
 
-def _parse_manifest(content: bytes, name: str, where: str) -> dict[str, str]:
+def _parse_manifest(content: bytes, name: str, location: str) -> dict[str, str]:
     sums: dict[str, str] = {}
     names = PathSet()
     try:
         lines = content.decode().removesuffix("\n").split("\n") if content else []
     except UnicodeDecodeError as exc:
-        raise _wrong(where, f"{name} is not UTF-8", "Copy it again.") from exc
+        raise _bundle_error(location, f"{name} is not UTF-8", "Copy it again.") from exc
     for number, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line)
         if match is None:
-            raise _wrong(where, f"line {number} of {name} is not 'sha256  path'", "Copy it again.")
+            raise _bundle_error(location, f"line {number} of {name} is not 'sha256  path'", "Copy it again.")
         digest, path = match.groups()
-        reason = why_unsafe(path) or names.why_not(path)
+        reason = unsafe_reason(path) or names.add(path)
         if reason:
-            raise _wrong(where, f"{name} lists the unsafe path {path!r}: {reason}", "Do not trust this bundle.")
+            raise _bundle_error(
+                location, f"{name} lists the unsafe path {path!r}: {reason}", "Do not trust this bundle."
+            )
         sums[path] = digest
     return sums
 
 
-def _parse_description(content: bytes, where: str) -> dict[str, Any]:
+def _parse_description(content: bytes, location: str) -> dict[str, Any]:
     try:
-        described = json.loads(content)
+        bundle_json = json.loads(content)
     except (ValueError, RecursionError) as exc:
-        raise _wrong(where, f"{BUNDLE_JSON} is not valid JSON: {exc}") from exc
-    if not isinstance(described, dict) or not isinstance(described.get("format"), int):
-        raise _wrong(where, f"{BUNDLE_JSON} has no format number")
-    if described["format"] != FORMAT:
+        raise _bundle_error(location, f"{BUNDLE_JSON} is not valid JSON: {exc}") from exc
+    if not isinstance(bundle_json, dict) or not isinstance(bundle_json.get("format"), int):
+        raise _bundle_error(location, f"{BUNDLE_JSON} has no format number")
+    if bundle_json["format"] != FORMAT:
         raise BundleError(
-            f"{where} has bundle format {described['format']}, but this version of lbx reads only format {FORMAT}.",
+            f"{location} has bundle format {bundle_json['format']}, but this version of lbx reads only format {FORMAT}.",
             fix="Use the version of lbx that made it.",
         )
     fields = {"name": str, "description": str, "sources": list}
-    if not all(isinstance(described.get(field), kind) for field, kind in fields.items()):
-        raise _wrong(where, f"{BUNDLE_JSON} lacks name, description or sources")
-    if not is_bundle_name(described["name"]):
-        raise _wrong(where, f"{BUNDLE_JSON} has the invalid bundle name {described['name']!r}")
-    return described
+    if not all(isinstance(bundle_json.get(field), kind) for field, kind in fields.items()):
+        raise _bundle_error(location, f"{BUNDLE_JSON} lacks name, description or sources")
+    if not is_bundle_name(bundle_json["name"]):
+        raise _bundle_error(location, f"{BUNDLE_JSON} has the invalid bundle name {bundle_json['name']!r}")
+    return bundle_json
 
 
-def _entries(described: Mapping[str, Any], sums: Mapping[str, str], where: str) -> dict[str, ManifestEntry]:
+def _entries(bundle_json: Mapping[str, Any], sums: Mapping[str, str], location: str) -> dict[str, ManifestEntry]:
     """Build the payload entries from bundle.json and the manifest, which must agree on every file."""
     entries: dict[str, ManifestEntry] = {}
-    for file in _listed_files(described, where):
+    for file in _listed_files(bundle_json, location):
         if file.path in entries or not file.path.startswith(PAYLOAD) or sums.get(file.path) != file.sha256:
-            raise _wrong(
-                where, f"{BUNDLE_JSON} and {MANIFEST} disagree about {file.path!r}", "Do not trust this bundle."
+            raise _bundle_error(
+                location, f"{BUNDLE_JSON} and {MANIFEST} disagree about {file.path!r}", "Do not trust this bundle."
             )
         entries[file.path] = file
     for path in sorted(set(sums) - set(entries)):
-        raise _wrong(where, f"{path} does not belong to any source in {BUNDLE_JSON}", "Do not trust this bundle.")
+        raise _bundle_error(
+            location, f"{path} does not belong to any source in {BUNDLE_JSON}", "Do not trust this bundle."
+        )
     return entries
 
 
-def _listed_files(described: Mapping[str, Any], where: str) -> Iterable[ManifestEntry]:
+def _listed_files(bundle_json: Mapping[str, Any], location: str) -> Iterable[ManifestEntry]:
     try:
-        for source in described["sources"]:
+        for source in bundle_json["sources"]:
             for file in source["files"]:
                 path, size, digest = str(file["path"]), file["size"], str(file["sha256"])
                 if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-                    raise _wrong(where, f"{BUNDLE_JSON} has no valid size for {path!r}")
+                    raise _bundle_error(location, f"{BUNDLE_JSON} has no valid size for {path!r}")
                 yield ManifestEntry(path, size, digest)
     except (TypeError, KeyError) as exc:
-        raise _wrong(where, f"a source in {BUNDLE_JSON} has no valid list of files") from exc
+        raise _bundle_error(location, f"a source in {BUNDLE_JSON} has no valid list of files") from exc
 
 
-def _check_oxum(info: bytes, entries: Mapping[str, ManifestEntry], where: str) -> None:
+def _check_oxum(info: bytes, entries: Mapping[str, ManifestEntry], location: str) -> None:
     match = _OXUM.search(info.decode("utf-8", "replace"))
     total = sum(entry.size for entry in entries.values())
     if match is None or (int(match[1]), int(match[2])) != (total, len(entries)):
-        raise _wrong(where, f"the Payload-Oxum of {BAG_INFO} does not match the manifest")
+        raise _bundle_error(location, f"the Payload-Oxum of {BAG_INFO} does not match the manifest")
 
 
 @dataclass(frozen=True)

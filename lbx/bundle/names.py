@@ -43,7 +43,7 @@ def is_bundle_name(name: str) -> bool:
     return _BUNDLE_NAME.fullmatch(name) is not None
 
 
-def why_unsafe(path: str) -> str:
+def unsafe_reason(path: str) -> str:
     """Describe why ``path`` is not allowed in a bundle, as the end of a sentence ("it ..."); "" if it is allowed.
 
     Backslash and percent are refused because sha256sum and BagIt escape them differently in a manifest.
@@ -73,18 +73,18 @@ class PathSet:
     """Paths that can coexist on any file system: no duplicates, case variants, or files that are also folders."""
 
     def __init__(self) -> None:
-        self._spelled: dict[str, str] = {}
+        self._spellings: dict[str, str] = {}
         self._files: set[str] = set()
         self._folders: set[str] = set()
 
-    def why_not(self, path: str) -> str:
+    def add(self, path: str) -> str:
         """Add ``path`` and return "", or describe its conflict with the paths added before."""
         if path in self._files:
             return "it appears twice"
         parts = path.split("/")
         prefixes = ["/".join(parts[: n + 1]) for n in range(len(parts))]
         for prefix in prefixes:
-            spelled = self._spelled.setdefault(_fold(prefix), prefix)
+            spelled = self._spellings.setdefault(_fold(prefix), prefix)
             if spelled != prefix:
                 return f"it differs from {spelled} only in upper and lower case"
             if prefix in self._files:
@@ -100,7 +100,7 @@ def _fold(path: str) -> str:
     return unicodedata.normalize("NFC", path.casefold())
 
 
-REFUSED = {
+UNSAFE_SUFFIXES = {
     **dict.fromkeys((".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib", ".dill"), "a pickle"),
     **dict.fromkeys((".h5", ".keras"), "a Keras file, which can contain code"),
     **dict.fromkeys((".py", ".pyc", ".pyd", ".so", ".dll", ".dylib", ".sh", ".exe", ".whl", ".jar"), "code"),
@@ -125,18 +125,18 @@ NAMES_CODE = Unsafe("it names code to run (auto_map)")
 _OPAQUE = Unsafe("it is too large or too deeply nested to be checked")
 
 
-def why_refused(name: str) -> str:
+def unsafe_format(name: str) -> str:
     """Return the unsafe format that a file name implies ("a pickle", "code" ...), or "" if it is safe."""
-    return REFUSED.get(Path(name).suffix.lower(), "")
+    return UNSAFE_SUFFIXES.get(Path(name).suffix.lower(), "")
 
 
-def wants_look(name: str) -> bool:
-    """Whether the content of a file of this name must be checked by ``unsafe_inside``."""
+def needs_content_check(name: str) -> bool:
+    """Whether the content of a file of this name must be checked by ``find_unsafe_content``."""
     return name.lower().endswith(("config.json", ".zip"))
 
 
-def unsafe_inside(name: str, size: int, file: IO[bytes]) -> Unsafe | None:
-    """Check the content of a file selected by ``wants_look``; None if it is safe.
+def find_unsafe_content(name: str, size: int, file: IO[bytes]) -> Unsafe | None:
+    """Check the content of a file selected by ``needs_content_check``; None if it is safe.
 
     Args:
         size: size of ``file`` in bytes.

@@ -32,16 +32,16 @@ class ByteMeter:
         self._progress = progress
         self._stage = stage
         self._total = total
-        self._before = 0
+        self._finished_bytes = 0
 
     def at(self, item: str, here: int) -> None:
         """Report that ``here`` bytes of the current file are done."""
-        self._progress(self._stage, item, self._before + here, self._total)
+        self._progress(self._stage, item, self._finished_bytes + here, self._total)
 
     def finish(self, item: str, size: int) -> None:
         """Report that all ``size`` bytes of the current file are done."""
         self.at(item, size)
-        self._before += size
+        self._finished_bytes += size
 
 
 _LITTLE = 8 << 20
@@ -59,17 +59,17 @@ class Tally:
 
     def __init__(self, progress: Progress, stage: str, total: int) -> None:
         self._progress, self._stage, self.total = progress, stage, total
-        self._done = 0
+        self._done_bytes = 0
         self._lock = Lock()
-        self.stopped = False
+        self.is_cancelled = False
 
     def add(self, item: str, count: int) -> None:
         """Report that ``count`` more bytes of ``item`` are done. Raises CancelledError if the stage was cancelled."""
         with self._lock:
-            if self.stopped:
+            if self.is_cancelled:
                 raise CancelledError
-            self._done += count
-            self._progress(self._stage, item, self._done, self.total)
+            self._done_bytes += count
+            self._progress(self._stage, item, self._done_bytes, self.total)
 
     def outweighs(self, size: int) -> bool:
         """Whether an item of ``size`` bytes exceeds a processor's share, so that other processors will be idle."""
@@ -92,7 +92,7 @@ def in_parallel(work: Callable[[T], R], items: Sequence[T], tally: Tally) -> lis
     try:
         wait(futures, return_when=FIRST_EXCEPTION)
     finally:  # cancels also on Ctrl-C, which must not wait for a file of forty gigabytes
-        tally.stopped = not all(future.done() for future in futures)
+        tally.is_cancelled = not all(future.done() for future in futures)
         pool.shutdown(cancel_futures=True)
     errors = [future.exception() for future in futures if not future.cancelled()]
     for error in errors:

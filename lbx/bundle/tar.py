@@ -70,10 +70,10 @@ class ArchiveStream:
 
     def skip(self, size: int) -> int:
         """Skip ``size`` bytes and return the number skipped, which is smaller at the end."""
-        left = size
-        while left and (data := self.read(min(left, BLOCK))):
-            left -= len(data)
-        return size - left
+        remaining = size
+        while remaining and (data := self.read(min(remaining, BLOCK))):
+            remaining -= len(data)
+        return size - remaining
 
 
 class SeekableStream:
@@ -129,12 +129,12 @@ class TarReader:
     def blocks(self) -> Iterator[bytes]:
         """Yield the current member's content in blocks of at most 1 MiB."""
         assert self._member is not None
-        left = self._member.size
-        while left:
-            data = self._stream.read(min(left, BLOCK))
+        remaining = self._member.size
+        while remaining:
+            data = self._stream.read(min(remaining, BLOCK))
             if not data:
-                raise self._cut_in(self._member, left)
-            left -= len(data)
+                raise self._truncated_member_error(self._member, remaining)
+            remaining -= len(data)
             yield data
         self._read_padding(self._member)
 
@@ -142,38 +142,38 @@ class TarReader:
         """Skip the current member's content."""
         assert self._member is not None
         if (missing := self._member.size - self._stream.skip(self._member.size)) > 0:
-            raise self._cut_in(self._member, missing)
+            raise self._truncated_member_error(self._member, missing)
         self._read_padding(self._member)
 
-    def _cut_in(self, member: Member, missing: int) -> BundleError:
-        return self._cut_short(f"in the middle of {member.name}, {missing:,} bytes before its end")
+    def _truncated_member_error(self, member: Member, missing: int) -> BundleError:
+        return self._truncation_error(f"in the middle of {member.name}, {missing:,} bytes before its end")
 
     def _read_padding(self, member: Member) -> None:
         padding = -member.size % _UNIT
-        if padding and self._exactly(padding, f"right after {member.name}") != bytes(padding):
-            raise self._damaged(f"the padding after {member.name} is not empty")
+        if padding and self._read_exactly(padding, f"right after {member.name}") != bytes(padding):
+            raise self._damage_error(f"the padding after {member.name} is not empty")
 
     def _header(self) -> tuple[str, int, str] | None:
         """Read name, size and ``other_kind`` of the next member; None at the end mark."""
         pax: dict[str, str] = {}
         while True:
             first = self._stream.position == 0
-            raw = self._first_block() if first else self._exactly(_UNIT, "at the start of a file")
+            raw = self._first_block() if first else self._read_exactly(_UNIT, "at the start of a file")
             if raw == _ZEROS:
                 return None
             if not _sum_fits(raw):
-                raise self._damaged("the header of a file does not match its checksum")
+                raise self._damage_error("the header of a file does not match its checksum")
             size = self._octal(raw[124:136])
             if raw[156:157] != b"x":
                 return self._describe(raw, size, pax)
             if pax or size > _PAX_LIMIT:
-                raise self._damaged("an extended header is too large or appears twice")
-            pax = self._pax_records(self._exactly(size + -size % _UNIT, "in an extended header")[:size])
+                raise self._damage_error("an extended header is too large or appears twice")
+            pax = self._pax_records(self._read_exactly(size + -size % _UNIT, "in an extended header")[:size])
 
     def _describe(self, raw: bytes, size: int, pax: dict[str, str]) -> tuple[str, int, str]:
         if "size" in pax:
             if not pax["size"].isascii() or not pax["size"].isdigit() or len(pax["size"]) > 18:
-                raise self._damaged("an extended header has no valid size")
+                raise self._damage_error("an extended header has no valid size")
             size = int(pax["size"])
         name = pax.get("path") or self._name(raw)
         kind = raw[156:157]
@@ -205,12 +205,12 @@ class TarReader:
         try:
             return ((prefix + b"/" if prefix else b"") + name).decode()
         except UnicodeDecodeError as exc:
-            raise self._damaged(f"the name {name!r} is not UTF-8") from exc
+            raise self._damage_error(f"the name {name!r} is not UTF-8") from exc
 
     def _octal(self, field: bytes) -> int:
         digits = field.strip(b" \0")
         if not digits or digits.strip(b"01234567"):
-            raise self._damaged("the header of a file has no valid size")
+            raise self._damage_error("the header of a file has no valid size")
         return int(digits, 8)
 
     def _pax_records(self, data: bytes) -> dict[str, str]:
@@ -218,14 +218,14 @@ class TarReader:
         while data:
             length, space, _ = data.partition(b" ")
             if not space or not length.isdigit() or len(length) > 8 or not len(length) + 3 <= int(length) <= len(data):
-                raise self._damaged("an extended header is garbled")
+                raise self._damage_error("an extended header is garbled")
             record = data[len(length) + 1 : int(length)]
             try:
                 key, equals, value = record[:-1].decode().partition("=")
             except UnicodeDecodeError as exc:
-                raise self._damaged("an extended header is not UTF-8") from exc
+                raise self._damage_error("an extended header is not UTF-8") from exc
             if not equals or record[-1:] != b"\n" or key in records:
-                raise self._damaged("an extended header is garbled")
+                raise self._damage_error("an extended header is garbled")
             records[key] = value
             data = data[int(length) :]
         return records
@@ -233,30 +233,30 @@ class TarReader:
     def _read_tail(self) -> None:
         second = self._stream.read(_UNIT)
         if len(second) < _UNIT:
-            raise self._cut_short("at its end mark")
+            raise self._truncation_error("at its end mark")
         end = self._stream.position + _MOST_FILLING
         while second:
             if second.strip(b"\0"):
-                raise self._damaged("extra bytes follow its end mark")
+                raise self._damage_error("extra bytes follow its end mark")
             if self._stream.position > end:
-                raise self._damaged(f"more than {_MOST_FILLING:,} bytes of padding follow its end mark")
+                raise self._damage_error(f"more than {_MOST_FILLING:,} bytes of padding follow its end mark")
             second = self._stream.read(BLOCK)
         if self._stream.position % _RECORD:
-            raise self._cut_short("in the padding after its end mark")
+            raise self._truncation_error("in the padding after its end mark")
 
-    def _exactly(self, size: int, place: str) -> bytes:
+    def _read_exactly(self, size: int, location: str) -> bytes:
         data = self._stream.read(size)
         if len(data) < size:
-            raise self._cut_short(place)
+            raise self._truncation_error(location)
         return data
 
-    def _cut_short(self, place: str) -> BundleError:
+    def _truncation_error(self, location: str) -> BundleError:
         return BundleError(
-            f"{self._archive} is truncated: it ends after {self._stream.position:,} bytes, {place}.",
+            f"{self._archive} is truncated: it ends after {self._stream.position:,} bytes, {location}.",
             fix="Copy the archive again, and compare its size with the original's.",
         )
 
-    def _damaged(self, what: str) -> BundleError:
+    def _damage_error(self, what: str) -> BundleError:
         return BundleError(
             f"{self._archive} is damaged near byte {self._stream.position:,}: {what}.", fix="Copy the archive again."
         )
@@ -278,7 +278,7 @@ class TarWriter:
     def __init__(self, stream: Writable, mtime: int) -> None:
         self._stream = stream
         self._mtime = mtime
-        self._written = 0
+        self._written_bytes = 0
 
     def add(self, name: str, size: int, blocks: Iterable[bytes]) -> None:
         """Add a regular file with mode 0644 and owner 0:0.
@@ -287,21 +287,21 @@ class TarWriter:
             ValueError: ``blocks`` do not have exactly ``size`` bytes in total.
         """
         self._write(_header(name, size, self._mtime))
-        start = self._written
+        start = self._written_bytes
         for block in blocks:
             self._write(block)
-        if self._written - start != size:
-            raise ValueError(f"{name}: {self._written - start} bytes instead of {size}")
+        if self._written_bytes - start != size:
+            raise ValueError(f"{name}: {self._written_bytes - start} bytes instead of {size}")
         self._write(bytes(-size % _UNIT))
 
     def close(self) -> None:
         """Write the end mark. The stream stays open."""
         self._write(bytes(2 * _UNIT))
-        self._write(bytes(-self._written % _RECORD))
+        self._write(bytes(-self._written_bytes % _RECORD))
 
     def _write(self, data: bytes) -> None:
         self._stream.write(data)
-        self._written += len(data)
+        self._written_bytes += len(data)
 
 
 def _header(name: str, size: int, mtime: int) -> bytes:

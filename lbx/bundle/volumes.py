@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from lbx.base.errors import UsageError
-from lbx.base.outputs import new_file, sync_folder, write_whole
+from lbx.base.outputs import new_file, sync_folder, write_file
 from lbx.bundle.disk import Flusher
 from lbx.bundle.hashing import BackgroundSha256
 
@@ -82,7 +82,7 @@ class VolumeWriter:
         self._folder = folder
         self._archive = archive
         self._volume_size = volume_size
-        self._done: list[Volume] = []
+        self._volumes: list[Volume] = []
         self._out: IO[bytes] | None = None
         self._flusher: Flusher | None = None
         self._sha256 = BackgroundSha256()
@@ -110,11 +110,11 @@ class VolumeWriter:
         if self._out is None:
             self._next()
         self._finish()
-        if len(self._done) == 1:
-            (only,) = self._done
+        if len(self._volumes) == 1:
+            (only,) = self._volumes
             (self._folder / only.name).replace(self._folder / self._archive)
-            self._done = [Volume(self._archive, only.sha256, only.size)]
-        return self._done
+            self._volumes = [Volume(self._archive, only.sha256, only.size)]
+        return self._volumes
 
     def abort(self) -> None:
         """Close the open volume and remove all volumes written so far."""
@@ -130,7 +130,7 @@ class VolumeWriter:
     def _next(self) -> None:
         if self._out is not None:
             self._finish()
-        self._out = new_file(self._folder / volume_name(self._archive, len(self._done) + 1))
+        self._out = new_file(self._folder / volume_name(self._archive, len(self._volumes) + 1))
         self._flusher = Flusher(self._out.fileno())
         self._sha256, self._size = BackgroundSha256(), 0
 
@@ -142,8 +142,8 @@ class VolumeWriter:
         os.fsync(self._out.fileno())
         self._out.close()
         self._out = None
-        name = volume_name(self._archive, len(self._done) + 1)
-        self._done.append(Volume(name, self._sha256.hexdigest(), self._size))
+        name = volume_name(self._archive, len(self._volumes) + 1)
+        self._volumes.append(Volume(name, self._sha256.hexdigest(), self._size))
 
 
 def render_sums(volumes: Iterable[Volume]) -> bytes:
@@ -178,7 +178,7 @@ def publish(
     sync_folder(out_dir)
     for path, content in ((signed, signature), (sums, render_sums(volumes))):
         if content is not None:
-            write_whole(path, content, sync=True)
+            write_file(path, content, sync=True)
     return [out_dir / volume.name for volume in volumes], sums
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from lbx import bundle
 from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
-from lbx.base.units import counted
+from lbx.base.units import format_count
 from lbx.base.version import __version__
 from lbx.base.visible import one_line
 from lbx.bundle import (
@@ -29,14 +29,14 @@ from lbx.bundle import (
     survey,
     write_request,
 )
-from lbx.cli.gap_options import Bundle, Unpack, Verify
+from lbx.cli.gap_options import BundleOptions, UnpackOptions, VerifyOptions
 from lbx.cli.output import ByteProgress, answer, answer_json, note, stderr, stdout
 
 _LINKS = 5
 """Number of links listed by name per source."""
 
 
-def make_bundle(options: Bundle) -> None:
+def make_bundle(options: BundleOptions) -> None:
     recipes, name, as_json = options.recipes, options.name, options.as_json
     if options.request is not None:
         _refuse_with_request(options)
@@ -44,7 +44,7 @@ def make_bundle(options: Bundle) -> None:
         return
     if options.have is not None:
         raise UsageError("--have needs --request.", fix="To leave out the files of another bundle, pass --base.")
-    where = Where(
+    locations = Where(
         name=name,
         hub=options.hub,
         mirror=options.mirror,
@@ -56,18 +56,18 @@ def make_bundle(options: Bundle) -> None:
     writing = Writing(**size, zstd=options.zstd, key=options.sign)
     with ByteProgress() as progress:
         if options.dry_run:
-            outline = survey(recipes, options.out, **where, progress=progress)
+            outline = survey(recipes, options.out, **locations, progress=progress)
         else:
-            made = create(recipes, options.out, **where, writing=writing, on_outline=_announce, progress=progress)
+            result = create(recipes, options.out, **locations, writing=writing, on_outline=_announce, progress=progress)
     if not options.dry_run:
-        _show_made(made, as_json=as_json)
+        _show_archive(result, as_json=as_json)
     elif as_json:
         answer_json(outline.to_json())
     else:
         _show_outline(outline, stdout())
 
 
-def _refuse_with_request(options: Bundle) -> None:
+def _refuse_with_request(options: BundleOptions) -> None:
     for flag in ("base", "include-image", "hub", "mirror", "work", "dry-run"):
         if getattr(options, {"include-image": "images"}.get(flag, flag.replace("-", "_"))):
             raise UsageError(
@@ -81,114 +81,112 @@ def _announce(outline: Outline) -> None:
 
 def _show_outline(outline: Outline, console: Console) -> None:
     """Print sources with licences and gates, then download and archive sizes: the officer's list, before downloads."""
-    held = ["in base"] if any(line.held_bytes for line in outline.lines) else []
-    table = Table("source", "revision", "licence", "gated", "files", "bytes", *held, box=None, pad_edge=False)
+    base_column = ["in base"] if any(line.held_bytes for line in outline.lines) else []
+    table = Table("source", "revision", "licence", "gated", "files", "bytes", *base_column, box=None, pad_edge=False)
     table.columns[0].overflow = "fold"
     for column in table.columns[4:]:
         column.justify = "right"
     for line in outline.lines:
-        in_base = [f"{line.held_bytes:,}" if line.held_bytes else ""] if held else []
+        in_base = [f"{line.held_bytes:,}" if line.held_bytes else ""] if base_column else []
         licence, gated = line.licence or "not stated", "yes" if line.gated else "no"
         table.add_row(line.source, line.revision[:12], licence, gated, f"{line.files:,}", f"{line.bytes:,}", *in_base)
     console.print(table)
     for line in outline.lines:
         if line.links:
             more = f" and {len(line.links) - _LINKS:,} more" if line.links[_LINKS:] else ""
-            shown = ", ".join(line.links[:_LINKS])
+            links = ", ".join(line.links[:_LINKS])
             console.print(
                 one_line(
                     f"{line.source}: the archive contains the targets of links that lead out of the folder: "
-                    f"{shown}{more}"
+                    f"{links}{more}"
                 )
             )
     for dataset in outline.unread:
         console.print(f"No benchmark reads the dataset {dataset}; it is packed unchanged.")
     console.print(
-        f"{outline.name}: {counted(outline.files, 'file')}, {outline.bytes:,} bytes; {outline.fetch_bytes:,} "
+        f"{outline.name}: {format_count(outline.files, 'file')}, {outline.bytes:,} bytes; {outline.fetch_bytes:,} "
         f"to download, an archive of about {outline.archive_bytes:,}; {outline.out_free:,} free in "
         f"{outline.out.parent}"
     )
 
 
-def _show_made(made: CreateResult, *, as_json: bool) -> None:
+def _show_archive(result: CreateResult, *, as_json: bool) -> None:
     if as_json:
-        answer_json(made.to_json())
+        answer_json(result.to_json())
         return
-    answer(f"{made.archive}: {made.files} files, {made.bytes:,} bytes, digest {made.digest}")
-    if made.held_files:
+    answer(f"{result.archive}: {result.files} files, {result.bytes:,} bytes, digest {result.digest}")
+    if result.held_files:
         note(
-            f"{made.held_files} of the files, {made.held_bytes:,} bytes, are in the base and therefore not in "
+            f"{result.held_files} of the files, {result.held_bytes:,} bytes, are in the base and therefore not in "
             "this archive."
         )
-    for volume in made.volumes[1:]:
+    for volume in result.volumes[1:]:
         answer(f"{volume}")
-    beside = made.sums.name + (f" and {made.signature.name}" if made.signature else "")
-    believed = ["--trust", "KEYS"] if made.signature else ["--allow-unsigned"]
-    base = ["--base", "DIR"] if made.held_files else []
-    unpack = as_command("lbx", "unpack", Path(made.archive.name), "--to", "DIR", *believed, *base)
-    note(f"Carry it across together with {beside}, then run: {unpack}")
+    companion_files = result.sums.name + (f" and {result.signature.name}" if result.signature else "")
+    trust_options = ["--trust", "KEYS"] if result.signature else ["--allow-unsigned"]
+    base = ["--base", "DIR"] if result.held_files else []
+    unpack = as_command("lbx", "unpack", Path(result.archive.name), "--to", "DIR", *trust_options, *base)
+    note(f"Carry it across together with {companion_files}, then run: {unpack}")
 
 
-def _show_request(made: RequestResult, *, as_json: bool) -> None:
+def _show_request(result: RequestResult, *, as_json: bool) -> None:
     if as_json:
-        answer_json(made.to_json())
+        answer_json(result.to_json())
         return
     table = Table("source", "revision", "state", "present", box=None, pad_edge=False)
-    for line in made.asked:
+    for line in result.asked:
         table.add_row(line.source, line.revision[:12], line.state, line.held_commit[:12])
     stdout().print(table)
-    answer(f"{made.file}: {len(made.asked)} sources" + (f", on the base {made.base}" if made.base else ""))
-    answering = as_command("lbx", "bundle", Path(made.file.name), "-o", "DIR")
+    answer(f"{result.file}: {len(result.asked)} sources" + (f", on the base {result.base}" if result.base else ""))
+    answering = as_command("lbx", "bundle", Path(result.file.name), "-o", "DIR")
     note(f"The request contains only names, sizes and hashes. Carry it out, then run: {answering}")
 
 
-def verify(options: Verify) -> None:
+def verify(options: VerifyOptions) -> None:
     archive = options.archive
     with _refusals_as_json(archive, options.as_json), ByteProgress() as progress:
         trusted = Trust.of(options.trust, allow_unsigned=options.allow_unsigned)
         check = bundle.verify_folder if archive.is_dir() else bundle.verify
-        checked = check(archive, progress, trust=trusted, unsafe=not options.refuse_unsafe)
+        report = check(archive, progress, trust=trusted, unsafe=not options.refuse_unsafe)
     if options.as_json:
-        answer_json(checked.to_json())
+        answer_json(report.to_json())
         return
-    for line in _evidence(checked):
+    for line in _report_lines(report):
         answer(line)
 
 
-def unpack(options: Unpack) -> None:
+def unpack(options: UnpackOptions) -> None:
     with _refusals_as_json(options.archive, options.as_json), ByteProgress() as progress:
         trusted = Trust.of(options.trust, allow_unsigned=options.allow_unsigned)
         safe = options.refuse_unsafe
-        unpacked = bundle.unpack(
-            options.archive, options.to, progress, trust=trusted, unsafe=not safe, base=options.base
-        )
+        result = bundle.unpack(options.archive, options.to, progress, trust=trusted, unsafe=not safe, base=options.base)
     if options.as_json:
-        answer_json(unpacked.to_json())
+        answer_json(result.to_json())
         return
-    if unpacked.already:
-        answer(f"{unpacked.root} already contains this bundle, digest {unpacked.digest}; every file was hashed again")
+    if result.already:
+        answer(f"{result.root} already contains this bundle, digest {result.digest}; every file was hashed again")
     else:
-        answer(f"{unpacked.root}: {unpacked.files} files, {unpacked.bytes:,} bytes, digest {unpacked.digest}")
-    for path in unpacked.unsafe:
+        answer(f"{result.root}: {result.files} files, {result.bytes:,} bytes, digest {result.digest}")
+    for path in result.unsafe:
         answer(f"  unsafe     {path}: allowed by the recipe")
-    if not unpacked.trusted:
+    if not result.trusted:
         note("No trusted key has signed this bundle; --allow-unsigned accepted it.")
 
 
-def _evidence(checked: VerifyReport) -> Iterator[str]:
-    signer = "signed by a trusted key" if checked.trusted else "NOT signed by a trusted key (--allow-unsigned)"
-    yield (f"{checked.path}: intact. {checked.files} files, {checked.bytes:,} bytes, digest {checked.digest}; {signer}")
-    for signed in checked.signatures:
-        who = f"{signed.signer or 'somebody'} ({'trusted' if signed.trusted else 'not trusted'})"
-        yield f"  signature  {signed.file}: {who}, {signed.key_type} {signed.key}, namespace {signed.namespace}"
-    for volume in checked.volumes:
+def _report_lines(report: VerifyReport) -> Iterator[str]:
+    signer = "signed by a trusted key" if report.trusted else "NOT signed by a trusted key (--allow-unsigned)"
+    yield (f"{report.path}: intact. {report.files} files, {report.bytes:,} bytes, digest {report.digest}; {signer}")
+    for signature in report.signatures:
+        who = f"{signature.signer or 'somebody'} ({'trusted' if signature.trusted else 'not trusted'})"
+        yield f"  signature  {signature.file}: {who}, {signature.key_type} {signature.key}, namespace {signature.namespace}"
+    for volume in report.volumes:
         yield f"  volume     {volume.name}: {volume.result}, {volume.size:,} bytes {volume.sha256}".rstrip()
-    if checked.from_base:
-        base = f"{checked.base['name']} {checked.base['digest']}".strip()
-        yield f"  base       {checked.from_base} files are in the bundle {base}; `lbx unpack --base` checks them"
-    for path in checked.unsafe:
+    if report.from_base:
+        base = f"{report.base['name']} {report.base['digest']}".strip()
+        yield f"  base       {report.from_base} files are in the bundle {base}; `lbx unpack --base` checks them"
+    for path in report.unsafe:
         yield f"  unsafe     {path}: allowed by the recipe"
-    yield f"  checked    {checked.started_at}, in {checked.seconds:.1f} s, by lbx {checked.lbx_version}"
+    yield f"  checked    {report.started_at}, in {report.seconds:.1f} s, by lbx {report.lbx_version}"
 
 
 @contextmanager

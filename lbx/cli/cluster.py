@@ -12,31 +12,31 @@ import typer
 
 from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
-from lbx.base.outputs import write_whole
+from lbx.base.outputs import write_file
 from lbx.base.processes import find_tool, python_command
-from lbx.cli.cluster_options import Status, Submit, SubmitKubernetes, SubmitSlurm
-from lbx.cli.exchange_options import Merge
+from lbx.cli.cluster_options import StatusOptions, SubmitKubernetesOptions, SubmitOptions, SubmitSlurmOptions
+from lbx.cli.exchange_options import MergeOptions
 from lbx.cli.output import RunBar, answer, answer_json, answer_text, note
 from lbx.cli.tables import show_table
 from lbx.cluster import kubernetes, slurm
-from lbx.cluster.folder import RunFolder, Submitted
-from lbx.cluster.launch import Launch, Runtime, expanded_by_bash
-from lbx.cluster.merge import Merged, shard_statuses
+from lbx.cluster.folder import RunFolder, Submission
+from lbx.cluster.launch import Launch, Runtime, quote_for_bash
+from lbx.cluster.merge import MergeSummary, shard_statuses
 from lbx.cluster.merge import merge as join
 from lbx.forecast.shards import ShardPlan, read_shards
 from lbx.report.sheets import plain_columns
-from lbx.running.sharding import Counting, deal, with_threads
+from lbx.running.sharding import Counting, plan_shards, with_threads
 from lbx.spec.run_spec import RunSpec
 from lbx.store import Table
 
 _EXIT_GAPS = 3
-_MOST_NAMED = 5
+_MAX_LISTED = 5
 
 
-def submit_to_slurm(options: SubmitSlurm) -> None:
-    named = _named(options, options.spec.settled())
-    wanted = slurm.SlurmOptions(
-        options.job_name or slurm.job_name(named.name or ""),
+def submit_to_slurm(options: SubmitSlurmOptions) -> None:
+    named_spec = _with_name(options, options.spec.with_absolute_paths())
+    slurm_options = slurm.SlurmOptions(
+        options.job_name or slurm.job_name(named_spec.name or ""),
         options.partition,
         options.time,
         options.gpus,
@@ -47,15 +47,15 @@ def submit_to_slurm(options: SubmitSlurm) -> None:
         options.sbatch_option,
     )
     if not options.dry_run:
-        slurm.check_present()
-    folder, spec, plan = _planned(options, with_threads(named, options.cpus))
+        slurm.require_sbatch()
+    folder, spec, plan = _plan_shards(options, with_threads(named_spec, options.cpus))
     job = slurm.SlurmJob(
         folder,
         len(plan.shards),
-        slurm.with_time(wanted, plan),
+        slurm.with_time(slurm_options, plan),
         _launch(spec, folder, options),
         ["--spec", str(folder.spec_file), *_flags(options)],
-        expanded_by_bash(options.scratch),
+        quote_for_bash(options.scratch),
         options.copy_every,
         options.requeues,
         options.template,
@@ -64,19 +64,19 @@ def submit_to_slurm(options: SubmitSlurm) -> None:
     if options.dry_run:
         _show_scripts({"job.sh": array, "merge.sh": merge}, spec, plan, as_json=options.as_json)
         return
-    folder.make()
-    spec.carried(folder.root, str(folder.root)).write(folder.spec_file)
+    folder.create()
+    spec.copy_inputs(folder.root, str(folder.root)).write(folder.spec_file)
     plan.write(folder.plan_file)
     for file, text in (("job.sh", array), ("merge.sh", merge)):
-        write_whole(folder.root / file, text)
+        write_file(folder.root / file, text)
     try:
         array_id = slurm.submit(folder.root / "job.sh")
     except LbxError:
         folder.plan_file.unlink()  # so that the same command can be repeated
         raise
-    folder.remember(Submitted("slurm", array_id))
-    merge_id = slurm.submit(folder.root / "merge.sh", after=array_id)
-    folder.remember(Submitted("slurm", array_id, merge_id))
+    folder.save_submission(Submission("slurm", array_id))
+    merge_id = slurm.submit(folder.root / "merge.sh", after_job=array_id)
+    folder.save_submission(Submission("slurm", array_id, merge_id))
     if options.as_json:
         submission = {"folder": str(folder.root), "array": array_id, "merge": merge_id}
         answer_json(json.dumps(submission | {"shards": len(plan.shards), "runs": plan.runs}))
@@ -85,10 +85,10 @@ def submit_to_slurm(options: SubmitSlurm) -> None:
     note(f"Follow them with: {as_command('lbx', 'status', folder.root)}")
 
 
-def write_for_kubernetes(options: SubmitKubernetes) -> None:
-    named = _named(options, options.spec)
-    wanted = kubernetes.KubernetesOptions(
-        options.job_name or kubernetes.job_name(named.name or ""),
+def write_for_kubernetes(options: SubmitKubernetesOptions) -> None:
+    named_spec = _with_name(options, options.spec)
+    job_options = kubernetes.KubernetesOptions(
+        options.job_name or kubernetes.job_name(named_spec.name or ""),
         options.image,
         options.run_claim,
         options.bundle_claim,
@@ -100,20 +100,20 @@ def write_for_kubernetes(options: SubmitKubernetes) -> None:
         options.retries,
         options.copy_every,
     )
-    folder, spec, plan = _planned(options, with_threads(named, wanted.cpu_count))
+    folder, spec, plan = _plan_shards(options, with_threads(named_spec, job_options.cpu_count))
     run = ["--spec", f"{kubernetes.FOLDER}/{folder.spec_file.name}", *_flags(options)]
-    text = json.dumps(kubernetes.manifest(wanted, len(plan.shards), run), indent=2, ensure_ascii=False)
+    text = json.dumps(kubernetes.manifest(job_options, len(plan.shards), run), indent=2, ensure_ascii=False)
     if options.dry_run:
         answer_json(text)
         note("No job was submitted and no file written. lbx has not been tested on a Kubernetes cluster.")
         return
-    folder.make()
-    spec = spec.carried(folder.root, kubernetes.FOLDER)
+    folder.create()
+    spec = spec.copy_inputs(folder.root, kubernetes.FOLDER)
     dataclasses.replace(spec, bundle=kubernetes.BUNDLE).write(folder.spec_file)
     plan.write(folder.plan_file)
     file = folder.root / "kubernetes.json"
-    write_whole(file, text + "\n")
-    folder.remember(Submitted("kubernetes"))
+    write_file(file, text + "\n")
+    folder.save_submission(Submission("kubernetes"))
     answer(f"Planned {len(plan.shards)} shards in {folder.root}; no job was submitted")
     note(
         f"Next: {as_command('kubectl', 'apply', '-f', file)}; at the end: "
@@ -121,27 +121,27 @@ def write_for_kubernetes(options: SubmitKubernetes) -> None:
     )
 
 
-def _named(options: Submit, spec: RunSpec) -> RunSpec:
+def _with_name(options: SubmitOptions, spec: RunSpec) -> RunSpec:
     """Name a spec after its folder, unless it has a name."""
     return dataclasses.replace(spec, name=spec.name or options.output.absolute().name or "run")
 
 
-def _planned(options: Submit, named: RunSpec) -> tuple[RunFolder, RunSpec, ShardPlan]:
+def _plan_shards(options: SubmitOptions, spec: RunSpec) -> tuple[RunFolder, RunSpec, ShardPlan]:
     folder = RunFolder(options.output.absolute())
     if folder.plan_file.exists() and not options.dry_run:
-        folder.make()  # raises UsageError for a folder with a run, before minutes of token counting
+        folder.create()  # raises UsageError for a folder with a run, before minutes of token counting
     counting = Counting(options.calibrate, options.like, options.tokens)
     with RunBar() as bar:
-        plan = deal(named, options.shards, counting, bar, folder.results_files())
+        plan = plan_shards(spec, options.shards, counting, bar, folder.results_files())
     costs = [shard.cost for shard in plan.shards]
     note(
         f"{sum(shard.size for shard in plan.shards):,} samples in {len(costs)} shards of {min(costs):,.0f} to "
         f"{max(costs):,.0f} {plan.unit}, by {plan.basis}"
     )
-    return folder, named, plan
+    return folder, spec, plan
 
 
-def _flags(options: Submit) -> list[str]:
+def _flags(options: SubmitOptions) -> list[str]:
     """Options for each shard's command line that are not part of the run's spec."""
     flags = {
         "--retry-failed": options.retry_failed,
@@ -149,28 +149,41 @@ def _flags(options: Submit) -> list[str]:
         "--no-plan": not options.plan,
         "--hash-bundle": options.hash_bundle,
     }
-    return [flag for flag, wanted in flags.items() if wanted]
+    return [flag for flag, is_set in flags.items() if is_set]
 
 
-def _launch(spec: RunSpec, folder: RunFolder, options: SubmitSlurm) -> Launch:
+def _launch(spec: RunSpec, folder: RunFolder, options: SubmitSlurmOptions) -> Launch:
     try:
-        chosen = Runtime(options.runtime)
+        runtime = Runtime(options.runtime)
     except ValueError as exc:
         raise UsageError(f"--runtime must be one of {', '.join(Runtime)}, not {options.runtime}.") from exc
     models = [Path(name) for name in (spec.model, spec.retriever, spec.embedding) if name and Path(name).is_absolute()]
-    read = [Path(spec.bundle), *(path.resolve() for path in options.bind), *(model.parent for model in models)]
-    read = list(dict.fromkeys([*read, *(path.resolve().parent for path in models)]))  # podman refuses duplicate mounts
-    scratch = expanded_by_bash(options.scratch)
+    readable_paths = [
+        Path(spec.bundle),
+        *(path.resolve() for path in options.bind),
+        *(model.parent for model in models),
+    ]
+    readable_paths = list(
+        dict.fromkeys([*readable_paths, *(path.resolve().parent for path in models)])
+    )  # podman refuses duplicate mounts
+    scratch = quote_for_bash(options.scratch)
     return Launch(
-        _this_program(), chosen, options.container, read, [folder.root], scratch, bool(options.gpus), options.cpus
+        _this_program(),
+        runtime,
+        options.container,
+        readable_paths,
+        [folder.root],
+        scratch,
+        bool(options.gpus),
+        options.cpus,
     )
 
 
 def _this_program() -> str:
     """Command line of this lbx, for a machine with the same file system."""
-    called = find_tool(sys.argv[0])
-    if called and Path(called).name == "lbx":
-        return shlex.quote(str(Path(called).absolute()))
+    executable = find_tool(sys.argv[0])
+    if executable and Path(executable).name == "lbx":
+        return shlex.quote(str(Path(executable).absolute()))
     return shlex.join(python_command("-m", "lbx"))
 
 
@@ -184,7 +197,7 @@ def _show_scripts(scripts: dict[str, str], spec: RunSpec, plan: ShardPlan, *, as
     note("No job was submitted and no file written.")
 
 
-def show_status(options: Status) -> None:
+def show_status(options: StatusOptions) -> None:
     folder = options.folder
     shards = shard_statuses(RunFolder(folder))
     if options.as_json:
@@ -192,17 +205,27 @@ def show_status(options: Status) -> None:
         return
     columns = ["shard", "state", "answered", "failed", "of", "last message"]
     rows = [
-        (str(one.shard), one.state, f"{one.answered:,}", f"{one.failed:,}", f"{one.expected:,}", one.said)
-        for one in shards
+        (
+            str(status.shard),
+            status.state,
+            f"{status.answered:,}",
+            f"{status.failed:,}",
+            f"{status.expected:,}",
+            status.said,
+        )
+        for status in shards
     ]
     show_table("", plain_columns(Table(columns, rows)))
-    states = {state: sum(one.state == state for one in shards) for state in dict.fromkeys(one.state for one in shards)}
-    answers = sum(one.answered + one.failed for one in shards)
+    states = {
+        state: sum(status.state == state for status in shards)
+        for state in dict.fromkeys(status.state for status in shards)
+    }
+    answers = sum(status.answered + status.failed for status in shards)
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
-    answer(f"{counts}; {answers:,} of {sum(one.expected for one in shards):,} answers are in {folder}")
+    answer(f"{counts}; {answers:,} of {sum(status.expected for status in shards):,} answers are in {folder}")
 
 
-def merge_files(options: Merge) -> None:
+def merge_files(options: MergeOptions) -> None:
     sources, output = options.sources, options.output
     plan = read_shards(options.shards) if options.shards else None
     if len(sources) == 1 and sources[0].is_dir():
@@ -220,24 +243,24 @@ def merge_files(options: Merge) -> None:
     if output is None:
         raise UsageError("No output file given.", fix="Pass the new results file with -o.")
     merged = join(files, output, plan, force=options.force)
-    _tell(merged, as_json=options.as_json)
+    _show_merge(merged, as_json=options.as_json)
     if merged.gaps or any(merged.failures.values()):
         raise typer.Exit(_EXIT_GAPS)
 
 
-def _tell(merged: Merged, *, as_json: bool) -> None:
+def _show_merge(summary: MergeSummary, *, as_json: bool) -> None:
     if as_json:
-        answer_json(json.dumps(merged.to_json(), ensure_ascii=False))
+        answer_json(json.dumps(summary.to_json(), ensure_ascii=False))
     else:
-        for run, files in merged.runs.items():
-            failed = f", {merged.failures[run]:,} failed" if merged.failures.get(run) else ""
+        for run, files in summary.runs.items():
+            failed = f", {summary.failures[run]:,} failed" if summary.failures.get(run) else ""
             answer(f"{run}: {f'from {files} file' + 's' * (files > 1) if files else 'kept'}{failed}")
-        answer(f"{merged.rows['generations']:,} answers in {merged.output}")
-    for text in merged.notes:
+        answer(f"{summary.rows['generations']:,} answers in {summary.output}")
+    for text in summary.notes:
         note(text)
-    for gap in merged.gaps:
-        named = ", ".join(map(str, gap.missing[:_MOST_NAMED]))
+    for gap in summary.gaps:
+        missing = ", ".join(map(str, gap.missing[:_MAX_LISTED]))
         more = (
-            f" and {len(gap.missing) - _MOST_NAMED:,} more (--json lists all)" if len(gap.missing) > _MOST_NAMED else ""
+            f" and {len(gap.missing) - _MAX_LISTED:,} more (--json lists all)" if len(gap.missing) > _MAX_LISTED else ""
         )
-        note(f"Shard {gap.shard} of {gap.run} lacks {named}{more}")
+        note(f"Shard {gap.shard} of {gap.run} lacks {missing}{more}")

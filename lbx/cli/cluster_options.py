@@ -7,12 +7,12 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from lbx.cli.options import AsJson, Asking
-from lbx.cli.spec_options import OfRun
+from lbx.cli.options import AsJson, SessionOptions
+from lbx.cli.spec_options import SpecOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Submit(Asking, OfRun):
+class SubmitOptions(SessionOptions, SpecOptions):
     """Options of every kind of cluster."""
 
     BRIEF: ClassVar[Sequence[str]] = (
@@ -64,13 +64,13 @@ class Submit(Asking, OfRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubmitSlurm(Submit):
+class SubmitSlurmOptions(SubmitOptions):
     """Options of `lbx run` have the same meaning here. Needs --bundle, --model and --tasks, or --spec.
 
     Example: lbx submit slurm --bundle long --model my-model.toml --tasks leval --gpus 1 --shards 8 -o runs/leval
     """
 
-    BRIEF: ClassVar[Sequence[str]] = (*Submit.BRIEF, "partition", "time", "gpus", "cpus", "mem")
+    BRIEF: ClassVar[Sequence[str]] = (*SubmitOptions.BRIEF, "partition", "time", "gpus", "cpus", "mem")
 
     partition: Annotated[str, typer.Option("--partition", metavar="NAME", help="Partition to run in.")] = ""
     time: Annotated[
@@ -117,7 +117,7 @@ class SubmitSlurm(Submit):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubmitKubernetes(Submit):
+class SubmitKubernetesOptions(SubmitOptions):
     """Options of `lbx run` have the same meaning here. Pass --bundle as a path on this machine, and --model as a name
     or path inside the image.
 
@@ -125,7 +125,7 @@ class SubmitKubernetes(Submit):
     --image registry.local/lbx:1 --run-claim runs --bundle-claim long
     """
 
-    BRIEF: ClassVar[Sequence[str]] = (*Submit.BRIEF, "image", "run_claim", "bundle_claim", "gpus", "cpus", "mem")
+    BRIEF: ClassVar[Sequence[str]] = (*SubmitOptions.BRIEF, "image", "run_claim", "bundle_claim", "gpus", "cpus", "mem")
 
     image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="Image with lbx in it.")]
     run_claim: Annotated[str, typer.Option("--run-claim", metavar="NAME", help="Volume claim with root DIR.")]
@@ -142,7 +142,7 @@ class SubmitKubernetes(Submit):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Status:
+class StatusOptions:
     """Example: lbx status runs/leval"""
 
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder written by `lbx submit`.")]

@@ -16,16 +16,16 @@ from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
-from lbx.cli.measure_options import USUAL_LIMIT, Parity
+from lbx.cli.measure_options import DEFAULT_PARITY_LIMIT, ParityOptions
 from lbx.cli.options import BUNDLE_VARIABLE
 from lbx.cli.output import RunBar, answer, answer_json, note
-from lbx.cli.spec_options import names_of_samples
+from lbx.cli.spec_options import sample_names
 from lbx.cli.tables import show_table
 from lbx.parity.measuring import Parity as Measured
-from lbx.parity.measuring import ParityPrompt, Side, built_in_prompts, bundle_prompts, measure
-from lbx.parity.summary import by_task, excess, to_json
+from lbx.parity.measuring import ParityModel, ParityPrompt, built_in_prompts, bundle_prompts, measure
+from lbx.parity.summary import by_task, explain_excess, to_json
 from lbx.report.cells import cells
-from lbx.report.shapes import Report
+from lbx.report.shapes import ReportDefinition
 from lbx.running.models import choose_tasks, load_model, make_prompter, server_of
 from lbx.running.offline import offline
 from lbx.spec.selection import select_samples
@@ -33,41 +33,41 @@ from lbx.spec.settings import RunSettings, SampleChoice
 from lbx.store import Table
 
 
-def compare(options: Parity) -> None:
+def compare(options: ParityOptions) -> None:
     bundle = options.bundle
     if bundle and not options.task_names and str(bundle) == os.environ.get(BUNDLE_VARIABLE):
         bundle = None
     if (bundle is None) != (not options.task_names):
         raise UsageError("--bundle and --tasks choose the prompts together.", fix="Give both, or neither.")
-    opened = Bundle(bundle) if bundle else None
+    opened_bundle = Bundle(bundle) if bundle else None
     names = options.first, options.second
-    cards = [_card(name, opened, options.threads) for name in names]
+    cards = [_card(name, opened_bundle, options.threads) for name in names]
 
     settings = RunSettings(
         chat=options.chat, max_prompt_tokens=options.max_prompt_tokens, max_new_tokens=options.max_new_tokens
     )
 
-    def loaded(card: ModelCard) -> Side:
-        backend = load_model(card, opened)
-        return Side(backend, make_prompter(card, backend, settings))
+    def load_side(card: ModelCard) -> ParityModel:
+        backend = load_model(card, opened_bundle)
+        return ParityModel(backend, make_prompter(card, backend, settings))
 
-    ids = names_of_samples(options.ids)
+    ids = sample_names(options.ids)
     choice = SampleChoice(options.limit, options.documents, options.sample, options.seed, ids)
-    prompts = _prompts(opened, options.task_names, choice)
+    prompts = _prompts(opened_bundle, options.task_names, choice)
     with (
         offline(*(server_of(card) for card in cards)),
         tempfile.TemporaryDirectory(prefix="lbx-parity-") as folder,
         RunBar() as bar,
     ):
-        measured = measure(
+        result = measure(
             prompts,
-            (lambda: loaded(cards[0]), lambda: loaded(cards[1])),
+            (lambda: load_side(cards[0]), lambda: load_side(cards[1])),
             positions=options.positions,
             folder=Path(folder),
             progress=lambda model, done, total: bar.counted(f"{model}: prompts answered", done, total),
         )
-    _show(measured, names, as_json=options.as_json)
-    _judge(measured, options.fail_above)
+    _show_parity(result, names, as_json=options.as_json)
+    _check_limit(result, options.fail_above)
 
 
 def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
@@ -78,33 +78,33 @@ def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
 
 def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice) -> list[ParityPrompt]:
     if bundle is None:
-        if not choice.everything:
+        if not choice.is_everything:
             raise UsageError("Samples can be chosen only from a bundle's tasks.", fix="Pass --bundle and --tasks, too.")
         return built_in_prompts()
-    named = [part.strip() for name in names for part in name.split(",") if part.strip()]
-    tasks = choose_tasks(bundle, named, RunSettings())
+    task_names = [part.strip() for name in names for part in name.split(",") if part.strip()]
+    tasks = choose_tasks(bundle, task_names, RunSettings())
     selection = select_samples(
-        SampleChoice(limit=USUAL_LIMIT) if choice.everything else choice, bundle, tasks, BENCHMARKS
+        SampleChoice(limit=DEFAULT_PARITY_LIMIT) if choice.is_everything else choice, bundle, tasks, BENCHMARKS
     )
     return list(bundle_prompts(bundle, tasks, BENCHMARKS, selection))
 
 
-def _show(measured: Measured, names: tuple[str, str], *, as_json: bool) -> None:
+def _show_parity(result: Measured, names: tuple[str, str], *, as_json: bool) -> None:
     if as_json:
-        answer_json(json.dumps(to_json(measured), ensure_ascii=False, indent=2))
+        answer_json(json.dumps(to_json(result), ensure_ascii=False, indent=2))
         return
-    for which, name, info in zip(("first", "second"), names, (measured.first, measured.second), strict=True):
+    for which, name, info in zip(("first", "second"), names, (result.first, result.second), strict=True):
         answer(f"{which}: {info.model} ({name}; {info.version}, window {info.context_window:,})")
-    rows = [{**task.to_json(), **(task.to_json()["logits"] or {})} for task in by_task(measured)]
+    rows = [{**task.to_json(), **(task.to_json()["logits"] or {})} for task in by_task(result)]
     for title, columns in (("Token ids and logits", _logit_columns()), ("Greedy answers", _answer_columns())):
         names_of = [column.name for column in columns]
         table = Table(names_of, [tuple(row.get(name) for name in names_of) for row in rows])
-        show_table(title, cells(Report(title, "", columns), table))
-    for reason in measured.not_compared:
+        show_table(title, cells(ReportDefinition(title, "", columns), table))
+    for reason in result.not_compared:
         note(reason)
-    problems = [one for one in measured.prompts if one.problem]
-    for one in problems[:3]:
-        note(f"{one.prompt.key} was not compared. {one.problem}")
+    problems = [comparison for comparison in result.prompts if comparison.problem]
+    for comparison in problems[:3]:
+        note(f"{comparison.prompt.key} was not compared. {comparison.problem}")
     if len(problems) > 3:
         note(f"{len(problems) - 3} more prompts were not compared (--json lists them).")
 
@@ -139,10 +139,10 @@ def _answer_columns() -> tuple[Column, ...]:
     )
 
 
-def _judge(measured: Measured, bound: float | None) -> None:
-    if bound is None:
+def _check_limit(result: Measured, limit: float | None) -> None:
+    if limit is None:
         return
-    if reason := excess(measured, bound):
-        note(f"Not the same within {bound:g}: {reason}.")
+    if reason := explain_excess(result, limit):
+        note(f"Not the same within {limit:g}: {reason}.")
         raise typer.Exit(1)
-    note(f"The same within {bound:g}.")
+    note(f"The same within {limit:g}.")

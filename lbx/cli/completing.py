@@ -8,39 +8,39 @@ from typing import Any
 
 from lbx.backends.listing import list_models
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS, everything, format_names
+from lbx.benchmarks import BENCHMARKS, all_tasks, format_names
 from lbx.exchange.prediction_files import OPINION_FORMATS
 from lbx.store import Store
 
-Given = Mapping[str, Any]
+GivenValues = Mapping[str, Any]
 
 
-def runs(typed: Given) -> list[str]:
+def runs(values: GivenValues) -> list[str]:
     """Runs of the results file, and their models."""
-    with Store(Path(typed.get("results") or typed["spec_file"]), read_only=True) as store:
+    with Store(Path(values.get("results") or values["spec_file"]), read_only=True) as store:
         rows = store.query("SELECT run_id, model FROM runs ORDER BY ALL").rows
     return list(dict.fromkeys([*(run for run, _ in rows), *(model for _, model in rows)]))
 
 
-def tasks(typed: Given) -> list[str]:
+def tasks(values: GivenValues) -> list[str]:
     """Benchmarks and tasks of the results file, else of the bundle, else all known to lbx."""
-    if results := typed.get("results"):
+    if results := values.get("results"):
         with Store(Path(results), read_only=True) as store:
             rows = store.query("SELECT DISTINCT benchmark, task FROM generations ORDER BY ALL").rows
         names = [f"{benchmark}/{task}" for benchmark, task in rows]
-    elif bundle := typed.get("bundle"):
-        names = [task.full_name for task in everything(Bundle(Path(bundle)))]
+    elif bundle := values.get("bundle"):
+        names = [task.full_name for task in all_tasks(Bundle(Path(bundle)))]
     else:
         names = [f"{name}/{task}" for name, family in BENCHMARKS.items() for task in family.catalogue.names]
     return list(dict.fromkeys([*(name.partition("/")[0] for name in names), *names]))
 
 
-def models(typed: Given) -> list[str]:
+def models(values: GivenValues) -> list[str]:
     """Models listed by ``lbx models``."""
-    bundle = typed.get("bundle")
-    return [one.name for one in list_models(Bundle(Path(bundle)) if bundle else None)]
+    bundle = values.get("bundle")
+    return [model.name for model in list_models(Bundle(Path(bundle)) if bundle else None)]
 
 
-def formats(_typed: Given) -> list[str]:
+def formats(_values: GivenValues) -> list[str]:
     """Formats of imported and exported files."""
     return [*format_names(), *OPINION_FORMATS]

@@ -7,19 +7,19 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from lbx.cli.loading import completed_by
-from lbx.cli.options import A_RUN, AsJson, OnlyRuns, Results, Workers, bundle_option
-from lbx.cli.spec_options import of_run
+from lbx.cli.loading import completion
+from lbx.cli.options import RUN_FORMS, AsJson, OnlyRuns, ResultsArgument, Workers, bundle_option
+from lbx.cli.spec_options import spec_option
 
-Format = Annotated[
+FormatArgument = Annotated[
     str,
     typer.Argument(
         help="Format of the files: a benchmark's name, such as longbench, or leval_judge or leval_ratings.",
         metavar="FORMAT",
-        autocompletion=completed_by("formats"),
+        autocompletion=completion("formats"),
     ),
 ]
-RatingSet = Annotated[
+RatingSetOption = Annotated[
     str | None,
     typer.Option(
         "--set",
@@ -30,25 +30,25 @@ RatingSet = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class ScoreOptions:
     """Example: lbx score results.duckdb"""
 
-    results: Results
+    results: ResultsArgument
     runs: OnlyRuns = ()
-    embedding: Annotated[str | None, of_run("embedding")] = None
+    embedding: Annotated[str | None, spec_option("embedding")] = None
     bundle: Annotated[Path | None, bundle_option("The folder created by `lbx unpack`.")] = None
     workers: Workers = 0
-    threads: Annotated[int | None, of_run("threads")] = None
+    threads: Annotated[int | None, spec_option("threads")] = None
     as_json: AsJson = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Import:
+class ImportOptions:
     """Example: lbx import longbench pred/llama3-8b-instruct --model llama3-8b-instruct -o results.duckdb"""
 
     BRIEF: ClassVar[Sequence[str]] = ("output", "model", "name", "e", "bundle")
 
-    file_format: Format
+    file_format: FormatArgument
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The folder or file written by the official script.")]
     output: Annotated[
         Path,
@@ -87,38 +87,38 @@ class Import:
             "`reasoning`.",
         ),
     ] = False
-    set_id: RatingSet = None
+    set_id: RatingSetOption = None
     rater: Annotated[
         str | None,
         typer.Option("--rater", metavar="NAME", help="leval_ratings: the rater, if no file name contains it."),
     ] = None
-    metadata: Annotated[tuple[str, ...], of_run("metadata")] = ()
+    metadata: Annotated[tuple[str, ...], spec_option("metadata")] = ()
     workers: Workers = 0
     as_json: AsJson = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export:
+class ExportOptions:
     """Example: lbx export longbench results.duckdb --run RUN -o LongBench"""
 
     BRIEF: ClassVar[Sequence[str]] = ("runs", "output", "official", "judged", "bundle", "force")
 
-    file_format: Format
-    results: Results
+    file_format: FormatArgument
+    results: ResultsArgument
     runs: Annotated[
         tuple[str, ...],
         typer.Option(
             "--run",
             metavar="RUN",
-            help=f"The run: {A_RUN}. Can be repeated; default: the only one.",
-            autocompletion=completed_by("runs"),
+            help=f"The run: {RUN_FORMS}. Can be repeated; default: the only one.",
+            autocompletion=completion("runs"),
         ),
     ] = ()
     output: Annotated[
         Path,
         typer.Option("--output", "-o", metavar="DIR", help="The folder to write into; created if missing."),
     ]
-    set_id: RatingSet = None
+    set_id: RatingSetOption = None
     rater: Annotated[
         str | None,
         typer.Option("--rater", metavar="NAME", help="leval_ratings: the rater; default: the only one."),
@@ -156,13 +156,13 @@ class Export:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metadata:
+class MetadataOptions:
     """Without KEY=VALUE, shows the recorded facts.
 
     Example: lbx metadata results.duckdb --run RUN PE=no "Max-Ctx=16k" IDD=no
     """
 
-    results: Results
+    results: ResultsArgument
     said: Annotated[
         tuple[str, ...], typer.Argument(metavar="[KEY=VALUE]...", help="Facts to record; KEY= removes one.")
     ] = ()
@@ -171,15 +171,15 @@ class Metadata:
         typer.Option(
             "--run",
             metavar="RUN",
-            help=f"The run: {A_RUN}; default: the only one.",
-            autocompletion=completed_by("runs"),
+            help=f"The run: {RUN_FORMS}; default: the only one.",
+            autocompletion=completion("runs"),
         ),
     ] = None
     as_json: AsJson = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Merge:
+class MergeOptions:
     """Refuses runs with one name but different settings or bundles, and two different answers to one question; an
     answer replaces a failed or empty one. With --force, merges again into the same file and keeps all of its rows.
     Exit code 3: samples are missing or have failed.

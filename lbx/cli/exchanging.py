@@ -11,27 +11,27 @@ from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
 from lbx.base.option import key_values
-from lbx.base.units import counted
+from lbx.base.units import format_count
 from lbx.benchmarks import BENCHMARKS, official_judge
-from lbx.cli.exchange_options import Export, Import, Metadata, Score
+from lbx.cli.exchange_options import ExportOptions, ImportOptions, MetadataOptions, ScoreOptions
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
-from lbx.exchange.answers_for_judges import export_judged
+from lbx.exchange.answers_for_judges import export_judge_answers
 from lbx.exchange.exporting import export as export_runs
 from lbx.exchange.exporting import write_files
-from lbx.exchange.importing import understand, write_predictions
+from lbx.exchange.importing import parse_predictions, write_predictions
 from lbx.exchange.judgement_export import export_judgements
 from lbx.exchange.judgements import read_judgements, write_judgements
 from lbx.exchange.prediction_files import OPINION_FORMATS
 from lbx.exchange.ratings import exporting, importing
 from lbx.exchange.ratings.pages import RATING_FORMAT, read_pages
 from lbx.running.rescoring import score, score_with
-from lbx.scoring.adding_up import add_up_completed
+from lbx.scoring.adding_up import recompute_completed_samples
 from lbx.store import Store
 from lbx.store.runs import metadata as held
-from lbx.store.runs import only_run, runs_named, set_metadata
+from lbx.store.runs import only_run, resolve_runs, set_metadata
 
 
-def score_outputs(options: Score) -> None:
+def score_outputs(options: ScoreOptions) -> None:
     if options.threads and not options.embedding:
         raise UsageError("--threads needs an embedding model.", fix="Pass one with --embedding.")
     with RunBar() as bar:
@@ -50,7 +50,7 @@ def score_outputs(options: Score) -> None:
         answer(f"{scored:,} outputs scored in {options.results}")
 
 
-def import_files(options: Import) -> None:
+def import_files(options: ImportOptions) -> None:
     output, file_format = options.output, options.file_format
     if options.strip_reasoning and file_format in OPINION_FORMATS:
         raise UsageError(f"--strip-reasoning applies to answers, and {file_format} has none.", fix="Leave it out.")
@@ -64,7 +64,7 @@ def import_files(options: Import) -> None:
     if file_format == official_judge.JUDGEMENT_FORMAT:
         _import_judge(options, opened, metadata)
         return
-    understood = understand(
+    understood = parse_predictions(
         file_format,
         options.path,
         model=options.model or "",
@@ -83,14 +83,14 @@ def import_files(options: Import) -> None:
     failed = f", {done.failed:,} of them errors" if done.failed else ""
     failed += f", {done.unmatched:,} of them not in the bundle" if done.unmatched else ""
     rows = sum(done.counts.values())
-    tasks = counted(len(done.counts), "task")
-    answer(f"{done.run_id}: {counted(rows, 'row')} of {tasks}{failed}; results in {output}")
+    tasks = format_count(len(done.counts), "task")
+    answer(f"{done.run_id}: {format_count(rows, 'row')} of {tasks}{failed}; results in {output}")
     notes(done.notes)
     if done.ignored:
         note(f"Not predictions, and not imported: {', '.join(done.ignored)}")
 
 
-def _import_judge(options: Import, bundle: Bundle | None, metadata: Mapping[str, str]) -> None:
+def _import_judge(options: ImportOptions, bundle: Bundle | None, metadata: Mapping[str, str]) -> None:
     output = options.output
     read = read_judgements(options.path, model=options.model, run_id=options.name, bundle=bundle, metadata=metadata)
     with Store(output) as store:
@@ -102,7 +102,7 @@ def _import_judge(options: Import, bundle: Bundle | None, metadata: Mapping[str,
         return
     for run in done:
         failed = f", {run.failed:,} of them errors" if run.failed else ""
-        rounds = counted(run.rounds, "round")
+        rounds = format_count(run.rounds, "round")
         answer(f"{run.run_id}: {rounds} about {' and '.join(run.compared)}{failed}; results in {output}")
         for line in run.numbers:
             answer(line)
@@ -119,7 +119,7 @@ def _score_import(store: Store, run_id: str, workers: int) -> None:
         store.finish_run(run_id, status)
 
 
-def export_files(options: Export) -> None:
+def export_files(options: ExportOptions) -> None:
     file_format, results, runs, output = options.file_format, options.results, options.runs, options.output
     judged, force = options.judged, options.force
     if file_format == RATING_FORMAT:
@@ -136,11 +136,11 @@ def export_files(options: Export) -> None:
             fix="See --help.",
         )
     with Store(results, read_only=True) as store:
-        runs = runs_named(store, runs) if runs else (only_run(store, judges=judgements),)
+        runs = resolve_runs(store, runs) if runs else (only_run(store, judges=judgements),)
         if judgements:
             done = export_judgements(store, runs, output, bundle=opened, force=force)
         elif judged and opened:
-            done = export_judged(store, judged, runs, opened, output, force=force)
+            done = export_judge_answers(store, judged, runs, opened, output, force=force)
         else:
             done = export_runs(store, file_format, runs, output, results=options.official, force=force)
         lacking = [text for run in runs for text in _lacking(store, run, file_format)]
@@ -150,9 +150,11 @@ def export_files(options: Export) -> None:
         answer_json(json.dumps(dataclasses.asdict(done), default=str))
         return
     left_out = "".join(f"; left out: {count:,} {why}" for why, count in done.left_out.items())
-    files = counted(len(done.files), "file")
+    files = format_count(len(done.files), "file")
     summary = (
-        f"{files} for {counted(done.rows, 'answer')}" if options.official else f"{counted(done.rows, 'row')} in {files}"
+        f"{files} for {format_count(done.rows, 'answer')}"
+        if options.official
+        else f"{format_count(done.rows, 'row')} in {files}"
     )
     answer(f"{summary} in {output}{left_out}")
 
@@ -174,13 +176,13 @@ def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
         )
 
 
-def record_metadata(options: Metadata) -> None:
+def record_metadata(options: MetadataOptions) -> None:
     results = options.results
     changes = key_values("lbx metadata", options.said)
     # Opening another file for writing would turn it into a results file.
     only_read = not changes or not is_results_file(results)
     with Store(results, read_only=only_read) as store:
-        run = runs_named(store, [options.run])[0] if options.run else only_run(store)
+        run = resolve_runs(store, [options.run])[0] if options.run else only_run(store)
         metadata = set_metadata(store, run, changes) if changes else held(store, run)
     if options.as_json:
         answer_json(json.dumps(metadata, ensure_ascii=False))
@@ -189,7 +191,7 @@ def record_metadata(options: Metadata) -> None:
             answer(line)
 
 
-def import_ratings(options: Import) -> None:
+def import_ratings(options: ImportOptions) -> None:
     """Import ratings.
 
     Raises:
@@ -202,19 +204,19 @@ def import_ratings(options: Import) -> None:
     files = read_pages(options.path, options.rater)  # before the results file is created
     with Store(output) as store:
         done = importing.import_ratings(store, files, bundle=opened, set_id=options.set_id)
-        add_up_completed(store, BENCHMARKS)
+        recompute_completed_samples(store, BENCHMARKS)
     if options.as_json:
         means = {key: mean if math.isfinite(mean) else None for key, mean in done.means.items()}
         answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done), "means": means}))
         return
-    ratings, questions = counted(done.ratings, "rating"), counted(done.questions, "question")
+    ratings, questions = format_count(done.ratings, "rating"), format_count(done.questions, "question")
     answer(f"{done.set_id}: {ratings} by {done.rater} of {questions}, in {output}")
     for key, mean in done.means.items():
         answer(f"{key}: {mean}")
     notes(done.notes)
 
 
-def export_ratings(options: Export) -> None:
+def export_ratings(options: ExportOptions) -> None:
     """Export a rater's ratings.
 
     Raises:
@@ -226,7 +228,7 @@ def export_ratings(options: Export) -> None:
             store, options.set_id, options.rater, bundle=opened, documents=options.documents
         )
     pieces = {name: [text] for name, text in files.items()}
-    written = write_files(options.output, pieces, whose=options.rater or "the rater", force=options.force)
+    written = write_files(options.output, pieces, run_names=options.rater or "the rater", force=options.force)
     if options.as_json:
         answer_json(json.dumps({"files": [str(path) for path in written]}))
         return

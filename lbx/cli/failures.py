@@ -15,7 +15,7 @@ from types import FrameType
 from typing import NoReturn
 
 from lbx.base.commands import as_command
-from lbx.base.crash_report import explained
+from lbx.base.crash_report import explain_crashes
 from lbx.base.errors import InterruptedByUserError, LbxError
 from lbx.base.stored_values import stored_value_error
 
@@ -35,20 +35,20 @@ def stoppable(*, loads_model: bool) -> Iterator[None]:
         loads_model: Whether to explain crashes of a library and lack of memory, too.
     """
     signal.signal(signal.SIGTERM, _terminate)
-    explaining = explained(_SAFE) if loads_model else nullcontext()
-    with saying(lambda: "Unfinished work left no partial files."), explaining:
+    explaining = explain_crashes(_SAFE) if loads_model else nullcontext()
+    with reporting_interrupts(lambda: "Unfinished work left no partial files."), explaining:
         yield
 
 
 @contextmanager
-def saying(what: Callable[[], str]) -> Iterator[None]:
-    """Convert an interruption of the block to an error with the text of ``what()``, a sentence on the state left."""
+def reporting_interrupts(state: Callable[[], str]) -> Iterator[None]:
+    """Convert an interruption of the block to an error with the text of ``state()``, a sentence on the state left."""
     try:
         yield
     except TerminatedError:
-        raise InterruptedByUserError(f"Terminated. {what()}", exit_code=143) from None
+        raise InterruptedByUserError(f"Terminated. {state()}", exit_code=143) from None
     except KeyboardInterrupt:
-        raise InterruptedByUserError(f"Interrupted. {what()}") from None
+        raise InterruptedByUserError(f"Interrupted. {state()}") from None
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
@@ -73,12 +73,12 @@ def as_lbx_error(error: Exception) -> LbxError:
 
 
 def _from_os_error(error: OSError) -> LbxError:
-    place = f" ({error.filename})" if error.filename else ""
+    location = f" ({error.filename})" if error.filename else ""
     if error.errno == errno.ENOSPC:
-        return LbxError(f"The disk is full{place}.", fix="Make room, then repeat the same command to continue.")
+        return LbxError(f"The disk is full{location}.", fix="Make room, then repeat the same command to continue.")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return LbxError(f"No permission: {error.strerror}{place}.", fix="Choose a location that you can write to.")
-    return LbxError(f"The operating system reported an error: {error.strerror or error}{place}.")
+        return LbxError(f"No permission: {error.strerror}{location}.", fix="Choose a location that you can write to.")
+    return LbxError(f"The operating system reported an error: {error.strerror or error}{location}.")
 
 
 def with_other_output(words: Sequence[str]) -> str:
@@ -91,18 +91,18 @@ def with_other_output(words: Sequence[str]) -> str:
     for at, word in enumerate(arguments):
         name, equals, value = word.partition("=")
         if name == "--output" and equals:
-            arguments[at] = f"{name}={_unused(value)}"
+            arguments[at] = f"{name}={_unused_name(value)}"
             break
         if word in _OUTPUT_OPTIONS and at + 1 < len(arguments):
-            arguments[at + 1] = _unused(arguments[at + 1])
+            arguments[at + 1] = _unused_name(arguments[at + 1])
             break
     else:
         arguments += ["-o", "FILE"]
     return as_command("lbx", *arguments)
 
 
-def _unused(name: str) -> str:
+def _unused_name(name: str) -> str:
     """Append a number to a file's name that makes it new in its folder."""
     path = Path(name)
     names = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
-    return str(next(one for one in names if not one.exists()))
+    return str(next(candidate for candidate in names if not candidate.exists()))

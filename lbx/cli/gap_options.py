@@ -25,7 +25,7 @@ RefuseUnsafe = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bundle:
+class BundleOptions:
     """Shows the sources, their licences and their sizes before the first download. Repeat the command to continue after
     an interruption. Inside the gap, --request writes a request for more.
 
@@ -113,7 +113,7 @@ class Bundle:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verify:
+class VerifyOptions:
     """Example: lbx verify demo.tar --trust bundler.pub"""
 
     archive: Annotated[
@@ -129,7 +129,7 @@ class Verify:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unpack:
+class UnpackOptions:
     """Example: lbx unpack demo.tar --trust bundler.pub --to demo"""
 
     archive: Annotated[

@@ -8,45 +8,45 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lbx.base.commands import as_command
-from lbx.base.units import counted
-from lbx.cli.failures import saying
+from lbx.base.units import format_count
+from lbx.cli.failures import reporting_interrupts
 from lbx.cli.output import RunBar, answer, answer_json, note
-from lbx.cli.people_options import Judge
-from lbx.cli.running import finish, how, left_in, show_outlook
+from lbx.cli.people_options import JudgeOptions
+from lbx.cli.running import describe_answers, print_outcomes, session_arguments, show_outlook
 from lbx.cli.tables import show_table
 from lbx.report.fitness import Fitness, fitness
 from lbx.report.sheets import plain_columns
-from lbx.running.judge_run import calibration_spec, judge_spec, with_baselines
+from lbx.running.judge_run import add_baselines, calibration_spec, judge_spec
 from lbx.running.judge_spec import JudgeSpec
 from lbx.running.plan import plan
 from lbx.running.running import run
 from lbx.store import Store, Table
 
 
-def judge_answers(options: Judge) -> None:
-    place = options.output or options.results
+def judge_answers(options: JudgeOptions) -> None:
+    output = options.output or options.results
     values = {**options.judge, "answers": (str(options.results),)}
     spec = calibration_spec(values) if options.calibrate else judge_spec(values)
     if options.dry_run and options.save_spec is None:
         with TemporaryDirectory(prefix="lbx-") as folder:
-            _show_plan(with_baselines(spec, Path(folder) / "published.duckdb", quiet=True), as_json=options.as_json)
+            _show_plan(add_baselines(spec, Path(folder) / "published.duckdb", quiet=True), as_json=options.as_json)
         return
-    spec = with_baselines(spec, place)
+    spec = add_baselines(spec, output)
     if options.save_spec is not None:
-        spec.settled().write(options.save_spec)
+        spec.with_absolute_paths().write(options.save_spec)
         shards = as_command("lbx", "submit", "slurm", "--spec", options.save_spec, "--shards", "N", "-o", "DIR")
         note(f"The judge was not run. To run it in shards: {shards}")
         return
-    with saying(lambda: left_in(place)), RunBar() as bar:
-        outcomes = run(spec, place, listener=bar, **how(options))
+    with reporting_interrupts(lambda: describe_answers(output)), RunBar() as bar:
+        outcomes = run(spec, output, listener=bar, **session_arguments(options))
     for judge_id in outcomes:
-        _note_texts_without_verdict(place, judge_id)
-    calibrations = [_calibration(place, judge_id) for judge_id in outcomes if options.calibrate]
+        _note_texts_without_verdict(output, judge_id)
+    calibrations = [_calibration(output, judge_id) for judge_id in outcomes if options.calibrate]
     if not options.as_json:
         for fit in calibrations:
-            _show(fit)
+            _show_calibration(fit)
     more = {"calibration": dataclasses.asdict(calibrations[0])} if calibrations else None
-    finish(outcomes, place, as_json=options.as_json, more=more)
+    print_outcomes(outcomes, output, as_json=options.as_json, more=more)
 
 
 def _show_plan(spec: JudgeSpec, *, as_json: bool) -> None:
@@ -73,9 +73,9 @@ def _note_texts_without_verdict(results: Path, judge_id: str) -> None:
             [judge_id],
         ).rows
     if count:
-        shown = as_command("lbx", "show", results, "--run", judge_id)
-        texts = f"{count:,} of {counted(total, 'text')} {'contains' if count == 1 else 'contain'} no verdict"
-        note(f"{judge_id}: {texts}. Read them with: {shown}")
+        command = as_command("lbx", "show", results, "--run", judge_id)
+        texts = f"{count:,} of {format_count(total, 'text')} {'contains' if count == 1 else 'contain'} no verdict"
+        note(f"{judge_id}: {texts}. Read them with: {command}")
 
 
 def _calibration(results: Path, judge_id: str) -> Fitness:
@@ -83,12 +83,12 @@ def _calibration(results: Path, judge_id: str) -> Fitness:
         return fitness(store, judge_id)
 
 
-def _show(fit: Fitness) -> None:
+def _show_calibration(fit: Fitness) -> None:
     """Print win rates by the judge and by GPT-4, in GPT-4's order, and an assessment of the judge."""
     rows = []
     for row in fit.rows:
         cells = [f"{100 * row.win_rate:.2f}", f"{100 * row.low:.2f} to {100 * row.high:.2f}"]
-        cells.append(str(1 + sum(one.win_rate > row.win_rate for one in fit.rows)))
+        cells.append(str(1 + sum(other.win_rate > row.win_rate for other in fit.rows)))
         if row.errors == row.rounds:
             cells = ["–"] * len(cells)
         rows.append((row.model, f"{100 * row.gpt4:.2f}", *cells, row.rounds, row.errors))

@@ -28,7 +28,7 @@ else:
 
 _CONTEXT = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
 REQUIRED = inspect.Parameter.empty
-Shown = tuple[Any, object]
+TyperParameter = tuple[Any, object]
 """Parameter for Typer: annotation and default."""
 
 
@@ -54,7 +54,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Several:
+class CombinedOption:
     """Annotation metadata of a field that is computed from several options.
 
     Attributes:
@@ -62,14 +62,14 @@ class Several:
         make: Computes the field's value from the values of all options.
     """
 
-    options: Mapping[str, Shown]
+    options: Mapping[str, TyperParameter]
     make: Callable[[Mapping[str, Any], typer.Context], object]
 
 
-def resolve(name: str) -> Any:
+def import_object(name: str) -> Any:
     """Import an object of lbx by "package.module:name"."""
-    module, _, own = name.partition(":")
-    return getattr(importlib.import_module(f"lbx.{module}"), own)
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(f"lbx.{module}"), attribute)
 
 
 class PlainTypes(CommandWithHelp):
@@ -77,17 +77,17 @@ class PlainTypes(CommandWithHelp):
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         params = super().get_params(ctx)
-        for one in params:
-            if one.param_type_name == "argument":
-                one.display_type_rich = _no_type  # type: ignore[attr-defined]
-            elif getattr(one, "is_flag", False) and one.metavar is None:
-                one.metavar = ""
+        for param in params:
+            if param.param_type_name == "argument":
+                param.display_type_rich = _no_type  # type: ignore[attr-defined]
+            elif getattr(param, "is_flag", False) and param.metavar is None:
+                param.metavar = ""
         return params
 
     def get_help_option_names(self, ctx: Context) -> list[str]:
         """Keep the declared order: Click takes names that a parameter has out of a set, whose order is not stable."""
-        taken = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
-        return [name for name in ctx.help_option_names if name not in taken]
+        used_names = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
+        return [name for name in ctx.help_option_names if name not in used_names]
 
 
 def _no_type(ctx: Context) -> None:
@@ -111,9 +111,9 @@ class _Command(PlainTypes, TyperCommand):
         if not (brief := getattr(self.options, "BRIEF", ())):
             super().format_help(ctx, formatter)
             return
-        shown = copy.copy(self)
-        shown.params = [_without_panel(one) for one in self.params if _in_brief(one, brief)]
-        TyperCommand.format_help(shown, ctx, formatter)
+        brief_command = copy.copy(self)
+        brief_command.params = [_without_panel(param) for param in self.params if _in_brief(param, brief)]
+        TyperCommand.format_help(brief_command, ctx, formatter)
 
     def show_all(self, ctx: Context) -> None:
         """Print the help with every option."""
@@ -125,14 +125,14 @@ def _in_brief(option: Parameter, brief: Collection[str]) -> bool:
 
 
 def _without_panel(option: Parameter) -> Parameter:
-    shown = copy.copy(option)
+    result = copy.copy(option)
     if option.param_type_name == "option":
-        shown.rich_help_panel = None  # type: ignore[attr-defined]
-    return shown
+        result.rich_help_panel = None  # type: ignore[attr-defined]
+    return result
 
 
-def _show_all(context: typer.Context, wanted: bool) -> None:
-    if wanted and not context.resilient_parsing:
+def _show_all(context: typer.Context, value: bool) -> None:
+    if value and not context.resilient_parsing:
         assert isinstance(context.command, _Command)
         context.command.show_all(context)
         raise typer.Exit
@@ -146,34 +146,34 @@ def _help_all(*, hidden: bool) -> Any:
     return Annotated[bool, option]
 
 
-def completed_by(name: str) -> Callable[[typer.Context, str], list[str]]:
+def completion(name: str) -> Callable[[typer.Context, str], list[str]]:
     """Build a shell completion from a function of ``lbx.cli.completing``, which gets the preceding values."""
 
-    def offered(context: typer.Context, incomplete: str) -> list[str]:
-        before, comma, begun = incomplete.rpartition(",")
+    def complete(context: typer.Context, incomplete: str) -> list[str]:
+        before, comma, prefix = incomplete.rpartition(",")
         try:
-            known = resolve(f"cli.completing:{name}")(_given_before(context))
+            candidates = import_object(f"cli.completing:{name}")(_preceding_values(context))
         except Exception:  # completion must not print errors
             return []
-        return [f"{before}{comma}{one}" for one in known if one.startswith(begun)]
+        return [f"{before}{comma}{candidate}" for candidate in candidates if candidate.startswith(prefix)]
 
-    return offered
+    return complete
 
 
-def _given_before(context: typer.Context) -> dict[str, Any]:
+def _preceding_values(context: typer.Context) -> dict[str, Any]:
     """Return the values that precede an option.
 
     While the option has no value, Typer has not assigned arguments to their names, so they are assigned here.
     """
-    named, left = context.params, iter(context.args)
-    arguments = (str(one.name) for one in context.command.params if one.param_type_name == "argument")
-    return named | {name: next(left, None) for name in arguments if not named.get(name)}
+    values, remaining = context.params, iter(context.args)
+    arguments = (str(param.name) for param in context.command.params if param.param_type_name == "argument")
+    return values | {name: next(remaining, None) for name in arguments if not values.get(name)}
 
 
-def command(name: str, row: Row) -> Command:
+def build_command(name: str, row: Row) -> Command:
     """Build a command with its options, without importing the modules of its function."""
     names = {"help_option_names": ["-h", "--help"]}
-    alone = typer.Typer(
+    app = typer.Typer(
         name=name,
         cls=_Parts,
         help=row.line,
@@ -182,47 +182,49 @@ def command(name: str, row: Row) -> Command:
         rich_markup_mode="rich",
         context_settings={"help_option_names": ["-h", "--help", "--help-all"]} if row.parts else names,
     )
-    parts = {own: (part, resolve(part.options)) for own, part in (row.parts or {name: row}).items()}
-    for own, (part, options) in parts.items():
-        alone.command(own, cls=_Command, help=_help(part.line, options), context_settings=names)(_called(part, options))
-    made = typer.main.get_group(alone) if row.parts else typer.main.get_command(alone)
-    for own, (_, options) in parts.items():
-        (made.commands[own] if isinstance(made, TyperGroup) else made).options = options  # type: ignore[attr-defined]
-    return made
+    parts = {part_name: (part, import_object(part.options)) for part_name, part in (row.parts or {name: row}).items()}
+    for part_name, (part, options) in parts.items():
+        app.command(part_name, cls=_Command, help=_help(part.line, options), context_settings=names)(
+            _make_function(part, options)
+        )
+    result = typer.main.get_group(app) if row.parts else typer.main.get_command(app)
+    for part_name, (_, options) in parts.items():
+        (result.commands[part_name] if isinstance(result, TyperGroup) else result).options = options  # type: ignore[attr-defined]
+    return result
 
 
-def _called(row: Row, options: type) -> Callable[..., None]:
+def _make_function(row: Row, options: type) -> Callable[..., None]:
 
     def run(context: typer.Context, **values: Any) -> None:
         if not row.loads_model:
             # On import, NumPy starts a thread per core; only models have matrix products large enough to need them.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         with stoppable(loads_model=row.loads_model):
-            resolve(row.work)(_made(options, values, context))
+            import_object(row.work)(_make_options(options, values, context))
 
-    shown = _shown(options)
-    shown["help_all"] = _help_all(hidden=not hasattr(options, "BRIEF")), False
+    typer_parameters = _typer_parameters(options)
+    typer_parameters["help_all"] = _help_all(hidden=not hasattr(options, "BRIEF")), False
     parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in shown.items()
+        for name, (annotation, default) in typer_parameters.items()
     ]
     run.__signature__ = inspect.Signature([_CONTEXT, *parameters])  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in (_CONTEXT, *parameters)}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in (_CONTEXT, *parameters)}
     return run
 
 
-def _shown(options: type) -> dict[str, Shown]:
+def _typer_parameters(options: type) -> dict[str, TyperParameter]:
     """Convert the fields of a class of options to {parameter name: Typer parameter}."""
-    shown: dict[str, Shown] = {}
+    parameters: dict[str, TyperParameter] = {}
     for field in dataclasses.fields(options):
-        if several := _several(field):
-            shown |= several.options
+        if several := _combined_option(field):
+            parameters |= several.options
         else:
-            shown[field.name] = as_typer(field.type, field.default)
-    return shown
+            parameters[field.name] = as_typer(field.type, field.default)
+    return parameters
 
 
-def as_typer(annotation: Any, default: object) -> Shown:
+def as_typer(annotation: Any, default: object) -> TyperParameter:
     """Convert a field to a Typer parameter: tuples become repeatable options, MISSING becomes a required value."""
     kind, *more = get_args(annotation)
     if get_origin(kind) is tuple:
@@ -231,19 +233,19 @@ def as_typer(annotation: Any, default: object) -> Shown:
     return annotation, REQUIRED if default is MISSING else default
 
 
-def _made(options: type, values: Mapping[str, Any], context: typer.Context) -> object:
-    made = {}
+def _make_options(options: type, values: Mapping[str, Any], context: typer.Context) -> object:
+    arguments = {}
     for field in dataclasses.fields(options):
-        if several := _several(field):
-            made[field.name] = several.make(values, context)
+        if several := _combined_option(field):
+            arguments[field.name] = several.make(values, context)
         else:
             value = values[field.name]
-            made[field.name] = tuple(value or ()) if get_origin(get_args(field.type)[0]) is tuple else value
-    return options(**made)
+            arguments[field.name] = tuple(value or ()) if get_origin(get_args(field.type)[0]) is tuple else value
+    return options(**arguments)
 
 
-def _several(field: dataclasses.Field[Any]) -> Several | None:
-    return next((one for one in get_args(field.type) if isinstance(one, Several)), None)
+def _combined_option(field: dataclasses.Field[Any]) -> CombinedOption | None:
+    return next((argument for argument in get_args(field.type) if isinstance(argument, CombinedOption)), None)
 
 
 def _help(line: str, options: type) -> str:

@@ -15,17 +15,17 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from lbx.backends.hf.dtypes import MULTIPLIED_BY, multiplied_by
+from lbx.backends.hf.dtypes import MULTIPLYING_FEATURES, multiplying_feature
 from lbx.backends.hf.library import processor_features
 from lbx.backends.listing import list_models
-from lbx.backends.llama.library import cpu_variant, libraries, library, variants_tried
-from lbx.backends.llama.variants import trials
+from lbx.backends.llama.library import cpu_variant, find_libraries, load_llama_cpp, select_variant
+from lbx.backends.llama.variants import check_variants
 from lbx.backends.memory import available_bytes
 from lbx.base.errors import BackendError
-from lbx.base.inputs import SMALL, expanded, read_input
+from lbx.base.inputs import SMALL, expand_user, read_input
 from lbx.base.resources import bound_cpus, cpu_limits, cpu_quota, memory_limit, usable_cpu_count
 from lbx.base.version import __version__
-from lbx.cli.measure_options import Doctor, Need
+from lbx.cli.measure_options import DoctorOptions, Need
 from lbx.cli.output import answer_json, note, stdout
 from lbx.running.offline import network_interfaces
 
@@ -35,13 +35,13 @@ _INSTRUCTIONS = (
     "neon", "asimd", "sve", "bf16",
 )  # fmt: skip
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
-_SHOW_A_GPU = (
+_GPU_FIX = (
     "A container sees the GPU only if you pass it: podman run --device nvidia.com/gpu=all, apptainer exec "
     "--nv. On the machine itself, nvidia-smi shows whether the driver works."
 )
 
 
-def doctor(options: Doctor) -> None:
+def doctor(options: DoctorOptions) -> None:
     note("Loading and trying the libraries that run models takes up to half a minute.")
     facts: dict[str, Any] = {
         "lbx": __version__,
@@ -50,7 +50,7 @@ def doctor(options: Doctor) -> None:
         "container": _container(),
         "cpu": _cpu(),
         "memory": _memory(),
-        "writable": _places(),
+        "writable": _folders(),
         "network": _network(),
         "libraries": {name: _version(name) for name in _LIBRARIES},
         "llamacpp": _llamacpp(),
@@ -61,24 +61,24 @@ def doctor(options: Doctor) -> None:
     if options.as_json:
         answer_json(json.dumps(facts, indent=2))
     else:
-        _show({name: value for name, value in facts.items() if name != "problems"})
+        _show_facts({name: value for name, value in facts.items() if name != "problems"})
         for problem in facts["problems"]:
             stdout().print(f"{'Fails' if problem['fatal'] else 'Note'}: {problem['cause']} {problem['fix']}")
     if any(problem["fatal"] for problem in facts["problems"]):
         raise typer.Exit(1)
 
 
-def _show(facts: dict[str, Any], indent: str = "") -> None:
+def _show_facts(facts: dict[str, Any], indent: str = "") -> None:
     for name, value in facts.items():
         if isinstance(value, dict):
             stdout().print(Text(f"{indent}{name}", "bold"))
-            _show(value, indent + "  ")
+            _show_facts(value, indent + "  ")
         else:
-            shown = name if isinstance(value, str) else name.removesuffix("_bytes")
-            stdout().print(f"{indent}{shown}: {_said(name, value)}", highlight=False)
+            label = name if isinstance(value, str) else name.removesuffix("_bytes")
+            stdout().print(f"{indent}{label}: {_format_fact(name, value)}", highlight=False)
 
 
-def _said(name: str, value: Any) -> str:
+def _format_fact(name: str, value: Any) -> str:
     if value is None or value == []:
         return "none"
     if isinstance(value, bool):
@@ -93,9 +93,9 @@ def _container() -> str | None:
         return "apptainer"
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
-    marks = {"/run/.containerenv": "podman", "/.dockerenv": "docker"}
+    marker_files = {"/run/.containerenv": "podman", "/.dockerenv": "docker"}
     runtime = os.environ.get("container")  # noqa: SIM112 (podman and systemd-nspawn spell it so)
-    return runtime or next((kind for mark, kind in marks.items() if Path(mark).exists()), None)
+    return runtime or next((kind for path, kind in marker_files.items() if Path(path).exists()), None)
 
 
 def _cpu() -> dict[str, Any]:
@@ -122,18 +122,18 @@ def _memory() -> dict[str, int | None]:
     return {"total_bytes": total, "limit_bytes": limit.limit if limit else None, "available_bytes": available_bytes()}
 
 
-def _places() -> dict[str, dict[str, Any]]:
+def _folders() -> dict[str, dict[str, Any]]:
     """Folders that lbx or its libraries write to, each tested by writing a file."""
     try:
         scratch: Path | None = Path(tempfile.gettempdir())
     except OSError:  # no candidate is writable
         scratch = None
     home = os.environ.get("HF_HOME") or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "huggingface"))
-    places = {"temporary files": scratch, "this folder": Path.cwd(), "hub cache": expanded(Path(home))}
-    return {name: _place(path) for name, path in places.items()}
+    folders = {"temporary files": scratch, "this folder": Path.cwd(), "hub cache": expand_user(Path(home))}
+    return {name: _folder_facts(path) for name, path in folders.items()}
 
 
-def _place(path: Path | None) -> dict[str, Any]:
+def _folder_facts(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {"path": None, "writable": False, "free_bytes": None}
     existing = next((folder for folder in (path, *path.parents) if folder.is_dir()), Path("/"))
@@ -168,7 +168,7 @@ def _llamacpp() -> dict[str, Any]:
         return {"usable": False, "why": "not installed: pip install 'lbx[llama]'"}
     try:
         variant = cpu_variant()
-        native = library().llama_cpp._lib
+        native = load_llama_cpp().llama_cpp._lib
     except (BackendError, ImportError) as error:
         return {"usable": False, "why": str(error)}
     return {"usable": True, "cpu_variant": variant, "variants": _variants(), "devices": _llama_devices(native)}
@@ -176,14 +176,14 @@ def _llamacpp() -> dict[str, Any]:
 
 def _variants() -> dict[str, dict[str, Any]]:
     """Trial results and speeds of all CPU variants that claim to suit this processor."""
-    chosen, _ = variants_tried()
+    used_trial, _ = select_variant()
     states = {True: "refused: it ", False: "right"}
     return {
         trial.variant: {
-            "state": "used" if trial == chosen else states[bool(trial.problem)] + trial.problem,
+            "state": "used" if trial == used_trial else states[bool(trial.problem)] + trial.problem,
             "tokens_per_s": round(trial.tokens_per_s, 1) or None,
         }
-        for trial in trials(*libraries())
+        for trial in check_variants(*find_libraries())
     }
 
 
@@ -194,8 +194,10 @@ def _llama_devices(native: Any) -> list[str]:
     for function in (native.ggml_backend_dev_name, native.ggml_backend_dev_description):
         function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_char_p
     devices = [native.ggml_backend_dev_get(number) for number in range(native.ggml_backend_dev_count())]
-    named = [(native.ggml_backend_dev_name(one), native.ggml_backend_dev_description(one)) for one in devices]
-    return [f"{name.decode('utf-8', 'replace')}: {text.decode('utf-8', 'replace')}" for name, text in named]
+    descriptions = [
+        (native.ggml_backend_dev_name(device), native.ggml_backend_dev_description(device)) for device in devices
+    ]
+    return [f"{name.decode('utf-8', 'replace')}: {text.decode('utf-8', 'replace')}" for name, text in descriptions]
 
 
 def _hf() -> dict[str, Any]:
@@ -218,14 +220,14 @@ def _hf() -> dict[str, Any]:
 def _computed_in(torch: Any) -> dict[str, str]:
     """Describe how ``dtype = "auto"`` computes with each checkpoint format on this processor."""
     features = processor_features(torch)
-    by = {dtype: multiplied_by(dtype, features) for dtype in MULTIPLIED_BY}
+    by = {dtype: multiplying_feature(dtype, features) for dtype in MULTIPLYING_FEATURES}
     return {dtype: f"unchanged ({name})" if name else "in float32" for dtype, name in by.items()}
 
 
 def _models() -> dict[str, str]:
     """Backend and format, or problem, of each model that `lbx models` lists without a bundle."""
     try:
-        return {one.name: one.problem or f"{one.backend}, {one.state}" for one in list_models()}
+        return {model.name: model.problem or f"{model.backend}, {model.state}" for model in list_models()}
     except OSError:  # an unreadable folder of models is not a health problem
         return {}
 
@@ -238,13 +240,13 @@ def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, A
         problems.append({"fatal": fatal, "cause": cause, "fix": fix})
 
     usable = {name: facts[name]["usable"] for name in ("llamacpp", "hf")}
-    for name, can in usable.items():
-        if not can:
+    for name, is_usable in usable.items():
+        if not is_usable:
             fatal = name in needs or not any(usable.values())
             add(fatal, f"The backend {name} cannot run.", str(facts[name]["why"]))
     gpu_build = bool(facts["hf"].get("cuda"))
     if not _gpu_names(facts) and (gpu_build or Need.GPU in needs):
-        add(Need.GPU in needs, "No GPU can be used.", _SHOW_A_GPU if gpu_build else "This build computes on CPUs only.")
+        add(Need.GPU in needs, "No GPU can be used.", _GPU_FIX if gpu_build else "This build computes on CPUs only.")
     if Need.OFFLINE in needs and facts["network"]["interfaces"]:
         add(
             True,

@@ -20,15 +20,15 @@ from lbx.base.errors import ConflictError, LbxError
 from lbx.base.stored_values import files_read
 from lbx.base.version import __version__
 from lbx.cli.failures import as_lbx_error, with_other_output
-from lbx.cli.loading import PlainTypes, Row, command
+from lbx.cli.loading import PlainTypes, Row, build_command
 from lbx.cli.output import Notes, answer, show_error, show_traceback, show_usage_error
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(value: bool) -> None:
+    if value:
         answer(f"lbx {__version__}")
         raise typer.Exit
 
@@ -44,17 +44,17 @@ def options(
         os.environ["LBX_DEBUG"] = "1"
 
 
-_SUBMIT = {
+_SUBMIT_COMMANDS = {
     "slurm": Row(
         "Cluster",
         "Submit a run as a Slurm job array of shards, with a dependent job that merges them.",
-        "cli.cluster_options:SubmitSlurm",
+        "cli.cluster_options:SubmitSlurmOptions",
         "cli.cluster:submit_to_slurm",
     ),
     "kubernetes": Row(
         "Cluster",
         "Write a run as a Kubernetes Indexed Job. Submit it with kubectl; lbx does not.",
-        "cli.cluster_options:SubmitKubernetes",
+        "cli.cluster_options:SubmitKubernetesOptions",
         "cli.cluster:write_for_kubernetes",
     ),
 }
@@ -63,60 +63,60 @@ COMMANDS = {
         "Measure",
         "Show the capabilities of this machine: CPU code in use, GPU, memory and its limits, backends, "
         "whether it is offline.",
-        "cli.measure_options:Doctor",
+        "cli.measure_options:DoctorOptions",
         "cli.machine:doctor",
     ),
     "tasks": Row(
         "Measure",
         "List the benchmarks and tasks of a bundle, or all that lbx supports.",
-        "cli.measure_options:Tasks",
+        "cli.measure_options:TasksOptions",
         "cli.running:show_tasks",
     ),
     "models": Row(
         "Measure",
         "List the models for --model: cards and weights in models/ and this folder, and weights in the bundle.",
-        "cli.measure_options:Models",
+        "cli.measure_options:ModelsOptions",
         "cli.models:show_models",
     ),
     "prompts": Row(
         "Measure",
         "Show the prompts that a run would send: text, truncation, tokens, budgets, stop rules, sampling.",
-        "cli.measure_options:Prompts",
+        "cli.measure_options:PromptsOptions",
         "cli.showing:show_prompts",
         loads_model=True,
     ),
     "plan": Row(
         "Measure",
         "Estimate the size and duration of a run: tokens, shared prefixes, truncation, memory, time.",
-        "cli.measure_options:Plan",
+        "cli.measure_options:PlanOptions",
         "cli.running:show_plan",
         loads_model=True,
     ),
     "run": Row(
         "Measure",
         "Run every sample through a model and write answers and scores to one file. Repeat the command to continue.",
-        "cli.measure_options:Run",
-        "cli.running:ask",
+        "cli.measure_options:RunOptions",
+        "cli.running:run",
         loads_model=True,
     ),
     "parity": Row(
         "Measure",
         "Compare two models on the same prompts: token ids, logits, greedy answers, scores.",
-        "cli.measure_options:Parity",
+        "cli.measure_options:ParityOptions",
         "cli.comparing:compare",
         loads_model=True,
     ),
     "report": Row(
         "Read",
         "Print tables from a results file.",
-        "cli.read_options:Report",
+        "cli.read_options:ReportOptions",
         "cli.reporting:report",
     ),
     "show": Row(
         "Read",
         "Show a stored answer: question, references, reasoning, output, scores, marks of possible problems, "
         "its prompt.",
-        "cli.read_options:Show",
+        "cli.read_options:ShowOptions",
         "cli.showing:show_answers",
         loads_model=True,
     ),
@@ -124,101 +124,101 @@ COMMANDS = {
         "Read",
         "Browse stored answers: question, searchable document, reasoning, answer, scores, opinions of judges "
         "and raters.",
-        "cli.read_options:Browse",
+        "cli.read_options:BrowseOptions",
         "cli.showing:browse",
         loads_model=True,
     ),
     "sql": Row(
         "Read",
         "Query a results file with SQL, read-only.",
-        "cli.read_options:Sql",
+        "cli.read_options:SqlOptions",
         "cli.querying:answer_query",
     ),
     "judge": Row(
         "Judges and people",
         "Have a model rate or compare stored answers. Repeat the command to continue.",
-        "cli.people_options:Judge",
+        "cli.people_options:JudgeOptions",
         "cli.judging:judge_answers",
         loads_model=True,
     ),
     "rate": Row(
         "Judges and people",
         "People rate stored answers, blind, on a local page, each with a secret link.",
-        "cli.people_options:Rate",
+        "cli.people_options:RateOptions",
         "cli.people:rate",
     ),
     "annotate": Row(
         "Judges and people",
         "Browse, search and edit a dataset of questions on documents; unedited text keeps its bytes.",
-        "cli.people_options:Annotate",
+        "cli.people_options:AnnotateOptions",
         "cli.people:annotate",
     ),
     "import": Row(
         "Exchange",
         "Import an official script's predictions into a results file and score them, or import judgements or "
         "people's ratings.",
-        "cli.exchange_options:Import",
+        "cli.exchange_options:ImportOptions",
         "cli.exchanging:import_files",
     ),
     "export": Row(
         "Exchange",
         "Export runs' answers in the official script's format for its own scorer, or write that scorer's result files.",
-        "cli.exchange_options:Export",
+        "cli.exchange_options:ExportOptions",
         "cli.exchanging:export_files",
     ),
     "score": Row(
         "Exchange",
         "Score stored outputs again with the metrics of this lbx; scores of older metric versions are kept.",
-        "cli.exchange_options:Score",
+        "cli.exchange_options:ScoreOptions",
         "cli.exchanging:score_outputs",
         loads_model=True,
     ),
     "merge": Row(
         "Exchange",
         "Merge results files: shards of one run become that run again, and other runs stay separate.",
-        "cli.exchange_options:Merge",
+        "cli.exchange_options:MergeOptions",
         "cli.cluster:merge_files",
     ),
     "metadata": Row(
         "Exchange",
         "Record facts about a run that its settings lack, for exported result files, or show the recorded facts.",
-        "cli.exchange_options:Metadata",
+        "cli.exchange_options:MetadataOptions",
         "cli.exchanging:record_metadata",
     ),
     "bundle": Row(
         "Across the gap",
         "Fetch everything that the recipes name, check it, and write one archive. Needs a network, or your mirrors.",
-        "cli.gap_options:Bundle",
+        "cli.gap_options:BundleOptions",
         "cli.bundling:make_bundle",
     ),
     "verify": Row(
         "Across the gap",
         "Check an archive without unpacking it: the signer, every volume, then every file against the manifest.",
-        "cli.gap_options:Verify",
+        "cli.gap_options:VerifyOptions",
         "cli.bundling:verify",
     ),
     "unpack": Row(
         "Across the gap",
         "Verify an archive and unpack it, completely or not at all.",
-        "cli.gap_options:Unpack",
+        "cli.gap_options:UnpackOptions",
         "cli.bundling:unpack",
     ),
     "submit": Row(
         "Cluster",
         "Run on many machines: plan shards of equal cost, and submit them to Slurm or write them for Kubernetes.",
-        parts=_SUBMIT,
+        parts=_SUBMIT_COMMANDS,
     ),
     "status": Row(
         "Cluster",
         "Show the progress of each shard of a submitted run. Opens only copies, so runs are not disturbed.",
-        "cli.cluster_options:Status",
+        "cli.cluster_options:StatusOptions",
         "cli.cluster:show_status",
     ),
 }
 """Commands in the order of ``lbx --help``."""
 
 
-class _Group(PlainTypes, TyperGroup):
+class _CommandGroup(PlainTypes, TyperGroup):
     """Group that builds a command from its row in ``COMMANDS`` on demand."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -228,18 +228,18 @@ class _Group(PlainTypes, TyperGroup):
         }
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
-        name, known, rest = super().resolve_command(ctx, args)
-        return name, load(name) if name and known else None, rest
+        name, subcommand, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if name and subcommand else None, rest
 
 
-def load(name: str) -> Command:
+def load_command(name: str) -> Command:
     """Build a command with its options, without importing modules of other commands."""
-    return command(name, COMMANDS[name])
+    return build_command(name, COMMANDS[name])
 
 
 app = typer.Typer(
     name="lbx",
-    cls=_Group,
+    cls=_CommandGroup,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help", "--help-all"]},
     pretty_exceptions_enable=False,
@@ -298,8 +298,8 @@ def _open_closed_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            nowhere = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is ``number``
-            setattr(sys, name, os.fdopen(nowhere, "w" if number else "r", encoding="utf-8"))
+            null_device = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is ``number``
+            setattr(sys, name, os.fdopen(null_device, "w" if number else "r", encoding="utf-8"))
 
 
 def _call() -> int | None:

@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from lbx.cli.options import AsJson, AskingHere, ResultsOutput, bundle_option
-from lbx.cli.spec_options import OfRun, of_run
+from lbx.cli.options import AsJson, LocalSessionOptions, ResultsOutput, bundle_option
+from lbx.cli.spec_options import SpecOptions, spec_option
 
-USUAL_LIMIT = 10
+DEFAULT_PARITY_LIMIT = 10
 """Samples of each task that ``lbx parity`` compares."""
 
 
@@ -23,7 +23,7 @@ class Need(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Doctor:
+class DoctorOptions:
     """Lists the models of `lbx models` at the end, with the format of each folder's weights.
 
     Tests every CPU variant of llama.cpp that can run here: checks its products, and measures the tokens per second that
@@ -47,7 +47,7 @@ class Doctor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tasks:
+class TasksOptions:
     """Without a bundle, lists the benchmarks that lbx supports, and the recipe for each.
 
     Example: lbx tasks --bundle demo
@@ -58,7 +58,7 @@ class Tasks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Models:
+class ModelsOptions:
     """Embedding models are for --embedding and --retriever. No model is loaded: context windows come from card or
     files.
 
@@ -75,7 +75,7 @@ class Models:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(OfRun):
+class PlanOptions(SpecOptions):
     """Only calibrates for a few seconds, or not at all if a results file (-o) has earlier sessions.
 
     Example: lbx plan --bundle demo --model demo-hf --tasks needle
@@ -103,7 +103,7 @@ class Plan(OfRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prompts(OfRun):
+class PromptsOptions(SpecOptions):
     """Without -o or a choice of samples (--ids, --limit, ...), shows the first one of each task. Loads the model only
     for its tokenizer, and generates no answers.
 
@@ -118,7 +118,7 @@ class Prompts(OfRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(AskingHere, OfRun):
+class RunOptions(LocalSessionOptions, SpecOptions):
     """Never uses the network, except the one address of a card with backend = "endpoint". Exit code 3: done, but some
     samples failed.
 
@@ -149,7 +149,7 @@ class Run(AskingHere, OfRun):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parity:
+class ParityOptions:
     """Loads one model after the other. Shows whether two formats of one model agree, and the cost of a quantisation.
 
     Example: lbx parity models/my-model.toml my-model-q4_k_m.gguf --bundle demo --tasks needle
@@ -167,23 +167,27 @@ class Parity:
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", "-n", metavar="N", min=1, help=f"Only the first N samples of each task; default: {USUAL_LIMIT}."
+            "--limit",
+            "-n",
+            metavar="N",
+            min=1,
+            help=f"Only the first N samples of each task; default: {DEFAULT_PARITY_LIMIT}.",
         ),
     ] = None
-    documents: Annotated[int | None, of_run("documents")] = None
-    sample: Annotated[int | None, of_run("sample")] = None
-    seed: Annotated[int, of_run("seed")] = 0
-    ids: Annotated[tuple[str, ...], of_run("ids")] = ()
+    documents: Annotated[int | None, spec_option("documents")] = None
+    sample: Annotated[int | None, spec_option("sample")] = None
+    seed: Annotated[int, spec_option("seed")] = 0
+    ids: Annotated[tuple[str, ...], spec_option("ids")] = ()
     positions: Annotated[
         int,
         typer.Option(
             "--positions", metavar="N", min=0, help="Compare logits after each of the first N tokens of an answer."
         ),
     ] = 16
-    max_prompt_tokens: Annotated[int | None, of_run("max_prompt_tokens")] = None
-    max_new_tokens: Annotated[int | None, of_run("max_new_tokens")] = None
-    chat: Annotated[bool, of_run("chat")] = True
-    threads: Annotated[int | None, of_run("threads")] = None
+    max_prompt_tokens: Annotated[int | None, spec_option("max_prompt_tokens")] = None
+    max_new_tokens: Annotated[int | None, spec_option("max_new_tokens")] = None
+    chat: Annotated[bool, spec_option("chat")] = True
+    threads: Annotated[int | None, spec_option("threads")] = None
     fail_above: Annotated[
         float | None,
         typer.Option(

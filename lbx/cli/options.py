@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lbx.cli.loading import completed_by
+from lbx.cli.loading import completion
 
 
 class ReportFormat(StrEnum):
@@ -54,15 +54,15 @@ def format_option(formats: type[StrEnum]) -> Any:
 AsJson = Annotated[bool, _output("--json", help="Print the answer as JSON.")]
 ResultsOutput = Annotated[Path, _output("--output", "-o", metavar="FILE", help="The results file; created if missing.")]
 # For commands that read a results file.
-A_RUN = "its name, a prefix of it, or its model's name"
-Results = Annotated[Path, typer.Argument(help="The results file written by `lbx run`.", metavar="RESULTS")]
+RUN_FORMS = "its name, a prefix of it, or its model's name"
+ResultsArgument = Annotated[Path, typer.Argument(help="The results file written by `lbx run`.", metavar="RESULTS")]
 OnlyRuns = Annotated[
     tuple[str, ...],
     typer.Option(
         "--run",
         metavar="RUN",
-        help=f"Only this run: {A_RUN}. Can be repeated.",
-        autocompletion=completed_by("runs"),
+        help=f"Only this run: {RUN_FORMS}. Can be repeated.",
+        autocompletion=completion("runs"),
     ),
 ]
 OnlyTasks = Annotated[
@@ -72,7 +72,7 @@ OnlyTasks = Annotated[
         "-t",
         metavar="NAMES",
         help="Only these benchmarks or tasks: leval, leval/tpo, 'lveval/*_16k'.",
-        autocompletion=completed_by("tasks"),
+        autocompletion=completion("tasks"),
     ),
 ]
 OutputFile = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file.")]
@@ -82,7 +82,7 @@ Workers = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asking:
+class SessionOptions:
     """Options of commands that run a model, here or in shards."""
 
     retry_failed: Annotated[
@@ -105,7 +105,7 @@ class Asking:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskingHere(Asking):
+class LocalSessionOptions(SessionOptions):
     """Options of commands that run a model in this process."""
 
     log: Annotated[
@@ -133,7 +133,7 @@ class AskingHere(Asking):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pages:
+class PageOptions:
     """Options of commands that serve a page."""
 
     host: Annotated[

@@ -28,8 +28,8 @@ from rich.text import Text
 from typer.exceptions import TyperException
 
 from lbx.base.errors import LbxError, UsageError
-from lbx.base.outputs import answer_file, is_plain
-from lbx.base.visible import json_escaped, one_line, visible
+from lbx.base.outputs import is_plain, open_output
+from lbx.base.visible import escape_json, one_line, visible
 from lbx.running.listening import Listener, RunProgress
 
 LOG_SECONDS, RUN_LOG_SECONDS = 30.0, 60.0
@@ -37,7 +37,7 @@ LOG_SECONDS, RUN_LOG_SECONDS = 30.0, 60.0
 _NOTES = 5
 
 
-class _Shown(Console):
+class _VisibleConsole(Console):
     """Console that makes control characters visible, before measuring text and again while rendering."""
 
     def __init__(self, **options: Any) -> None:
@@ -57,7 +57,7 @@ class _Shown(Console):
 
 def stdout() -> Console:
     """Create a console for answers; without a terminal, lines are not cut to 80 columns."""
-    return _Shown() if sys.stdout.isatty() else _Shown(width=200, no_color=True, highlight=False)
+    return _VisibleConsole() if sys.stdout.isatty() else _VisibleConsole(width=200, no_color=True, highlight=False)
 
 
 def terminal() -> Console | None:
@@ -71,7 +71,7 @@ def takes_unicode() -> bool:
 
 
 def stderr() -> Console:
-    return _Shown(stderr=True, highlight=False, soft_wrap=True)
+    return _VisibleConsole(stderr=True, highlight=False, soft_wrap=True)
 
 
 def answer(text: str) -> None:
@@ -98,7 +98,7 @@ def write_answer(pieces: Iterable[str], output: Path | None) -> None:
         except BrokenPipeError:
             raise BrokenPipeError from None  # without errno, or Typer would exit with 1
         return
-    with answer_file(output) as file:
+    with open_output(output) as file:
         file.writelines(piece.encode("utf-8") for piece in pieces)
 
 
@@ -118,7 +118,7 @@ def parquet_file(output: Path | None) -> Path:
 def answer_json(text: str | Iterable[str], output: Path | None = None) -> None:
     """Write JSON, whole or in pieces; control characters are written as JSON escapes, which keep the values."""
     pieces = [text] if isinstance(text, str) else text
-    answer_text(itertools.chain((json_escaped(piece) for piece in pieces), ["\n"]), output)
+    answer_text(itertools.chain((escape_json(piece) for piece in pieces), ["\n"]), output)
 
 
 _live: list[Console] = []
@@ -155,7 +155,7 @@ def show_error(error: LbxError) -> None:
     stderr().print(message)
 
 
-_OF_PYDANTIC = "Value error, "
+_PYDANTIC_PREFIX = "Value error, "
 """Prefix of pydantic's messages; Typer parses choices with pydantic."""
 
 
@@ -163,7 +163,7 @@ def show_usage_error(error: TyperException) -> None:
     """Print a usage error in Typer's format, which may quote arguments such as names of files."""
     from typer.rich_utils import rich_format_error  # imported late, because it imports everything that renders help
 
-    error.message = visible(error.message.removeprefix(_OF_PYDANTIC))
+    error.message = visible(error.message.removeprefix(_PYDANTIC_PREFIX))
     rich_format_error(error)  # type: ignore[arg-type]  # Typer's own, under its private name
 
 
@@ -175,11 +175,11 @@ def show_traceback(text: str) -> None:
 def progress_bar(*columns: str | ProgressColumn) -> Progress | None:
     """Create a progress bar on a terminal; None in a log. A string is the format of a column."""
     console = stderr()
-    made = (TextColumn(column, markup=False) if isinstance(column, str) else column for column in columns)
-    return Progress(*made, console=console) if console.is_terminal else None
+    bar_columns = (TextColumn(column, markup=False) if isinstance(column, str) else column for column in columns)
+    return Progress(*bar_columns, console=console) if console.is_terminal else None
 
 
-class _Watched:
+class _ProgressContext:
     """Context manager that shows a progress bar on a terminal and none in a log."""
 
     def __init__(self, *columns: str | ProgressColumn) -> None:
@@ -197,7 +197,7 @@ class _Watched:
             _live.remove(self._bar.console)
 
 
-class ByteProgress(_Watched):
+class ByteProgress(_ProgressContext):
     """Progress of work counted in bytes: downloads, hashing, extraction."""
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ class ByteProgress(_Watched):
         self._bar.update(self._ids[stage], completed=done, total=total, description=one_line(f"{stage} {item}"))
 
 
-class RunBar(_Watched, Listener):
+class RunBar(_ProgressContext, Listener):
     """Progress of a run: bars on a terminal, periodic lines in a log. Use it as a context manager."""
 
     def __init__(self) -> None:
@@ -239,8 +239,8 @@ class RunBar(_Watched, Listener):
             self._last = time.monotonic()
             note(f"{what}: {done:,} of {total:,}")
 
-    def _show(self, key: str, name: str, done: float, total: float, said: str) -> None:
+    def _show(self, key: str, name: str, done: float, total: float, status: str) -> None:
         assert self._bar is not None
         if key not in self._ids:
             self._ids[key] = self._bar.add_task("", total=total, said="")
-        self._bar.update(self._ids[key], description=name, completed=done, total=total, said=said)
+        self._bar.update(self._ids[key], description=name, completed=done, total=total, said=status)

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lbx.base.errors import LbxError
-from lbx.cli.loading import resolve
-from lbx.cli.options import Pages
+from lbx.cli.loading import import_object
+from lbx.cli.options import PageOptions
 from lbx.cli.output import answer, note
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
-    from lbx.web import Place
+    from lbx.web import SiteSocket
 
 
-def of_web(name: str) -> Any:
+def import_web(name: str) -> Any:
     """Import an object of lbx by "package.module:name" that needs lbx[web].
 
     Raises:
@@ -31,33 +31,33 @@ def of_web(name: str) -> Any:
             fix="Install lbx[web].",
             command="pip install 'lbx[web]'",
         ) from exc
-    return resolve(name)
+    return import_object(name)
 
 
-def open_site(routes: Sequence[BaseRoute], people: Sequence[str], options: Pages) -> None:
+def open_site(routes: Sequence[BaseRoute], people: Sequence[str], options: PageOptions) -> None:
     """Print a link for each person and serve pages until Ctrl-C or SIGTERM, which are not failures.
 
     Raises:
         UsageError: The address cannot be used.
     """
-    listening, serve, site_of = (of_web(f"web:{name}") for name in ("listening", "serve", "Site"))
-    with listening(options.host, options.port, options.uds, others=options.others) as place:
-        site = site_of(place, routes, people)
+    listening, serve, site_of = (import_web(f"web:{name}") for name in ("listening", "serve", "Site"))
+    with listening(options.host, options.port, options.uds, others=options.others) as address:
+        site = site_of(address, routes, people)
         width = max(map(len, people))
         for name, link in site.links.items():
             answer(f"{name:<{width}}  {link}")
-        _print_how_to_reach(place)
+        _print_access(address)
         try:
             serve(site)
         except KeyboardInterrupt:
             note("Ended.")
 
 
-def _print_how_to_reach(place: Place) -> None:
-    if place.uds:
-        note(f"The page listens at {place.uds}. On a machine with a browser, first run: {place.tunnel}")
-    elif place.others:
+def _print_access(address: SiteSocket) -> None:
+    if address.uds:
+        note(f"The page listens at {address.uds}. On a machine with a browser, first run: {address.tunnel}")
+    elif address.remote:
         note("Other machines can reach the page, and the connection is not encrypted.")
     else:
-        note(f"To open the links in another machine's browser, first run there: {place.tunnel}")
+        note(f"To open the links in another machine's browser, first run there: {address.tunnel}")
     note("Anyone with a link works under its name. Press Ctrl-C to close the page.")

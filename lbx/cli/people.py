@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.units import counted
+from lbx.base.units import format_count
 from lbx.base.visible import one_line
 from lbx.cli.output import answer, note
-from lbx.cli.pages import of_web, open_site
-from lbx.cli.people_options import Annotate, Rate, RatingKind
+from lbx.cli.pages import import_web, open_site
+from lbx.cli.people_options import AnnotateOptions, RateOptions, RatingKind
 from lbx.exchange.annotation.dataset import Dataset
-from lbx.exchange.annotation.tool_pages import lost, official_files, take_pages
+from lbx.exchange.annotation.tool_pages import apply_pages, lost_content, official_files
 from lbx.exchange.exporting import write_files
-from lbx.judging.journal import Journal, collect, journal_of, move_journal
-from lbx.judging.rating_choice import documents, rating_set
+from lbx.judging.journal import Journal, collect_ratings, journal_of, move_journal
+from lbx.judging.rating_choice import documents, make_rating_set
 from lbx.judging.rating_session import RatingSession
 from lbx.store import Store
-from lbx.store.answers import patterns
-from lbx.store.opening import require
+from lbx.store.answers import task_patterns
+from lbx.store.opening import require_file
 from lbx.store.ratings import ratings_of
-from lbx.store.runs import runs_named
+from lbx.store.runs import resolve_runs
 
 if TYPE_CHECKING:
     from lbx.web import Documents
@@ -41,9 +41,9 @@ _SOURCES = {
 }
 
 
-def rate(options: Rate) -> None:
+def rate(options: RateOptions) -> None:
     results = options.results
-    require(results)
+    require_file(results)
     if options.collect:
         _collect(results, options.journals)
         return
@@ -55,45 +55,45 @@ def rate(options: Rate) -> None:
         raise UsageError(
             "--scale needs --kind score; for pairs, raters choose the better of two answers.", fix="Leave it out."
         )
-    _open_pages(options, of_web("web.rating:RatingPages"), of_web("web:Documents"))
+    _open_pages(options, import_web("web.rating:RatingPages"), import_web("web:Documents"))
 
 
 def _collect(results: Path, journals: Sequence[Path]) -> None:
-    collected = collect(results, journals)
-    if collected.torn:
-        note(f"A partial line, left when lbx was killed and never shown as saved, is now in {collected.torn}.")
-    for path, raters in collected.lines_of_raters.items():
+    summary = collect_ratings(results, journals)
+    if summary.torn:
+        note(f"A partial line, left when lbx was killed and never shown as saved, is now in {summary.torn}.")
+    for path, raters in summary.lines_of_raters.items():
         who = ", ".join(f"{rater} ({lines:,})" for rater, lines in sorted(raters.items()))
         note(f"{path} contains ratings of {who or 'no raters'}; lbx cannot verify who wrote them.")
-    note(f"Moved into {results}: {_moved(collected.ratings)}.")
+    note(f"Moved into {results}: {_format_count(summary.ratings)}.")
 
 
-def _moved(count: int) -> str:
-    return counted(count, "rating or revision", "ratings and revisions")
+def _format_count(count: int) -> str:
+    return format_count(count, "rating or revision", "ratings and revisions")
 
 
-def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[Documents]) -> None:
+def _open_pages(options: RateOptions, pages_of: type[RatingPages], documents_of: type[Documents]) -> None:
     people, results = _rater_names(options.names, options.raters), options.results
-    opened = Bundle(options.bundle) if options.bundle else None
+    bundle = Bundle(options.bundle) if options.bundle else None
     with Journal(journal_of(results)) as journal:
         with Store(results) as store:
-            chosen, equal = rating_set(
+            question_set, equal = make_rating_set(
                 store,
-                runs_named(store, options.runs),
+                resolve_runs(store, options.runs),
                 kind=str(options.kind),
                 questions=options.questions and str(options.questions),
-                patterns=patterns(options.tasks),
+                patterns=task_patterns(options.tasks),
                 limit=options.items,
                 scale=_parse_scale(options.scale or "1-5"),
                 seed=options.seed,
                 raters_per_item=options.raters_per_item if len(people) > 1 else None,
                 agreement=options.agreement,
-                bundle=opened,
+                bundle=bundle,
             )
-            stored_rows = ratings_of(store, chosen.set_id).dicts()
-        texts = documents(opened, chosen.items) if opened else {}
-        session = RatingSession(chosen, people, journal, stored_rows)
-        describe_session(session, equal, texts if opened else None)
+            stored_rows = ratings_of(store, question_set.set_id).dicts()
+        texts = documents(bundle, question_set.items) if bundle else {}
+        session = RatingSession(question_set, people, journal, stored_rows)
+        describe_session(session, equal, texts if bundle else None)
         pages = pages_of(session, documents_of(texts.get), reference_open=options.reference_open)
         try:
             open_site(pages.routes, [rater for rater in people if session.queue(rater)], options)
@@ -103,22 +103,22 @@ def _open_pages(options: Rate, pages_of: type[RatingPages], documents_of: type[D
 
 def describe_session(session: RatingSession, equal: int, documents: Mapping[str, str] | None) -> None:
     """Note questions, documents and raters, before the links are printed."""
-    chosen = session.set
-    questions = counted(len(chosen.items), "question")
-    note(f"{chosen.set_id}: {questions} ({chosen.source}), answers of {', '.join(chosen.runs)}.")
-    if chosen.source in _SOURCES:
-        note(f"Only {_SOURCES[chosen.source]}; pass --questions all for all questions.")
+    question_set = session.set
+    questions = format_count(len(question_set.items), "question")
+    note(f"{question_set.set_id}: {questions} ({question_set.source}), answers of {', '.join(question_set.runs)}.")
+    if question_set.source in _SOURCES:
+        note(f"Only {_SOURCES[question_set.source]}; pass --questions all for all questions.")
     if len(session.raters) > 1:
         _describe_shares(session)
     if equal:
-        note(f"{counted(equal, 'pair is', 'pairs are')} left out because both answers are equal.")
+        note(f"{format_count(equal, 'pair is', 'pairs are')} left out because both answers are equal.")
     if documents is None:
         note("Without --bundle, the page shows no documents.")
-    elif lacking := sum(item.document_key not in documents for item in chosen.items):
-        note(f"The bundle lacks the documents of {counted(lacking, 'question')}.")
-    if without_text := sum(not (item.task_text or item.question).strip() for item in chosen.items):
-        where = "pass --bundle to show their prompts" if documents is None else "the bundle lacks their prompts"
-        note(f"{counted(without_text, 'question has', 'questions have')} no text: {where}.")
+    elif lacking := sum(item.document_key not in documents for item in question_set.items):
+        note(f"The bundle lacks the documents of {format_count(lacking, 'question')}.")
+    if without_text := sum(not (item.task_text or item.question).strip() for item in question_set.items):
+        hint = "pass --bundle to show their prompts" if documents is None else "the bundle lacks their prompts"
+        note(f"{format_count(without_text, 'question has', 'questions have')} no text: {hint}.")
     if session.torn:
         note(f"A partial line, left when lbx was killed and never shown as saved, is now in {session.torn}.")
     if done := sum(session.progress(rater).done for rater in session.raters):
@@ -148,7 +148,7 @@ def _move_at_end(results: Path, journal: Journal) -> None:
         note(f"All ratings are safe in {journal.path}, but not yet in the results file: {error.cause}")
         note(f"Move them later with: {as_command('lbx', 'rate', results, '--collect')}")
     else:
-        note(f"Moved into {results}: {_moved(moved)}." if moved else "There are no new ratings.")
+        note(f"Moved into {results}: {_format_count(moved)}." if moved else "There are no new ratings.")
 
 
 def _rater_names(names: Sequence[str], raters: int | None) -> list[str]:
@@ -177,29 +177,29 @@ def _parse_scale(scale: str) -> tuple[int, int]:
     return low, high
 
 
-def annotate(options: Annotate) -> None:
+def annotate(options: AnnotateOptions) -> None:
     file, output = options.file, options.output
     if options.read_only and (output or options.take or options.official or options.write):
         raise UsageError("--read-only writes no files and cannot be combined with -o, --take, --official or --write.")
     if file.is_dir():
         raise UsageError(f"{file} is a folder.", fix="Give a file with one JSON object per line, like L-Eval's.")
     out = None if options.read_only else output or file.with_name(f"{file.stem}.annotated{file.suffix}")
-    pages_of: type[AnnotationPages] | None = None if options.write else of_web("web.annotating:AnnotationPages")
+    pages_of: type[AnnotationPages] | None = None if options.write else import_web("web.annotating:AnnotationPages")
     with Dataset(file, out) as dataset:
         if options.take is not None:
-            note(f"{counted(take_pages(dataset, options.take), 'document')} taken over from {options.take}")
+            note(f"{format_count(apply_pages(dataset, options.take), 'document')} taken over from {options.take}")
         if pages_of:
-            note(f"{counted(len(dataset), 'document')}; {dataset.changed:,} of them edited")
+            note(f"{format_count(len(dataset), 'document')}; {dataset.changed_count:,} of them edited")
             open_site(pages_of(dataset, options.new_pairs).routes, ["you"], options)
         if out is not None:
             _write(dataset, options.official, options.new_pairs)
 
 
 def _write(dataset: Dataset, official: Path | None, new_pairs: int) -> None:
-    answer(f"{dataset.write()}: {counted(len(dataset), 'document')}, {dataset.changed:,} of them edited")
+    answer(f"{dataset.write()}: {format_count(len(dataset), 'document')}, {dataset.changed_count:,} of them edited")
     if official is not None:
         pieces = {name: [text] for name, text in official_files(dataset, new_pairs).items()}
-        written = write_files(official, pieces, whose=str(dataset.path), force=True)
-        answer(f"{counted(len(written), 'file')} in the format of L-Eval's own tool, in {official}")
-        for text in lost(dataset):
+        written = write_files(official, pieces, run_names=str(dataset.path), force=True)
+        answer(f"{format_count(len(written), 'file')} in the format of L-Eval's own tool, in {official}")
+        for text in lost_content(dataset):
             note(text)

@@ -8,9 +8,17 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from lbx.cli.loading import completed_by
-from lbx.cli.options import A_RUN, AsJson, AskingHere, OnlyTasks, Pages, Results, bundle_option
-from lbx.cli.spec_options import Judging
+from lbx.cli.loading import completion
+from lbx.cli.options import (
+    RUN_FORMS,
+    AsJson,
+    LocalSessionOptions,
+    OnlyTasks,
+    PageOptions,
+    ResultsArgument,
+    bundle_option,
+)
+from lbx.cli.spec_options import JudgeSpecOptions
 
 
 class RatingKind(StrEnum):
@@ -27,7 +35,7 @@ class Questions(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judge(AskingHere):
+class JudgeOptions(LocalSessionOptions):
     """Judges with L-Eval's rubric from the bundle, or with your own. Calibrate a judge before you trust it:
     `--calibrate` compares it with GPT-4.
 
@@ -46,7 +54,7 @@ class Judge(AskingHere):
     )
 
     results: Annotated[Path, typer.Argument(help="The results file with the answers.", metavar="RESULTS")]
-    judge: Judging
+    judge: JudgeSpecOptions
     calibrate: Annotated[
         bool,
         typer.Option(
@@ -86,7 +94,7 @@ class Judge(AskingHere):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rate(Pages):
+class RateOptions(PageOptions):
     """Saves every rating immediately in RESULTS.ratings.jsonl. Ctrl-C moves the ratings into the results file and
     stops. Repeat the command to continue.
 
@@ -105,7 +113,7 @@ class Rate(Pages):
         "collect",
     )
 
-    results: Results
+    results: ResultsArgument
     bundle: Annotated[
         Path | None,
         bundle_option("The bundle with the documents; without it, the page shows none."),
@@ -115,8 +123,8 @@ class Rate(Pages):
         typer.Option(
             "--run",
             metavar="RUN",
-            help=f"Run with the answers: {A_RUN}. Can be repeated; default: all runs of the file.",
-            autocompletion=completed_by("runs"),
+            help=f"Run with the answers: {RUN_FORMS}. Can be repeated; default: all runs of the file.",
+            autocompletion=completion("runs"),
         ),
     ] = ()
     kind: Annotated[
@@ -178,7 +186,7 @@ class Rate(Pages):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Annotate(Pages):
+class AnnotateOptions(PageOptions):
     """Every edit is saved immediately in OUT.edits.jsonl, and can be undone. OUT is written on request, and at the end
     (Ctrl-C). Repeat the command to continue.
 

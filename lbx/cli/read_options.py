@@ -8,16 +8,16 @@ from typing import Annotated, ClassVar
 import typer
 
 from lbx.base.limits import QUERY_MIB, QUERY_SECONDS
-from lbx.cli.loading import completed_by, resolve
+from lbx.cli.loading import completion, import_object
 from lbx.cli.options import (
-    A_RUN,
+    RUN_FORMS,
     AsJson,
     OnlyRuns,
     OnlyTasks,
     OutputFile,
-    Pages,
+    PageOptions,
     ReportFormat,
-    Results,
+    ResultsArgument,
     SqlFormat,
     bundle_option,
     format_option,
@@ -33,12 +33,12 @@ _REPORTS = (*SCORES, *COMPARISONS, *OPINIONS, BOARD)
 def _reports(incomplete: str) -> list[str]:
     names: Sequence[str] = _REPORTS
     if incomplete.startswith(BOARD):  # its tables are defined by the benchmarks
-        names = (*resolve("report.reports:REPORTS"), BOARD)
+        names = (*import_object("report.reports:REPORTS"), BOARD)
     return [name for name in names if name.startswith(incomplete)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class ReportOptions:
     """Example: lbx report results.duckdb length_curve --format markdown"""
 
     BRIEF: ClassVar[Sequence[str]] = (
@@ -93,9 +93,9 @@ class Report:
         str | None,
         typer.Option(
             "--baseline",
-            help=f"Compare the other runs with this run: {A_RUN}.",
+            help=f"Compare the other runs with this run: {RUN_FORMS}.",
             metavar="RUN",
-            autocompletion=completed_by("runs"),
+            autocompletion=completion("runs"),
         ),
     ] = None
     margin: Annotated[
@@ -117,7 +117,7 @@ class Report:
             "-t",
             metavar="NAMES",
             help="changes: only these benchmarks or tasks: leval, leval/tpo, 'lveval/*_16k'.",
-            autocompletion=completed_by("tasks"),
+            autocompletion=completion("tasks"),
         ),
     ] = ()
     rows: Annotated[
@@ -163,10 +163,10 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Show:
+class ShowOptions:
     """Example: lbx show results.duckdb needle/single_en/len0064-depth000-00 --prompt"""
 
-    results: Results
+    results: ResultsArgument
     sample: Annotated[
         str | None,
         typer.Argument(
@@ -193,7 +193,7 @@ class Show:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Browse(Pages):
+class BrowseOptions(PageOptions):
     """Lists answers by run, task, mark, score and text, and shows each with its prompt, rebuilt from the bundle and
     checked by its hash. Each page opens the file read-only and closes it again, so running commands can write to it.
 
@@ -202,7 +202,7 @@ class Browse(Pages):
 
     BRIEF: ClassVar[Sequence[str]] = ("bundle", "model", "runs", "tasks")
 
-    results: Results
+    results: ResultsArgument
     bundle: Annotated[Path | None, bundle_option("The bundle with the documents and prompts.")] = None
     model: Annotated[
         str | None,
@@ -218,10 +218,10 @@ class Browse(Pages):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sql:
+class SqlOptions:
     """Example: lbx sql results.duckdb "SELECT task, avg(prompt_tokens) FROM generations GROUP BY task" --format json"""
 
-    results: Results
+    results: ResultsArgument
     query: Annotated[
         str, typer.Argument(metavar="QUERY", help="One SQL query; docs/schema.toml describes tables and views.")
     ]

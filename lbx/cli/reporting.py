@@ -10,11 +10,11 @@ import typer
 
 from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
-from lbx.base.outputs import whole_place
-from lbx.base.units import counted
+from lbx.base.outputs import atomic_path
+from lbx.base.units import format_count
 from lbx.cli.options import ReportFormat
 from lbx.cli.output import answer_json, answer_text, note, parquet_file
-from lbx.cli.read_options import Report
+from lbx.cli.read_options import ReportOptions
 from lbx.cli.tables import check_output, show_sheets
 from lbx.judging.journal import journal_of, read_journal
 from lbx.report import latex, papers, render, reports
@@ -24,40 +24,40 @@ from lbx.report.comparing import mark_ties
 from lbx.report.labels import progress, with_progress
 from lbx.report.shapes import ALL, BOARD, ReportQuery
 from lbx.report.sheets import Sheet
-from lbx.scoring.reading import read_added_up
+from lbx.scoring.reading import open_with_numbers
 from lbx.store import Table
-from lbx.store.runs import named_in
+from lbx.store.runs import resolve_runs_in
 
 _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
-_PIPED = 120
+_PIPE_WIDTH = 120
 """Columns of the overview if written to a pipe or a file; reports requested by name have all their columns."""
 
 
-def report(options: Report) -> None:
+def report(options: ReportOptions) -> None:
     view, results, output = options.view, options.results, options.output
     published = bool(options.references or options.against)
     if options.expected and view is None and results is not None:
         view = "expected"
-    results, view = _asked(results, view, published=published)
+    results, view = _resolve_report(results, view, has_published=published)
     output_format = options.output_format
     names = _views(view, output_format)
     check_output(output)
     if results and {"rating_results", "agreement"} & {*names}:
-        _tell_of_journal(results)
+        _note_unmoved_ratings(results)
     if view == "expected" and not options.expected:
         raise UsageError("The report expected needs --expect MODEL.")
-    whole = view is None and results is not None
-    on_a_screen = whole and output_format is ReportFormat.TABLE
-    on_a_page = whole and output_format is ReportFormat.HTML
-    shown = overviews.REPORTS_READ if on_a_screen else reports.ON_A_PAGE if on_a_page else names
-    reports.check_options(shown, _given(options))
+    is_overview = view is None and results is not None
+    on_a_screen = is_overview and output_format is ReportFormat.TABLE
+    on_a_page = is_overview and output_format is ReportFormat.HTML
+    read_reports = overviews.REPORTS_READ if on_a_screen else reports.ON_A_PAGE if on_a_page else names
+    reports.check_options(read_reports, _special_options(options))
     query = ReportQuery(
-        runs=named_in(results, options.runs) if results else (),
+        runs=resolve_runs_in(results, options.runs) if results else (),
         models=options.against,
         references=options.references,
-        expected=options.expected,
-        published=published,
-        alone=options.no_interval,
+        expected_models=options.expected,
+        with_published_models=published,
+        without_intervals=options.no_interval,
         baseline=options.baseline or "",
         margin=ALL.margin if options.margin is None else options.margin,
         force=options.force,
@@ -68,40 +68,40 @@ def report(options: Report) -> None:
     )
     if results is not None and on_a_screen:
         sheets = _overview(results, query)
-        show_sheets(sheets, output, ascii_only=options.ascii_only, piped=_PIPED)
+        show_sheets(sheets, output, ascii_only=options.ascii_only, pipe_width=_PIPE_WIDTH)
         return
     if output_format is ReportFormat.PARQUET:
         note(f"{_export(results, names, query, parquet_file(output)):,} rows in {output}")
     elif output_format is ReportFormat.HTML:
         answer_text(_page(results, names if view else (), query, options.chars), output)
-    made = Tables()
+    tables = Tables()
     if output_format not in (ReportFormat.PARQUET, ReportFormat.HTML):
-        made = _read(results, names, query, in_bold=output_format is ReportFormat.LATEX)
-        _write(made, output_format, output, ascii_only=options.ascii_only)
+        tables = _read_reports(results, names, query, in_bold=output_format is ReportFormat.LATEX)
+        _write_tables(tables, output_format, output, ascii_only=options.ascii_only)
     elif options.expected:
-        made = _read(results, names, query, in_bold=False)
-    if options.expected and any(row["verdict"] == "differs" for row in made["expected"].dicts()):
+        tables = _read_reports(results, names, query, in_bold=False)
+    if options.expected and any(row["verdict"] == "differs" for row in tables["expected"].dicts()):
         raise typer.Exit(1)
 
 
-def _tell_of_journal(results: Path) -> None:
+def _note_unmoved_ratings(results: Path) -> None:
     """Note the number of ratings that are only in the journal; `lbx rate` moves them at its end."""
-    journal, left = journal_of(results), 0
+    journal, count = journal_of(results), 0
     with contextlib.suppress(StoreError):  # --collect reports a damaged journal
-        left = sum(len(record.get("ratings", ())) for record in read_journal(journal)) if journal.is_file() else 0
-    if left:
+        count = sum(len(record.get("ratings", ())) for record in read_journal(journal)) if journal.is_file() else 0
+    if count:
         note(
-            f"Not in {results} yet: {counted(left, 'rating or revision', 'ratings and revisions')} in "
+            f"Not in {results} yet: {format_count(count, 'rating or revision', 'ratings and revisions')} in "
             f"{journal}. `lbx rate` moves them when it ends; if it was killed, run: "
             f"{as_command('lbx', 'rate', results, '--collect')}"
         )
 
 
-def _asked(results: Path | None, view: str | None, *, published: bool) -> tuple[Path | None, str | None]:
+def _resolve_report(results: Path | None, view: str | None, *, has_published: bool) -> tuple[Path | None, str | None]:
     """Resolve results file and report; ``reference`` needs no file."""
     if results is not None and view is None and str(results) in (*reports.REPORTS, BOARD) and not results.exists():
         results, view = None, str(results)
-    if results is None and view is None and published:
+    if results is None and view is None and has_published:
         view = "reference"
     if results is None and view != "reference":
         raise UsageError(
@@ -119,7 +119,7 @@ def _views(view: str | None, output_format: ReportFormat) -> list[str]:
     return names
 
 
-def _given(options: Report) -> list[str]:
+def _special_options(options: ReportOptions) -> list[str]:
     """List given options that only some reports accept."""
     values = {
         "--reference": options.references,
@@ -143,16 +143,16 @@ class Tables(dict[str, Table]):
     failures: Sequence[str] = ()
 
 
-def _read(results: Path | None, names: Sequence[str], query: ReportQuery, *, in_bold: bool) -> Tables:
+def _read_reports(results: Path | None, names: Sequence[str], query: ReportQuery, *, in_bold: bool) -> Tables:
     """Read the reports; with ``in_bold``, mark scores of the paper that do not differ significantly from the best."""
     if results is None:
-        return Tables({name: reports.read(None, name, query) for name in names})
-    with read_added_up(results, numbers=reports.of_numbers(names)) as store:
+        return Tables({name: reports.read_report(None, name, query) for name in names})
+    with open_with_numbers(results, numbers=reports.has_number_reports(names)) as store:
         tables = Tables()
         tables.progress = progress(store, query.runs)
         for name in names:
             try:
-                tables[name] = reports.read(store, name, query)
+                tables[name] = reports.read_report(store, name, query)
             except UsageError as refused:
                 if names != list(_DEFAULT_VIEWS) or name != "comparison":
                     raise
@@ -169,48 +169,50 @@ def _page(results: Path | None, names: Sequence[str], query: ReportQuery, chars:
 
     if results is None:
         return pages.pieces(None, query, names=names)
-    with read_added_up(results) as store:
+    with open_with_numbers(results) as store:
         return pages.pieces(store, query, names=names, chars=chars)
 
 
 def _overview(results: Path, query: ReportQuery) -> Sequence[Sheet]:
-    with read_added_up(results) as store:
+    with open_with_numbers(results) as store:
         return with_progress(overviews.sheets(store, query, results), progress(store, query.runs))
 
 
 def _export(results: Path | None, names: Sequence[str], query: ReportQuery, output: Path) -> int:
     if results is None:
         raise UsageError("Parquet needs a results file.", fix="Give a results file, or use csv or json.")
-    numbers = reports.of_numbers(names)
+    numbers = reports.has_number_reports(names)
     with (
-        whole_place(output) as place,
-        read_added_up(results, beside=[place], threads=1, numbers=numbers) as store,
+        atomic_path(output) as path,
+        open_with_numbers(results, allowed_files=[path], threads=1, numbers=numbers) as store,
     ):
-        return reports.write_parquet(store, names[0], query, place)
+        return reports.write_parquet(store, names[0], query, path)
 
 
-def _write(tables: Tables, output_format: ReportFormat, output: Path | None, *, ascii_only: bool) -> None:
+def _write_tables(tables: Tables, output_format: ReportFormat, output: Path | None, *, ascii_only: bool) -> None:
     if output_format is ReportFormat.JSON:
-        one = next(iter(tables.values())) if len(tables) == 1 else None
-        answer_json(render.json_pieces(one.columns, one.rows) if one else render.json_of_tables(tables), output)
+        table = next(iter(tables.values())) if len(tables) == 1 else None
+        answer_json(render.json_pieces(table.columns, table.rows) if table else render.json_of_tables(tables), output)
         return
     if output_format is ReportFormat.CSV:
-        (one,) = tables.values()
-        answer_text(render.csv_pieces(one.columns, one.rows), output)
+        (table,) = tables.values()
+        answer_text(render.csv_pieces(table.columns, table.rows), output)
         return
-    shown = {name: table for name, table in tables.items() if table.rows} or dict([next(iter(tables.items()))])
+    tables_with_rows = {name: table for name, table in tables.items() if table.rows} or dict(
+        [next(iter(tables.items()))]
+    )
     in_text = output_format is ReportFormat.TABLE
     sheets = (
-        one
-        for name, table in shown.items()
-        for one in with_progress(_sheets(name, table, tables.failures, curves=in_text), tables.progress)
+        sheet
+        for name, table in tables_with_rows.items()
+        for sheet in with_progress(_sheets(name, table, tables.failures, curves=in_text), tables.progress)
     )
     if in_text:
         show_sheets(sheets, output, ascii_only=ascii_only)
     elif output_format is ReportFormat.LATEX:
         answer_text(latex.pieces(sheets), output)
     else:
-        answer_text((render.markdown(one) + "\n" for one in sheets), output)
+        answer_text((render.markdown(sheet) + "\n" for sheet in sheets), output)
 
 
 def _sheets(name: str, table: Table, failures: Sequence[str], *, curves: bool) -> Sequence[Sheet]:

@@ -13,14 +13,14 @@ import typer
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.units import counted, duration, size
-from lbx.benchmarks import BENCHMARKS, everything
-from lbx.cli.failures import saying
-from lbx.cli.measure_options import Plan, Run, Tasks
-from lbx.cli.options import BUNDLE_VARIABLE, AskingHere
+from lbx.base.units import duration, format_count, size
+from lbx.benchmarks import BENCHMARKS, all_tasks
+from lbx.cli.failures import reporting_interrupts
+from lbx.cli.measure_options import PlanOptions, RunOptions, TasksOptions
+from lbx.cli.options import BUNDLE_VARIABLE, LocalSessionOptions
 from lbx.cli.output import RunBar, answer, answer_json, note, stdout
 from lbx.cli.tables import show_table
-from lbx.forecast.outlook import Outlook, by_time, faster_line, memory_line, sharing_lines, time_line
+from lbx.forecast.outlook import Outlook, comparison_line, memory_line, sharing_lines, sort_by_time, time_line
 from lbx.forecast.run_plan import TaskPlan
 from lbx.forecast.shards import ShardPlan, read_shards
 from lbx.report import render
@@ -33,12 +33,12 @@ from lbx.store import Table
 _EXIT_SOME_FAILED = 3
 
 
-def show_tasks(options: Tasks) -> None:
+def show_tasks(options: TasksOptions) -> None:
     """Carry out ``lbx tasks``."""
     if options.bundle is None:
-        _show_known(as_json=options.as_json)
+        _list_supported_tasks(as_json=options.as_json)
         return
-    tasks = everything(Bundle(options.bundle))
+    tasks = all_tasks(Bundle(options.bundle))
     columns = ["task", "language", "samples", "metrics"]
     table = Table(columns, [(t.full_name, t.language, t.samples, ", ".join(t.metrics)) for t in tasks])
     if options.as_json:
@@ -49,7 +49,7 @@ def show_tasks(options: Tasks) -> None:
         note("The built-in task needle is not in this bundle and needs no data: run it with --tasks needle.")
 
 
-def _show_known(*, as_json: bool) -> None:
+def _list_supported_tasks(*, as_json: bool) -> None:
     """Print the tasks known to lbx by benchmark family; a bundle may also contain custom benchmarks."""
     rows = [
         (f"{name}/{task}", family.data.recipe or "none (built in)")
@@ -67,21 +67,21 @@ def _show_known(*, as_json: bool) -> None:
     )
 
 
-def ask(options: Run) -> None:
+def run(options: RunOptions) -> None:
     """Carry out ``lbx run``."""
     output = options.output
-    with saying(lambda: left_in(output)), RunBar() as bar:
+    with reporting_interrupts(lambda: describe_answers(output)), RunBar() as bar:
         outcomes = run_spec(
             options.spec,
             output,
             listener=bar,
             shard=_shard(options.shards, options.shard, options.spec_file),
-            **how(options),
+            **session_arguments(options),
         )
-    finish(outcomes, output, as_json=options.as_json)
+    print_outcomes(outcomes, output, as_json=options.as_json)
 
 
-def how(options: AskingHere) -> dict[str, Any]:
+def session_arguments(options: LocalSessionOptions) -> dict[str, Any]:
     """Convert options of a command to arguments of ``lbx.running.running.run``."""
     return {
         "retry_failed": options.retry_failed,
@@ -94,7 +94,7 @@ def how(options: AskingHere) -> dict[str, Any]:
     }
 
 
-def left_in(output: Path) -> str:
+def describe_answers(output: Path) -> str:
     """Describe in a sentence the answers left by an interruption."""
     return f"All answers so far are in {output}." if output.is_file() else "No answer was generated yet."
 
@@ -107,7 +107,7 @@ def _shard(plan: Path | None, number: int | None, spec_file: Path | None) -> tup
     return None if plan is None or number is None else (read_shards(plan), number)
 
 
-def finish(
+def print_outcomes(
     outcomes: Mapping[str, Outcome], output: Path, *, as_json: bool, more: Mapping[str, object] | None = None
 ) -> None:
     """Print the outcomes of runs; JSON also gets ``more``.
@@ -117,8 +117,8 @@ def finish(
     """
     if as_json:
         parts = [
-            {"run_id": name, "results": str(output), **dataclasses.asdict(one), **(more or {})}
-            for name, one in outcomes.items()
+            {"run_id": name, "results": str(output), **dataclasses.asdict(outcome), **(more or {})}
+            for name, outcome in outcomes.items()
         ]
         answer_json(json.dumps(parts[0] if len(parts) == 1 else parts))
     for name, outcome in outcomes.items():
@@ -138,43 +138,45 @@ def finish(
         if outcome.empty:
             only = f"; {outcome.only_reasoning:,} of them contain only reasoning" if outcome.only_reasoning else ""
             note(
-                f"{outcome.empty:,} of {counted(outcome.answered, 'answer')} are empty{only}. A server may "
+                f"{outcome.empty:,} of {format_count(outcome.answered, 'answer')} are empty{only}. A server may "
                 "put answers into its reasoning field, or drop them. Look at one with "
                 f"{as_command('lbx', 'show', output)}, then repeat them with --retry-empty."
             )
         if outcome.marks:
             note(
-                f"{sum(outcome.marks.values()):,} of {counted(outcome.answered, 'answer')} begin with "
+                f"{sum(outcome.marks.values()):,} of {format_count(outcome.answered, 'answer')} begin with "
                 f"{', '.join(outcome.marks)}. These reasoning tags are not the model's, so the reasoning is "
                 'scored as part of the answers. Add them to the card: reasoning = ["OPENING", "CLOSING"] under [chat].'
             )
         if outcome.unextracted:
             note(
                 f"No answer could be extracted from {outcome.unextracted:,} of "
-                f"{counted(outcome.answered, 'output')}; they are scored as wrong. Look at some: "
+                f"{format_count(outcome.answered, 'output')}; they are scored as wrong. Look at some: "
                 f"{as_command('lbx', 'show', output, '--mark', 'nothing extracted')}"
             )
     if failures := sum(outcome.failures for outcome in outcomes.values()):
         note(
-            f"{counted(failures, 'sample')} failed: {as_command('lbx', 'report', output, 'failures')} shows "
+            f"{format_count(failures, 'sample')} failed: {as_command('lbx', 'report', output, 'failures')} shows "
             "the reasons; repeat the command with --retry-failed to retry them."
         )
         raise typer.Exit(_EXIT_SOME_FAILED)
 
 
-def show_plan(options: Plan) -> None:
+def show_plan(options: PlanOptions) -> None:
     """Carry out ``lbx plan``."""
     with RunBar() as bar:
-        outlook, *others = plan_each(
+        outlook, *alternatives = plan_each(
             options.spec, options.against, options.output, calibrate=options.calibrate, listener=bar
         )
     if options.as_json:
-        document = outlook.to_json() | ({"against": [other.to_json() for other in others]} if others else {})
+        document = outlook.to_json() | (
+            {"against": [other.to_json() for other in alternatives]} if alternatives else {}
+        )
         answer_json(json.dumps(document, ensure_ascii=False))
         return
     show_outlook(outlook)
-    if others:
-        _compare([outlook, *others])
+    if alternatives:
+        _show_comparison([outlook, *alternatives])
 
 
 def show_outlook(outlook: Outlook) -> None:
@@ -192,18 +194,18 @@ def show_outlook(outlook: Outlook) -> None:
     stdout().print(f"Counted in {duration(outlook.counting_s)}", highlight=False)
 
 
-def _compare(outlooks: Sequence[Outlook]) -> None:
+def _show_comparison(outlooks: Sequence[Outlook]) -> None:
     names = ["model", "backend", "dtype", "weights", "reading", "answers", "time", "x the fastest"]
-    ordered = by_time(outlooks)
+    ordered = sort_by_time(outlooks)
     rows = [
         (
-            one.model, one.backend, one.dtype or "", size(one.memory.weights_bytes), duration(time.prefill_s),
+            outlook.model, outlook.backend, outlook.dtype or "", size(outlook.memory.weights_bytes), duration(time.prefill_s),
             duration(time.decode_s), duration(time.total_s), f"{time.total_s / ordered[0][1].total_s:.1f}",
         )
-        for one, time in ordered
+        for outlook, time in ordered
     ]  # fmt: skip
     show_table("The same run on this machine", plain_columns(Table(names, rows)))
-    stdout().print(faster_line(outlooks), highlight=False)
+    stdout().print(comparison_line(outlooks), highlight=False)
 
 
 def _row(task: TaskPlan) -> tuple[str, ...]:

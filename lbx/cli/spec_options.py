@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar, get_origin
 import typer
 
 from lbx.base.errors import UsageError
-from lbx.base.inputs import SMALL, expanded, read_handed
-from lbx.base.option import Field, fields_of
-from lbx.cli.loading import REQUIRED, Several, Shown, completed_by, resolve
-from lbx.cli.options import A_RUN, BUNDLE_VARIABLE
+from lbx.base.inputs import SMALL, expand_user, read_file_or_pipe
+from lbx.base.option import SpecField, fields_of
+from lbx.cli.loading import REQUIRED, CombinedOption, TyperParameter, completion, import_object
+from lbx.cli.options import BUNDLE_VARIABLE, RUN_FORMS
 from lbx.running.judge_spec import JudgeSpec
 from lbx.spec.run_spec import RunSpec
 
@@ -27,26 +27,26 @@ SpecFile = Annotated[
 ]
 
 
-_COMPLETED = {"tasks": "tasks", "model": "models", "embedding": "models", "runs": "runs", "against": "runs"}
+_COMPLETIONS = {"tasks": "tasks", "model": "models", "embedding": "models", "runs": "runs", "against": "runs"}
 """{field: function of ``lbx.cli.completing`` with the shell completions of its values}."""
 
 
-def of_run(name: str) -> Any:
+def spec_option(name: str) -> Any:
     """Return the Typer option of a field of ``RunSpec``, for another command."""
     return _option(fields_of(RunSpec)[name])
 
 
-def _option(field: Field) -> Any:
+def _option(field: SpecField) -> Any:
     option = field.option
     assert option is not None
     return typer.Option(
-        *field.names, metavar=option.metavar, min=field.least, help=option.help, rich_help_panel=option.panel,
+        *field.names, metavar=option.metavar, min=field.minimum, help=option.help, rich_help_panel=option.panel,
         envvar=BUNDLE_VARIABLE if field.name == "bundle" else None,
-        autocompletion=completed_by(_COMPLETED[field.name]) if field.name in _COMPLETED else None,
+        autocompletion=completion(_COMPLETIONS[field.name]) if field.name in _COMPLETIONS else None,
     )  # fmt: skip
 
 
-def _shown(field: Field, *, required: bool) -> Shown:
+def _typer_parameter(field: SpecField, *, required: bool) -> TyperParameter:
     """Convert a field to a Typer parameter; the default of lists and of optional fields without default is None."""
     listed = get_origin(field.kind) is tuple
     kind = Path if field.option and field.option.path else list[str] if listed else field.kind
@@ -55,48 +55,53 @@ def _shown(field: Field, *, required: bool) -> Shown:
     return Annotated[kind, _option(field)], REQUIRED if field.default is MISSING else field.default
 
 
-def _of_judges() -> Iterator[Field]:
+def _judge_fields() -> Iterator[SpecField]:
     """Options of a judge: the bundle, fields of ``JudgeSpec``, and options of runs that judges share."""
     fields = {name: field for name, field in fields_of(JudgeSpec).items() if field.option}
     taken = (name for name, field in fields.items() if field.option and field.option.judges)
     return (fields[name] for name in dict.fromkeys(["bundle", *JudgeSpec.__annotations__, *taken]) if name in fields)
 
 
-def given(names: Mapping[str, object], values: Mapping[str, Any], context: typer.Context) -> dict[str, Any]:
+def given_values(names: Mapping[str, object], values: Mapping[str, Any], context: typer.Context) -> dict[str, Any]:
     """Select values given by the user; a spec file takes precedence over environment variables."""
-    unsaid = ("DEFAULT", "ENVIRONMENT") if values.get("spec_file") else ("DEFAULT",)
-    typed = [name for name in names if str(getattr(context.get_parameter_source(name), "name", "")) not in unsaid]
-    return {name: names_of_samples(values[name]) if name == "ids" else values[name] for name in typed}
+    default_sources = ("DEFAULT", "ENVIRONMENT") if values.get("spec_file") else ("DEFAULT",)
+    given_names = [
+        name for name in names if str(getattr(context.get_parameter_source(name), "name", "")) not in default_sources
+    ]
+    return {name: sample_names(values[name]) if name == "ids" else values[name] for name in given_names}
 
 
-def run_options(spec: type[RunSpec]) -> Several:
-    options = {name: _shown(field, required=False) for name, field in fields_of(spec).items()}
+def run_options(spec: type[RunSpec]) -> CombinedOption:
+    options = {name: _typer_parameter(field, required=False) for name, field in fields_of(spec).items()}
 
     def make(values: Mapping[str, Any], context: typer.Context) -> RunSpec:
-        typed = given(options, values, context)
+        overrides = given_values(options, values, context)
         if (file := values["spec_file"]) is not None:
-            read: Callable[[Path, str | None], RunSpec] = resolve("running.resolved:read_any_spec")
-            return dataclasses.replace(read(file, values["stored"]), **typed)
+            read_spec: Callable[[Path, str | None], RunSpec] = import_object("running.resolved:read_any_spec")
+            return dataclasses.replace(read_spec(file, values["stored"]), **overrides)
         if values["stored"]:
             raise UsageError("--run selects a run of --spec RESULTS.", fix="To name a new run, pass --name.")
         for name, field in fields_of(spec).items():
-            if field.default is MISSING and name not in typed:
+            if field.default is MISSING and name not in overrides:
                 spelled = " / ".join(field.names)
                 raise UsageError(
                     f"Missing option {spelled}.", fix="A run needs a bundle, a model and tasks, or --spec."
                 )
-        return spec(**typed)
+        return spec(**overrides)
 
-    return Several(options, make)
+    return CombinedOption(options, make)
 
 
-_OF_JUDGES = {field.name: _shown(field, required=True) for field in _of_judges()}
-Judging = Annotated[Mapping[str, Any], Several(_OF_JUDGES, lambda values, context: given(_OF_JUDGES, values, context))]
+_JUDGE_OPTIONS = {field.name: _typer_parameter(field, required=True) for field in _judge_fields()}
+JudgeSpecOptions = Annotated[
+    Mapping[str, Any],
+    CombinedOption(_JUDGE_OPTIONS, lambda values, context: given_values(_JUDGE_OPTIONS, values, context)),
+]
 """Given options of a ``JudgeSpec``; its other values depend on them, so no defaults are filled in here."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfRun:
+class SpecOptions:
     """Options of every command that takes a whole spec."""
 
     BRIEF: ClassVar[Sequence[str]] = ("bundle", "model", "tasks", "limit", "name", "output")
@@ -109,20 +114,20 @@ class OfRun:
             "--run",
             metavar="RUN",
             rich_help_panel="What to ask",
-            autocompletion=completed_by("runs"),
-            help=f"The run of --spec RESULTS: {A_RUN}.",
+            autocompletion=completion("runs"),
+            help=f"The run of --spec RESULTS: {RUN_FORMS}.",
         ),
     ] = None
 
 
-def names_of_samples(given: Sequence[str] | None) -> tuple[str, ...]:
+def sample_names(values: Sequence[str] | None) -> tuple[str, ...]:
     """Read the sample names of --ids.
 
     Raises:
         UsageError: --ids names no sample, or a file of names cannot be read.
     """
-    names = tuple(name for text in given or () for name in _names(text))
-    if given and not names:
+    names = tuple(name for text in values or () for name in _names(text))
+    if values and not names:
         raise UsageError("--ids names no sample.", fix="Give names, or @FILE with one name on each line.")
     return names
 
@@ -135,7 +140,7 @@ def _names(text: str) -> Iterator[str]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        lines = read_handed(expanded(path), SMALL).decode("utf-8-sig").splitlines()
+        lines = read_file_or_pipe(expand_user(path), SMALL).decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as exc:
         reason = getattr(exc, "strerror", None) or exc
         raise UsageError(

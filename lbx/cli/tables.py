@@ -20,27 +20,27 @@ def check_output(output: Path | None) -> None:
         raise UsageError(f"{output} is a results file and would be overwritten.", fix="Choose another file with -o.")
 
 
-def show_table(title: str, made: Cells) -> None:
+def show_table(title: str, cells: Cells) -> None:
     """Print a table for people on standard output."""
-    show_sheets([Sheet(title, *made)])
+    show_sheets([Sheet(title, *cells)])
 
 
 def show_sheets(
-    sheets: Iterable[Sheet], output: Path | None = None, *, ascii_only: bool = False, piped: int | None = None
+    sheets: Iterable[Sheet], output: Path | None = None, *, ascii_only: bool = False, pipe_width: int | None = None
 ) -> None:
     """Print tables for people, fitted to the terminal, or write them to a pipe or a file.
 
     Args:
-        piped: Width in columns outside a terminal; None for the width of the tables.
+        pipe_width: Width in columns outside a terminal; None for the width of the tables.
     """
     screen = terminal() if output is None else None
     ascii_only = ascii_only or (output is None and not takes_unicode())
-    width = screen.width if screen else piped
-    made = (line for sheet in sheets for line in lines(sheet, width, ascii_only=ascii_only))
+    width = screen.width if screen else pipe_width
+    table_lines = (line for sheet in sheets for line in lines(sheet, width, ascii_only=ascii_only))
     if screen is None or screen.no_color or screen.is_dumb_terminal:
-        write_answer((f"{line.text}\n" for line in made), output)
+        write_answer((f"{line.text}\n" for line in table_lines), output)
     else:
-        write_answer((f"{typer.style(line.text, **_STYLES.get(line.role, {}))}\n" for line in made), None)
+        write_answer((f"{typer.style(line.text, **_STYLES.get(line.role, {}))}\n" for line in table_lines), None)
 
 
 _STYLES: dict[str, dict[str, bool]] = {"title": {"bold": True}, "heading": {"bold": True}, "note": {"dim": True}}

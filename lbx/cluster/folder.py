@@ -18,12 +18,12 @@ from pathlib import Path
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
-from lbx.base.outputs import write_whole
+from lbx.base.outputs import write_file
 from lbx.forecast.shards import ShardPlan, read_shards
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class Submission:
     """Job of a submitted run.
 
     Attributes:
@@ -48,7 +48,7 @@ class RunFolder:
         self.results = root / "results.duckdb"
         self._job = root / "job.json"
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Create the folder and its subfolders.
 
         Raises:
@@ -93,12 +93,12 @@ class RunFolder:
         """Output of a shard's job."""
         return self.logs / f"{number:04d}.out"
 
-    def remember(self, submitted: Submitted) -> None:
-        write_whole(self._job, json.dumps(asdict(submitted)) + "\n")
+    def save_submission(self, submission: Submission) -> None:
+        write_file(self._job, json.dumps(asdict(submission)) + "\n")
 
-    def submitted(self) -> Submitted | None:
+    def submission(self) -> Submission | None:
         """Submitted job; None if its file is missing or cannot be read."""
         try:
-            return Submitted(**json.loads(read_input(self._job, SMALL)))
+            return Submission(**json.loads(read_input(self._job, SMALL)))
         except (OSError, ValueError, TypeError, RecursionError):
             return None

@@ -38,8 +38,8 @@ class Launch:
     lbx: str = "lbx"
     runtime: Runtime = Runtime.NONE
     image: str = ""
-    read: Sequence[Path] = field(default_factory=tuple)
-    write: Sequence[Path] = field(default_factory=tuple)
+    read_paths: Sequence[Path] = field(default_factory=tuple)
+    write_paths: Sequence[Path] = field(default_factory=tuple)
     scratch: str = ""
     gpu: bool = False
     cpu_count: int = 0
@@ -56,8 +56,8 @@ class Launch:
         """Command line for bash, to be followed by lbx's arguments."""
         if self.runtime is Runtime.NONE:
             return self.lbx
-        mounts = [f"{_word(path)}:{_word(path)}:ro" for path in self.read]
-        mounts += [f"{_word(path)}:{_word(path)}" for path in self.write]
+        mounts = [f"{_word(path)}:{_word(path)}:ro" for path in self.read_paths]
+        mounts += [f"{_word(path)}:{_word(path)}" for path in self.write_paths]
         mounts += [f"{self.scratch}:{self.scratch}"] if self.scratch else []
         cpus = [f"--env {CPU_COUNT}={self.cpu_count}"] if self.cpu_count else []
         if self.runtime is Runtime.APPTAINER:
@@ -84,7 +84,7 @@ def _word(path: Path) -> str:
     return shlex.quote(str(path))
 
 
-def expanded_by_bash(text: str) -> str:
+def quote_for_bash(text: str) -> str:
     """Put a folder into double quotes: bash expands its variables (``${TMPDIR:-/tmp}``) but runs no command.
 
     Raises:

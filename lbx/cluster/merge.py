@@ -11,7 +11,7 @@ from typing import Any
 from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.inputs import open_input
-from lbx.base.outputs import passing_folder
+from lbx.base.outputs import temporary_folder
 from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
 from lbx.cluster import slurm
@@ -19,12 +19,12 @@ from lbx.cluster.folder import RunFolder
 from lbx.forecast.shards import ShardPlan
 from lbx.judging.journal import journal_of
 from lbx.scoring import opinions
-from lbx.scoring.adding_up import add_up, add_up_completed
+from lbx.scoring.adding_up import add_up, recompute_completed_samples
 from lbx.store import Store
-from lbx.store.copies import alone
-from lbx.store.merging import Merging, merge_files
-from lbx.store.opening import check_place
-from lbx.store.snapshots import read_committed
+from lbx.store.copies import exclusive_lock
+from lbx.store.merging import MergeState, merge_files
+from lbx.store.opening import check_path
+from lbx.store.snapshots import query_committed
 
 _SLURM_STATES = {"RUNNING": "running", "COMPLETING": "running", "PENDING": "waiting", "REQUEUED": "waiting"}
 
@@ -39,7 +39,7 @@ class Gap:
 
 
 @dataclass(slots=True)
-class Merged:
+class MergeSummary:
     """Result of a merge.
 
     Attributes:
@@ -76,7 +76,7 @@ class Merged:
         }
 
 
-def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, force: bool) -> Merged:
+def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, force: bool) -> MergeSummary:
     """Merge results files into one, atomically.
 
     Args:
@@ -99,26 +99,28 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
             f"{output} already exists.",
             fix="Choose another file with -o, or pass --force to merge into it; its other rows are kept.",
         )
-    check_place(output)
-    with alone(output.resolve()):  # two concurrent merges into one file would each drop the other's additions
+    check_path(output)
+    with exclusive_lock(output.resolve()):  # two concurrent merges into one file would each drop the other's additions
         Store.check(output)
-        return _merged(sources, output, plan)
+        return _merge_atomically(sources, output, plan)
 
 
-def _merged(sources: Sequence[Path], output: Path, plan: ShardPlan | None) -> Merged:
-    held = output if output.is_file() and output.stat().st_size else None
-    place = output.resolve()  # keeps a symbolic link a link
-    with passing_folder(place) as (folder, _):
-        part = folder / place.name
-        with Store(part, beside=[*sources, *([held] if held else [])]) as store:
-            merging = merge_files(store, sources, held)
-            merged = Merged(output, {run: len(files) for run, files in merging.runs.items()}, notes=merging.notes)
+def _merge_atomically(sources: Sequence[Path], output: Path, plan: ShardPlan | None) -> MergeSummary:
+    existing = output if output.is_file() and output.stat().st_size else None
+    target = output.resolve()  # keeps a symbolic link a link
+    with temporary_folder(target) as (folder, _):
+        part = folder / target.name
+        with Store(part, allowed_files=[*sources, *([existing] if existing else [])]) as store:
+            merging = merge_files(store, sources, existing)
+            summary = MergeSummary(
+                output, {run: len(files) for run, files in merging.runs.items()}, notes=merging.notes
+            )
             _add_up(store, merging)
             if plan is not None:
-                merged.gaps = gaps(store, plan)
-            _close_runs(store, merged)
-            merged.rows = merging.rows
-            merged.notes += [
+                summary.gaps = gaps(store, plan)
+            _close_runs(store, summary)
+            summary.rows = merging.rows
+            summary.notes += [
                 f"{journal_of(path)} has ratings that are not in the results file; "
                 f"{as_command('lbx', 'rate', path, '--collect')} moves them."
                 for path in (*sources, output)
@@ -127,33 +129,33 @@ def _merged(sources: Sequence[Path], output: Path, plan: ShardPlan | None) -> Me
             store.checkpoint()
             with open_input(part) as file:
                 os.fsync(file.fileno())
-            part.replace(place)  # the old file is still attached, so no other process can have written to it
-    return merged
+            part.replace(target)  # the old file is still attached, so no other process can have written to it
+    return summary
 
 
-def _add_up(store: Store, merging: Merging) -> None:
+def _add_up(store: Store, merging: MergeState) -> None:
     """Compute aggregate scores of runs that were joined from several files."""
-    for run in merging.joined:
+    for run in merging.joined_runs:
         names = [row[0] for row in store.query(
             "SELECT DISTINCT benchmark FROM generations WHERE run_id = ? ORDER BY ALL", [run]
         ).rows]  # fmt: skip
         for name in names:
             if name in BENCHMARKS:
                 add_up(store, run, BENCHMARKS[name])
-    store.completed |= merging.completed
-    add_up_completed(store, BENCHMARKS)
+    store.completed_tasks |= merging.completed_tasks
+    recompute_completed_samples(store, BENCHMARKS)
     opinions.add_up_all(store)  # a run and its judges or raters may come from different files
 
 
-def _close_runs(store: Store, merged: Merged) -> None:
+def _close_runs(store: Store, summary: MergeSummary) -> None:
     """Mark runs as interrupted if they were running or lack samples, and count failed answers."""
-    lacking = {gap.run for gap in merged.gaps}
+    lacking = {gap.run for gap in summary.gaps}
     for run, status in store.query("SELECT run_id, status FROM runs").rows:
         if status == "running" or (status == "done" and run in lacking):
             with store.transaction() as connection:
                 connection.execute("UPDATE runs SET status = 'interrupted' WHERE run_id = ?", [run])
     failed = store.query("SELECT run_id, count(*) FROM generations WHERE error IS NOT NULL GROUP BY ALL ORDER BY ALL")
-    merged.failures = {run: count for run, count in failed.rows if merged.runs[run]}
+    summary.failures = {run: count for run, count in failed.rows if summary.runs[run]}
 
 
 def gaps(store: Store, plan: ShardPlan) -> list[Gap]:
@@ -210,21 +212,21 @@ def shard_statuses(folder: RunFolder) -> list[ShardStatus]:
         UsageError: The folder was not written by ``lbx submit``.
     """
     plan = folder.plan()
-    submitted = folder.submitted()
-    known = slurm.states(submitted.array_id) if submitted and submitted.array_id else None
-    return [_status_of(folder, plan, number, known) for number in range(len(plan.shards))]
+    submission = folder.submission()
+    slurm_states = slurm.shard_states(submission.array_id) if submission and submission.array_id else None
+    return [_status_of(folder, plan, number, slurm_states) for number in range(len(plan.shards))]
 
 
-def _status_of(folder: RunFolder, plan: ShardPlan, number: int, known: dict[int, str] | None) -> ShardStatus:
+def _status_of(folder: RunFolder, plan: ShardPlan, number: int, slurm_states: dict[int, str] | None) -> ShardStatus:
     answered, failed = _answer_counts(folder.shard(number), plan)
-    expected = plan.expected(number)
+    expected = plan.answer_count(number)
     line = _last_line(folder.log(number))
     if answered + failed >= expected:
         state = "done"
-    elif known is None:
+    elif slurm_states is None:
         state = "begun" if answered or failed or line else "missing"
-    elif number in known:
-        state = _SLURM_STATES.get(known[number], known[number].lower())
+    elif number in slurm_states:
+        state = _SLURM_STATES.get(slurm_states[number], slurm_states[number].lower())
     else:
         state = "failed" if answered or failed or line or folder.output(number).exists() else "missing"
     return ShardStatus(number, state, answered, failed, expected, line)
@@ -239,7 +241,7 @@ def _answer_counts(path: Path, plan: ShardPlan) -> tuple[int, int]:
         "FROM generations WHERE run_id IN (SELECT unnest(?::VARCHAR[]))"
     )
     try:
-        ((answered, failed),) = read_committed(path, counts, [list(plan.runs)])
+        ((answered, failed),) = query_committed(path, counts, [list(plan.runs)])
     except (OSError, LbxError):
         return 0, 0  # the file was just created
     return answered, failed

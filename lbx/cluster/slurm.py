@@ -1,6 +1,6 @@
 """Slurm array of shards and a dependent merge job, from templates that a site can replace.
 
-A template is a shell script with marks ``@{name}``, listed in ``MARKS``. Bash's own ``${name}`` is unchanged.
+A template is a shell script with marks ``@{name}``, listed in ``PLACEHOLDERS``. Bash's own ``${name}`` is unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lbx.cluster.folder import RunFolder
 from lbx.cluster.launch import Launch
 from lbx.forecast.shards import ShardPlan
 
-MARKS: Mapping[str, str] = {
+PLACEHOLDERS: Mapping[str, str] = {
     "directives": "the #SBATCH lines",
     "modules": "`module load` lines",
     "lbx": "the command that starts lbx, including its container",
@@ -84,7 +84,7 @@ folder=@{folder}
 exec @{lbx} merge "$folder" --output "$folder/results.duckdb" --force
 """
 
-_MARK = re.compile(r"@\{(\w*)\}")
+_PLACEHOLDER = re.compile(r"@\{(\w*)\}")
 _NO_VALUE = re.compile(r"[\s\"'\\]+")
 _LEAST_S, _FACTOR, _STEP_S = 600.0, 1.5, 300.0
 
@@ -149,10 +149,10 @@ class SlurmOptions:
         """#SBATCH lines of the merge job: no GPU, one core, and the site's options for every job."""
         return self._directives(f"{self.name}-merge", _output(folder, "merge.out"), {})
 
-    def _directives(self, name: str, output: str, own: Mapping[str, str]) -> str:
+    def _directives(self, name: str, output: str, extra_options: Mapping[str, str]) -> str:
         """Format all #SBATCH lines; refuse values that would break a line into two."""
         options = {"job-name": name, "output": output, "open-mode": "append", "nodes": "1", "ntasks": "1"}
-        options |= {"partition": self.partition, "mem": self.mem, **own}
+        options |= {"partition": self.partition, "mem": self.mem, **extra_options}
         lines = [f"--{option}={value}" for option, value in options.items() if value]
         lines += ["--requeue", *self.more]
         for line in lines:
@@ -175,19 +175,19 @@ def _output(folder: RunFolder, name: str) -> str:
     return f'"{logs.replace("%", "%%")}/{name}"'
 
 
-def fill_in(template: str, values: Mapping[str, str], where: str) -> str:
+def fill_in(template: str, values: Mapping[str, str], location: str) -> str:
     """Fill in a template's marks.
 
     Raises:
         UsageError: The template has an unknown mark.
     """
-    unknown = sorted(set(_MARK.findall(template)) - set(values))
+    unknown = sorted(set(_PLACEHOLDER.findall(template)) - set(values))
     if unknown:
         raise UsageError(
-            f"{where} has the unknown mark @{{{unknown[0]}}}.",
-            fix=f"Available marks: {', '.join(f'@{{{name}}}' for name in MARKS)}.",
+            f"{location} has the unknown mark @{{{unknown[0]}}}.",
+            fix=f"Available marks: {', '.join(f'@{{{name}}}' for name in PLACEHOLDERS)}.",
         )
-    return _MARK.sub(lambda found: values[found[1]], template)
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +249,8 @@ def time_limit(seconds: float) -> str:
     """
     minutes = math.ceil((seconds * _FACTOR + _LEAST_S) / _STEP_S) * int(_STEP_S) // 60
     days, rest = divmod(minutes, 24 * 60)
-    hours, left = divmod(rest, 60)
-    return f"{days}-{hours:02d}:{left:02d}:00" if days else f"{hours:02d}:{left:02d}:00"
+    hours, rest_minutes = divmod(rest, 60)
+    return f"{days}-{hours:02d}:{rest_minutes:02d}:00" if days else f"{hours:02d}:{rest_minutes:02d}:00"
 
 
 def with_time(options: SlurmOptions, plan: ShardPlan) -> SlurmOptions:
@@ -260,30 +260,30 @@ def with_time(options: SlurmOptions, plan: ShardPlan) -> SlurmOptions:
     return replace(options, time=time_limit(max(shard.cost for shard in plan.shards)))
 
 
-def check_present() -> None:
+def require_sbatch() -> None:
     """Raise LbxError if sbatch is not installed, before minutes of token counting."""
     if not find_tool("sbatch"):
-        raise _absent("sbatch")
+        raise _not_installed_error("sbatch")
 
 
-def _absent(program: str) -> LbxError:
+def _not_installed_error(program: str) -> LbxError:
     return LbxError(
         f"{program} is not installed on this machine.",
         fix="Submit from a login node of the cluster, or print the script with --dry-run.",
     )
 
 
-def submit(script: Path, *, after: str = "") -> str:
+def submit(script: Path, *, after_job: str = "") -> str:
     """Submit a script with sbatch and return the job's id.
 
     Args:
-        after: Job that must end first, successfully or not.
+        after_job: Job that must end first, successfully or not.
 
     Raises:
         LbxError: sbatch is not installed, or refuses the script.
     """
     # Not afterok: if a shard fails, the merge must still collect the other answers and list the missing samples.
-    waiting = [f"--dependency=afterany:{after}"] if after else []
+    waiting = [f"--dependency=afterany:{after_job}"] if after_job else []
     done = _call("sbatch", "--parsable", *waiting, str(script))
     if done.returncode:
         raise LbxError(f"sbatch failed: {' '.join(done.stderr.split()) or done.returncode}.")
@@ -293,7 +293,7 @@ def submit(script: Path, *, after: str = "") -> str:
     return match[1]
 
 
-def states(array_id: str) -> dict[int, str] | None:
+def shard_states(array_id: str) -> dict[int, str] | None:
     """Return {shard: Slurm state} of unfinished shards; None if Slurm cannot be asked."""
     try:
         done = _call("squeue", "--noheader", "--array", f"--jobs={array_id}", "--format=%K %T")
@@ -309,7 +309,7 @@ def _call(program: str, *arguments: str) -> CompletedProcess[str]:
     try:
         return run_tool([program, *arguments], capture_output=True, text=True, check=False, timeout=60)
     except FileNotFoundError as exc:
-        raise _absent(program) from exc
+        raise _not_installed_error(program) from exc
     except TimeoutExpired as exc:
         raise LbxError(
             f"{program} did not answer within a minute.", fix="Check that the cluster is up, and try again."

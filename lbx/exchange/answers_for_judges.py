@@ -20,18 +20,18 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Mode, Sample
 from lbx.benchmarks import BENCHMARKS, judged_samples, official_judge
 from lbx.benchmarks.base.judge_marks import marks_in
-from lbx.benchmarks.base.prediction_lines import read_bytes, split
+from lbx.benchmarks.base.prediction_lines import read_bytes, split_rows
 from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, file_part
-from lbx.exchange.exporting import Exported, write_files
+from lbx.exchange.exporting import ExportSummary, write_files
 from lbx.exchange.prediction_files import (
-    Alone,
     PredictionFiles,
+    UnmatchedNames,
     bundled_samples,
     file_entry,
-    format_named,
-    refuse_strangers,
-    task_named,
-    why_unmatched,
+    find_format,
+    mismatch_reason,
+    require_some_match,
+    task_in_name,
 )
 from lbx.store import Store
 from lbx.store.runs import check_runs
@@ -39,7 +39,7 @@ from lbx.store.runs import check_runs
 _FAMILY = BENCHMARKS[official_judge.BENCHMARK]
 
 
-def read_judged(form: PredictionFormat, paths: Sequence[Path]) -> PredictionFiles:
+def read_judge_answers(form: PredictionFormat, paths: Sequence[Path]) -> PredictionFiles:
     """Read one model's files, in the given order.
 
     Raises:
@@ -49,26 +49,26 @@ def read_judged(form: PredictionFormat, paths: Sequence[Path]) -> PredictionFile
     files, digest = [], hashlib.sha256()
     for path in paths:
         data = read_bytes(path)
-        content = split(path, data)
+        content = split_rows(path, data)
         before = len(rows)
         rows += (
             replace(row, line=replace(row.line, number=before + row.position), position=before + row.position)
-            for row in form.read_judged(content.lines)
+            for row in form.read_judge_rows(content.lines)
         )
         folder = {"folder": path.parent.name} if len(paths) > 1 else {}
         files.append({**file_entry(path, None, content), **folder})
         digest.update(data)
-    return PredictionFiles(by_task(rows), files, digest.hexdigest(), judged=True)
+    return PredictionFiles(group_by_task(rows), files, digest.hexdigest(), for_judge=True)
 
 
-def holds_judged(form: PredictionFormat, path: Path, *, e: bool = False) -> bool:
+def has_judge_answers(form: PredictionFormat, path: Path, *, e: bool = False) -> bool:
     """Whether a file has answers for a judge: its name matches no task, and its first row is for a judge."""
-    if not form.folder or not path.is_file() or task_named(form, path, e) in form.known_tasks:
+    if not form.folder or not path.is_file() or task_in_name(form, path, e) in form.known_tasks:
         return False
-    return form.for_judges(split(path, read_bytes(path)).lines[0])
+    return form.is_judge_row(split_rows(path, read_bytes(path)).lines[0])
 
 
-def match_judged(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> PredictionFiles:
+def match_judge_answers(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> PredictionFiles:
     """Match answers with the bundle's samples by question and reference.
 
     A question with both marks is one sample: its second row is the sample's second iteration. A question that is not in
@@ -79,23 +79,25 @@ def match_judged(form: PredictionFormat, bundle: Bundle, reading: PredictionFile
         BundleError: the bundle lacks all of the tasks, or their data is damaged.
     """
     family = BENCHMARKS[form.name]
-    tasks = [task.name for task in family.tasks(bundle, family.catalogue.open) if family.catalogue.is_open(task.name)]
+    tasks = [
+        task.name for task in family.tasks(bundle, family.catalogue.open_tasks) if family.catalogue.is_open(task.name)
+    ]
     if not tasks:
-        raise family.data.missing(bundle, f"any of the open tasks of {form.name}")
+        raise family.data.missing_data_error(bundle, f"any of the open tasks of {form.name}")
     samples_of: dict[object, list[tuple[int, Sample]]] = defaultdict(list)
     for task in tasks:
         for position, sample in enumerate(bundled_samples(form, bundle, task)):
             samples_of[sample.question, sample.references].append((position, sample))
     times: Counter[object] = Counter()
-    matched, alone = [], Alone(form, 0)
+    matched, unmatched_names = [], UnmatchedNames(form, 0)
     for row in reading.rows:
         assert row.sample is not None
         mark = row.sample.meta["evaluation"]
         pairs = samples_of.get((row.sample.question, row.sample.references), ())
         free = [pair for pair in pairs if (pair[1].key, mark) not in times]
         if not free:
-            known = (row.sample.question, row.sample.references) in samples_of
-            matched.append(alone.row(row, why_unmatched(known=known)))
+            in_bundle = (row.sample.question, row.sample.references) in samples_of
+            matched.append(unmatched_names.row(row, mismatch_reason(is_known=in_bundle)))
             continue
         position, sample = next((pair for pair in free if mark in marks_in(pair[1].meta)), free[0])
         matched.append(
@@ -105,20 +107,20 @@ def match_judged(form: PredictionFormat, bundle: Bundle, reading: PredictionFile
             )
         )  # fmt: skip
         times.update([sample.key, (sample.key, mark)])
-    refuse_strangers(bundle, matched)
-    return replace(reading, tasks=by_task(matched))
+    require_some_match(bundle, matched)
+    return replace(reading, tasks=group_by_task(matched))
 
 
-def by_task(rows: Sequence[Prediction]) -> dict[str, list[Prediction]]:
+def group_by_task(rows: Sequence[Prediction]) -> dict[str, list[Prediction]]:
     tasks: dict[str, list[Prediction]] = {}
     for row in rows:
         tasks.setdefault(row.task, []).append(row)
     return tasks
 
 
-def export_judged(
+def export_judge_answers(
     store: Store, metric: str, runs: Sequence[str], bundle: Bundle, directory: Path, *, force: bool = False
-) -> Exported:
+) -> ExportSummary:
     """Write each run's answers to judged questions as MODEL.pred.jsonl, over all open tasks in the authors' order.
 
     Args:
@@ -130,8 +132,8 @@ def export_judged(
         BundleError: the bundle has no open task, or their data is damaged.
     """
     if metric not in official_judge.ANSWER_FILES:
-        known = ", ".join(official_judge.ANSWER_FILES)
-        raise UsageError(f"Unknown answers for a judge: {metric!r}.", fix=f"Use {known}.")
+        metrics = ", ".join(official_judge.ANSWER_FILES)
+        raise UsageError(f"Unknown answers for a judge: {metric!r}.", fix=f"Use {metrics}.")
     marks = official_judge.ANSWER_FILES[metric]
     questions = [(sample, mark) for sample, mark in judged_samples(bundle) if mark in marks]
     files: dict[str, list[str]] = {}
@@ -152,8 +154,8 @@ def export_judged(
                 f"Two of the runs use the model {model} and would write the same file.",
                 fix="Export them one at a time.",
             )
-    written = write_files(directory, files, whose=", ".join(runs), force=force)
-    return Exported(written, sum(map(len, files.values())), +left_out)
+    written = write_files(directory, files, run_names=", ".join(runs), force=force)
+    return ExportSummary(written, sum(map(len, files.values())), +left_out)
 
 
 def _answer_lines(
@@ -165,7 +167,7 @@ def _answer_lines(
         raise UsageError(
             f"The run {run['run_id']!r} was imported.", fix="Leave out --judged to export its files unchanged."
         )
-    model = file_part(format_named(_FAMILY.name).label(run["model"], settings))
+    model = file_part(find_format(_FAMILY.name).label(run["model"], settings))
     mode = Mode(length_hint=settings.get("length_hint") is not False)
     answers = {
         (task, name): output

@@ -11,20 +11,20 @@ from typing import Any
 
 from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, StoreError, UsageError
-from lbx.base.inputs import inside, read_input
+from lbx.base.inputs import path_inside, read_input
 from lbx.base.outputs import write_all
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.predictions import PredictionFormat, file_part
-from lbx.exchange.prediction_files import format_named
+from lbx.exchange.prediction_files import find_format
 from lbx.exchange.stored import answered_tasks, scored_run, stored_answers
 from lbx.store import Store
 from lbx.store.runs import check_runs
 
-_LARGEST_GROWN = 1 << 26
+_MAX_GROWN_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportSummary:
     """Result of an export.
 
     Attributes:
@@ -38,7 +38,7 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _RunFiles:
     """Content of a run's files: {path: pieces of text}; number of answers in them, and left out by reason."""
 
     files: Mapping[str, Sequence[str]]
@@ -54,7 +54,7 @@ def export(
     *,
     results: bool = False,
     force: bool = False,
-) -> Exported:
+) -> ExportSummary:
     """Write runs' answers to one benchmark family as its official prediction files.
 
     Files of an imported run are restored byte for byte. Documents are not stored, so the files contain none.
@@ -77,28 +77,35 @@ def export(
     for name in run_ids:
         check_runs(store, [name])
         (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [name]).dicts()
-        form = format_named(format_name, [held for held in _answered(store, name) if held not in set(BENCHMARKS)])
-        made = (_results if results else _predictions)(store, form, run)
-        if not made.files:
-            raise _nothing(store, form, name)
-        for place, pieces in made.files.items():
-            files[place] = _joined(form, place, files[place], pieces) if place in files else pieces
-        rows += made.rows
-        left_out.update(made.left_out)
-    targets = {_target(directory, place, ", ".join(run_ids)): pieces for place, pieces in files.items()}
+        form = find_format(
+            format_name,
+            [benchmark for benchmark in _answered_benchmarks(store, name) if benchmark not in set(BENCHMARKS)],
+        )
+        run_files = (_result_files if results else _prediction_files)(store, form, run)
+        if not run_files.files:
+            raise _no_answers_error(store, form, name)
+        for relative_path, pieces in run_files.files.items():
+            files[relative_path] = (
+                _join_runs(form, relative_path, files[relative_path], pieces) if relative_path in files else pieces
+            )
+        rows += run_files.rows
+        left_out.update(run_files.left_out)
+    targets = {
+        _target_path(directory, relative_path, ", ".join(run_ids)): pieces for relative_path, pieces in files.items()
+    }
     result_format = BENCHMARKS[form.name].results
     grown = directory / ((result_format and result_format.growing_file) or ".")
     if grows := grown in targets and grown.is_file():
-        text = read_input(grown, _LARGEST_GROWN).decode("utf-8", "backslashreplace")  # invalid UTF-8 is no JSON
-        targets[grown] = _joined(form, grown.name, [text], targets[grown])
+        text = read_input(grown, _MAX_GROWN_BYTES).decode("utf-8", "backslashreplace")  # invalid UTF-8 is no JSON
+        targets[grown] = _join_runs(form, grown.name, [text], targets[grown])
     if not force:
         _refuse_existing(path for path in targets if not (grows and path == grown))
     _write_all(targets)
-    return Exported(tuple(targets), rows, dict(left_out))
+    return ExportSummary(tuple(targets), rows, dict(left_out))
 
 
 def write_files(
-    directory: Path, files: Mapping[str, Sequence[str]], *, whose: str, force: bool = False
+    directory: Path, files: Mapping[str, Sequence[str]], *, run_names: str, force: bool = False
 ) -> tuple[Path, ...]:
     """Write {path: pieces of text} to a folder, all or none.
 
@@ -107,54 +114,59 @@ def write_files(
         StoreError: a path leads out of the folder.
         LbxError: the disk is full or the folder cannot be written; no file has changed then.
     """
-    targets = {_target(directory, place, whose): pieces for place, pieces in files.items()}
+    targets = {_target_path(directory, relative_path, run_names): pieces for relative_path, pieces in files.items()}
     if not force:
         _refuse_existing(targets)
     _write_all(targets)
     return tuple(targets)
 
 
-def _joined(form: PredictionFormat, place: str, first: Sequence[str], second: Sequence[str]) -> list[str]:
+def _join_runs(form: PredictionFormat, relative_path: str, first: Sequence[str], second: Sequence[str]) -> list[str]:
     result_format = BENCHMARKS[form.name].results
-    text = result_format.join(place, "".join(first), "".join(second)) if result_format else None
+    text = result_format.join(relative_path, "".join(first), "".join(second)) if result_format else None
     if text is None:
         raise UsageError(
-            f"{place} cannot be extended with another run: the file format describes a single run, or lbx did "
+            f"{relative_path} cannot be extended with another run: the file format describes a single run, or lbx did "
             "not write this file.",
             fix="Export each run into a separate folder.",
         )
     return [text]
 
 
-def _predictions(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _Made:
+def _prediction_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _RunFiles:
     if run["backend"] == "import":
         files, left_out = _imported_files(store, form, run), Counter[str]()
     else:
-        files, left_out = _made_files(store, form, run)
-    return _Made(files, sum(map(len, files.values())), left_out)
+        files, left_out = _new_files(store, form, run)
+    return _RunFiles(files, sum(map(len, files.values())), left_out)
 
 
-def _results(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _Made:
+def _result_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _RunFiles:
     result_format = BENCHMARKS[form.name].results
-    predictions = _predictions(store, form, run)
+    predictions = _prediction_files(store, form, run)
     if not predictions.files:
         return predictions
     scored = scored_run(store, form, run)
-    made = {place: [text] for place, text in (result_format.write(scored) if result_format else {}).items()}
-    if result_format is None or not made:
+    files = {
+        relative_path: [text] for relative_path, text in (result_format.write(scored) if result_format else {}).items()
+    }
+    if result_format is None or not files:
         raise UsageError(
             f"The run {run['run_id']!r} cannot be exported as an official result file: {form.name} has no "
             "such format, or the run has no score for one.",
             fix="Leave out --results to export only the answers, or score the run again.",
         )
     if result_format.holds_predictions:
-        made |= {f"{file_part(scored.model)}/{place}": list(lines) for place, lines in predictions.files.items()}
-    return _Made(made, len(scored.lines), predictions.left_out)
+        files |= {
+            f"{file_part(scored.model)}/{relative_path}": list(lines)
+            for relative_path, lines in predictions.files.items()
+        }
+    return _RunFiles(files, len(scored.lines), predictions.left_out)
 
 
-def _target(directory: Path, name: str, run_id: str) -> Path:
+def _target_path(directory: Path, name: str, run_id: str) -> Path:
     try:
-        return inside(directory, name)
+        return path_inside(directory, name)
     except ValueError as exc:
         raise StoreError(
             f"The run {run_id!r} contains the file name {name!r}, which cannot be written: {exc}.",
@@ -162,21 +174,21 @@ def _target(directory: Path, name: str, run_id: str) -> Path:
         ) from exc
 
 
-def _answered(store: Store, run_id: str) -> list[str]:
+def _answered_benchmarks(store: Store, run_id: str) -> list[str]:
     benchmarks = store.query("SELECT DISTINCT benchmark FROM generations WHERE run_id = ? ORDER BY ALL", [run_id])
     return [row[0] for row in benchmarks.rows]
 
 
-def _nothing(store: Store, form: PredictionFormat, run_id: str) -> UsageError:
-    held = _answered(store, run_id)
-    if form.name in held:
+def _no_answers_error(store: Store, form: PredictionFormat, run_id: str) -> UsageError:
+    benchmarks = _answered_benchmarks(store, run_id)
+    if form.name in benchmarks:
         return UsageError(
             f"The run {run_id!r} has no answer to {form.name} that can be exported: all failed, or are left out.",
             fix=f"`{as_command('lbx', 'report', store.path, 'failures')}` shows the reasons for failures.",
         )
     return UsageError(
         f"The run {run_id!r} has no answers to {form.name}.",
-        fix=f"It has answers to {', '.join(held)}." if held else "It has no answers yet.",
+        fix=f"It has answers to {', '.join(benchmarks)}." if benchmarks else "It has no answers yet.",
     )
 
 
@@ -187,7 +199,7 @@ def _imported_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]
         return {}
     stored = stored_files(store, run["run_id"], settings)
     files: dict[str, list[str]] = {}
-    every = sum(file.rows for file in stored)
+    total = sum(file.rows for file in stored)
     begin = 0
     for file in stored:
         rows = store.query(
@@ -195,17 +207,17 @@ def _imported_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]
             "ORDER BY created_at",
             [run["run_id"], form.name, file.task, file.task],
         ).rows
-        if file.task is None and len(rows) == every:
+        if file.task is None and len(rows) == total:
             rows = rows[begin : begin + file.rows]
             begin += file.rows
-        place = "/".join(filter(None, (file.folder, form.place(run["model"], file.task, file.name))))
-        if len(rows) != file.rows or not rows or place in files:
-            raise not_whole(store, run["run_id"])
-        files[place] = file.lines([text for (text,) in rows])
+        relative_path = "/".join(filter(None, (file.folder, form.export_path(run["model"], file.task, file.name))))
+        if len(rows) != file.rows or not rows or relative_path in files:
+            raise incomplete_import_error(store, run["run_id"])
+        files[relative_path] = file.lines([text for (text,) in rows])
     return files
 
 
-def not_whole(store: Store, run_id: str) -> StoreError:
+def incomplete_import_error(store: Store, run_id: str) -> StoreError:
     """Error for an import that lacks some of its rows."""
     return StoreError(
         f"The import {run_id!r} in {store.path} is not complete.", fix="Import the files again, then export."
@@ -244,18 +256,18 @@ class StoredFile:
         return lines
 
 
-def _made_files(
+def _new_files(
     store: Store, form: PredictionFormat, run: Mapping[str, Any]
 ) -> tuple[dict[str, list[str]], Counter[str]]:
     label = form.label(run["model"], json.loads(run["settings"]))
     files: dict[str, list[str]] = {}
     left_out: Counter[str] = Counter()
     for task in answered_tasks(store, form, run["run_id"]):
-        made = form.export(label, task, list(stored_answers(store, form, run["run_id"], task)))
-        left_out.update(made.left_out)
-        if made.rows:
-            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in made.rows)
-            files.setdefault(made.name, []).extend(lines)
+        file = form.export(label, task, list(stored_answers(store, form, run["run_id"], task)))
+        left_out.update(file.omitted_counts)
+        if file.rows:
+            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in file.rows)
+            files.setdefault(file.name, []).extend(lines)
     failed = "SELECT count(*) FROM generations WHERE run_id = ? AND benchmark = ? AND error IS NOT NULL"
     left_out["failed"] = store.query(failed, [run["run_id"], form.name]).rows[0][0]
     return files, +left_out

@@ -14,21 +14,28 @@ from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
-from lbx.base.units import counted, line_spans
-from lbx.benchmarks import BENCHMARKS, judge_files, official_judge, own_names
+from lbx.base.units import format_count, line_spans
+from lbx.benchmarks import BENCHMARKS, custom_names, judge_files, official_judge
 from lbx.benchmarks.base.prediction_lines import read_bytes
 from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
-from lbx.exchange.answers_for_judges import holds_judged, match_judged, read_judged
-from lbx.exchange.prediction_files import PredictionFiles, format_named, match, read, refuse_others, unmatched
-from lbx.prompting.control_tokens import KNOWN, Marks
+from lbx.exchange.answers_for_judges import has_judge_answers, match_judge_answers, read_judge_answers
+from lbx.exchange.prediction_files import (
+    PredictionFiles,
+    find_format,
+    is_unmatched,
+    match_predictions,
+    read_predictions,
+    refuse_conflicts,
+)
+from lbx.prompting.control_tokens import KNOWN, ReasoningMarks
 from lbx.prompting.reasoning import opening_end, split_reasoning
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.imports import import_of, refuse_other_content, write_import
+from lbx.store.imports import find_import, refuse_other_content, write_import
 from lbx.store.same_samples import refuse_other_samples
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportSummary:
     """Result of an import.
 
     Attributes:
@@ -50,8 +57,8 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
-class Understood:
-    """Checked predictions, ready to be written as the run ``name``, with ``told`` added to its settings."""
+class ParsedPredictions:
+    """Checked predictions, ready to be written as the run ``name``, with ``extra_settings`` added to its settings."""
 
     form: PredictionFormat
     reading: PredictionFiles
@@ -59,10 +66,10 @@ class Understood:
     model: str
     bundle: Bundle | None
     metadata: Mapping[str, str] | None = None
-    told: Mapping[str, Any] = field(default_factory=dict)
+    extra_settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def understand(
+def parse_predictions(
     format_name: str,
     path: Path,
     *,
@@ -72,7 +79,7 @@ def understand(
     e: bool = False,
     metadata: Mapping[str, str] | None = None,
     strip_reasoning: bool = False,
-) -> Understood:
+) -> ParsedPredictions:
     """Read and check a prediction file or folder without writing; needs memory of a few times its size.
 
     Args:
@@ -90,22 +97,24 @@ def understand(
         UsageError: the path or a line is malformed, or no row matches a sample of the bundle.
         BundleError: the bundle lacks the data of all tasks, or it is damaged.
     """
-    own = own_names(bundle, {}) if bundle else ()
-    form = format_named(format_name, own, how="" if bundle else " and with --bundle, if the bundle contains it")
+    own_names = custom_names(bundle, {}) if bundle else ()
+    form = find_format(
+        format_name, own_names, condition="" if bundle else " and with --bundle, if the bundle contains it"
+    )
     if bundle and not form.known_tasks:
         form = replace(form, known_tasks=tuple(task.name for task in BENCHMARKS[form.name].tasks(bundle)))
     if not model.strip():
         raise UsageError("The model's name is empty.", fix="Pass --model NAME.")
     _refuse_verdicts(path)
-    judged = holds_judged(form, path, e=e)
-    reading = read_judged(form, [path]) if judged else read(form, path, e=e)
+    judged = has_judge_answers(form, path, e=e)
+    reading = read_judge_answers(form, [path]) if judged else read_predictions(form, path, e=e)
     if bundle is not None:
-        reading = (match_judged if judged else match)(form, bundle, reading)
+        reading = (match_judge_answers if judged else match_predictions)(form, bundle, reading)
     if strip_reasoning:
         reading = without_reasoning(form, reading)
     name = run_id or f"{model}-{form.name}-{reading.content_sha256[:8]}"
     settings = official_judge.settings_of_rows([row.line for row in reading.rows]) if judged else {}
-    return Understood(form, reading, name, model, bundle, metadata, settings)
+    return ParsedPredictions(form, reading, name, model, bundle, metadata, settings)
 
 
 def _refuse_verdicts(path: Path) -> None:
@@ -122,87 +131,92 @@ def _refuse_verdicts(path: Path) -> None:
             )
 
 
-def write_predictions(store: Store, understood: Understood) -> Imported:
+def write_predictions(store: Store, parsed_predictions: ParsedPredictions) -> ImportSummary:
     """Write predictions as a run, which stays open until ``Store.finish_run``; repeating it replaces the same rows.
 
     Raises:
         StoreError: the results file has other samples under the same names, or another run of this name.
     """
-    form, reading, name, bundle = understood.form, understood.reading, understood.name, understood.bundle
-    refuse_others(form, store, reading, bundle=bundle is not None)
+    form, reading, name, bundle = (
+        parsed_predictions.form,
+        parsed_predictions.reading,
+        parsed_predictions.name,
+        parsed_predictions.bundle,
+    )
+    refuse_conflicts(form, store, reading, bundle=bundle is not None)
     refuse_other_content(store, name, reading.content_sha256)
-    refuse_other_samples(store, _sample_rows(understood), store.path)
+    refuse_other_samples(store, _sample_rows(parsed_predictions), store.path)
     answers = (_generation(name, form, prediction) for prediction in sorted_by_line(reading))
-    write_import(store, _run_row(understood), _sample_rows(understood), answers)
-    return Imported(
+    write_import(store, _run_row(parsed_predictions), _sample_rows(parsed_predictions), answers)
+    return ImportSummary(
         name,
         form.name,
         {task: len(predictions) for task, predictions in reading.tasks.items()},
         sum(prediction.error is not None for prediction in reading.rows),
-        reading.ignored,
+        reading.ignored_names,
         tuple(_notes(form, reading)),
-        sum(map(unmatched, reading.rows)),
+        sum(map(is_unmatched, reading.rows)),
     )
 
 
-def _sample_rows(understood: Understood) -> Iterator[SampleRow]:
-    form, tasks, bundle = understood.form, understood.reading.tasks, understood.bundle
+def _sample_rows(parsed_predictions: ParsedPredictions) -> Iterator[SampleRow]:
+    form, tasks, bundle = parsed_predictions.form, parsed_predictions.reading.tasks, parsed_predictions.bundle
     return (row for task, predictions in tasks.items() for row in sample_rows(form, task, predictions, bundle))
 
 
 def _notes(form: PredictionFormat, reading: PredictionFiles) -> Iterator[str]:
     for predictions in reading.tasks.values() if form.appends else ():
-        if again := [prediction for prediction in predictions if prediction.iteration]:
-            lines = line_spans([prediction.line.number for prediction in again])
-            rows = counted(len(again), "row answers", "rows answer")
+        if repeats := [prediction for prediction in predictions if prediction.iteration]:
+            lines = line_spans([prediction.line.number for prediction in repeats])
+            rows = format_count(len(repeats), "row answers", "rows answer")
             first = {prediction.sample_id: prediction.output for prediction in predictions if not prediction.iteration}
-            others = sum(prediction.output != first.get(prediction.sample_id) for prediction in again)
-            said = f", {others:,} of them with another answer" if others else ""
+            n_different = sum(prediction.output != first.get(prediction.sample_id) for prediction in repeats)
+            difference_note = f", {n_different:,} of them with another answer" if n_different else ""
             yield (
-                f"{again[0].line.where}: {rows} a question again ({lines}){said}; every row counts, as in the "
+                f"{repeats[0].line.location}: {rows} a question again ({lines}){difference_note}; every row counts, as in the "
                 "official scorer."
             )
     if reading.stripped:
-        apart = sum(prediction.reasoning_closed is not None for prediction in reading.rows)
-        yield f"Reasoning was removed from {counted(apart, 'answer')}, and is kept as `reasoning`."
+        n_split = sum(prediction.reasoning_closed is not None for prediction in reading.rows)
+        yield f"Reasoning was removed from {format_count(n_split, 'answer')}, and is kept as `reasoning`."
     elif blocks := count_blocks(reading):
-        every = sum(map(len, reading.tasks.values()))
+        n_answers = sum(map(len, reading.tasks.values()))
         yield (
-            f"{blocks:,} of {every:,} answers contain a reasoning block (such as <think>...</think>), which "
+            f"{blocks:,} of {n_answers:,} answers contain a reasoning block (such as <think>...</think>), which "
             "is scored as part of the answer; --strip-reasoning removes it."
         )
     for prediction in reading.rows:
         if prediction.note:
-            yield f"{prediction.line.where}: {prediction.note}."
+            yield f"{prediction.line.location}: {prediction.note}."
         if prediction.finish_reason == NOT_TEXT:
-            yield f'{prediction.line.where}: the answer is not text; "" replaces it.'
+            yield f'{prediction.line.location}: the answer is not text; "" replaces it.'
 
 
-def _run_row(understood: Understood) -> RunRow:
-    form, reading = understood.form, understood.reading
-    judged = {"judged": True} if reading.judged else {}
+def _run_row(parsed_predictions: ParsedPredictions) -> RunRow:
+    form, reading = parsed_predictions.form, parsed_predictions.reading
+    judged = {"judged": True} if reading.for_judge else {}
     judged |= {"strip_reasoning": True} if reading.stripped else {}
-    row = import_of(
+    row = find_import(
         form.name,
         reading.content_sha256,
-        understood.bundle,
-        run_id=understood.name,
-        model=understood.model,
+        parsed_predictions.bundle,
+        run_id=parsed_predictions.name,
+        model=parsed_predictions.model,
         versions={form.name: BENCHMARKS[form.name].metric_version},
-        metadata=understood.metadata,
+        metadata=parsed_predictions.metadata,
         files=reading.files,
         **judged,
-        **understood.told,
+        **parsed_predictions.extra_settings,
     )
-    if understood.bundle is None or reading.judged:  # a file for a judge never has all samples of a task
+    if parsed_predictions.bundle is None or reading.for_judge:  # a file for a judge never has all samples of a task
         return row
-    every = BENCHMARKS[form.name].tasks(understood.bundle, list(reading.tasks))
+    every = BENCHMARKS[form.name].tasks(parsed_predictions.bundle, list(reading.tasks))
     return row.counting([task for task in every if task.name in reading.tasks])
 
 
 def sorted_by_line(reading: PredictionFiles) -> Iterator[Prediction]:
     """Yield rows in file order, in which the tasks of one file may alternate."""
-    if len(reading.files) == 1 or reading.judged:
+    if len(reading.files) == 1 or reading.for_judge:
         return iter(sorted(reading.rows, key=lambda prediction: prediction.line.number))
     return iter(reading.rows)
 
@@ -211,12 +225,12 @@ def sample_rows(
     form: PredictionFormat, task: str, predictions: list[Prediction], bundle: Bundle | None
 ) -> Iterator[SampleRow]:
     """Yield rows of the samples; a bundle's samples are read again, with their documents."""
-    wanted = {prediction.sample_id: prediction for prediction in reversed(predictions) if prediction.sample}
-    if bundle is not None and not all(map(unmatched, predictions)):
-        for place, sample in enumerate(BENCHMARKS[form.name].samples(bundle, task)):
-            if wanted.pop(sample.sample_id, None):
-                yield SampleRow(sample, place)
-    for prediction in wanted.values():
+    pending = {prediction.sample_id: prediction for prediction in reversed(predictions) if prediction.sample}
+    if bundle is not None and not all(map(is_unmatched, predictions)):
+        for position, sample in enumerate(BENCHMARKS[form.name].samples(bundle, task)):
+            if pending.pop(sample.sample_id, None):
+                yield SampleRow(sample, position)
+    for prediction in pending.values():
         assert prediction.sample is not None
         yield SampleRow(prediction.sample, prediction.position)
 
@@ -256,38 +270,38 @@ def published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool 
         StoreError: the results file has other answers, or other samples, under these names.
     """
     run_id = official_judge.published_run_id(name, length_hint=length_hint)
-    form = format_named(official_judge.BENCHMARK)
-    reading = read_judged(form, _published_files(bundle, name, length_hint))
-    if _is_there(store, run_id, reading.content_sha256):
+    form = find_format(official_judge.BENCHMARK)
+    reading = read_judge_answers(form, _published_files(bundle, name, length_hint))
+    if _has_run(store, run_id, reading.content_sha256):
         return run_id
-    reading = match_judged(form, bundle, reading)
+    reading = match_judge_answers(form, bundle, reading)
     metadata = {"published": True, "length_hint": length_hint}
-    done = write_predictions(store, Understood(form, reading, run_id, name, bundle, told=metadata))
+    done = write_predictions(store, ParsedPredictions(form, reading, run_id, name, bundle, extra_settings=metadata))
     store.finish_run(done.run_id, "done")
     return done.run_id
 
 
-def _is_there(store: Store, run_id: str, content: str) -> bool:
+def _has_run(store: Store, run_id: str, content: str) -> bool:
     rows = store.query("SELECT settings FROM runs WHERE run_id = ? AND status = 'done'", [run_id]).rows
     return any(json.loads(settings).get("content_sha256") == content for (settings,) in rows)
 
 
 def _published_files(bundle: Bundle, name: str, length_hint: bool) -> list[Path]:
-    known = official_judge.published_files(bundle, length_hint=length_hint)
-    if name in known:
-        return [path for place in known[name] if (path := bundle.file(place))]
+    files_by_model = official_judge.published_files(bundle, length_hint=length_hint)
+    if name in files_by_model:
+        return [path for relative_path in files_by_model[name] if (path := bundle.file(relative_path))]
     hint = "with" if length_hint else "without"
     raise BundleError(
         f"The bundle at {bundle.root} has no published answers of {name!r} {hint} a length hint.",
-        fix=f"It has those for {', '.join(known)}."
-        if known
+        fix=f"It has those for {', '.join(files_by_model)}."
+        if files_by_model
         else f"Bundle {official_judge.TITLE} on a connected machine first.",
-        command="" if known else as_command("lbx", "bundle", BENCHMARKS[official_judge.BENCHMARK].data.recipe),
+        command="" if files_by_model else as_command("lbx", "bundle", BENCHMARKS[official_judge.BENCHMARK].data.recipe),
     )
 
 
 _OPENING = re.compile(r"\s*(<([\w:-]{0,20}(?:think|thought|reason)[\w:-]{0,20})>)", re.IGNORECASE)
-_MOST = 100
+_MAX_BLOCKS = 100
 """Maximum number of blocks removed from one answer."""
 
 
@@ -297,18 +311,18 @@ def split_blocks(text: str) -> tuple[str | None, str, bool | None]:
     Reasoning is the first block and those that directly follow it. Without a block: (None, text, None).
     """
     blocks: list[str] = []
-    closed, marks = None, _marks_in(text)
-    while marks and len(blocks) < _MOST:
-        closed = marks.close in text
-        reasoning, text = split_reasoning(text, marks=marks)
+    closed, tags = None, _reasoning_tags(text)
+    while tags and len(blocks) < _MAX_BLOCKS:
+        closed = tags.close in text
+        reasoning, text = split_reasoning(text, marks=tags)
         blocks.append(reasoning or "")
-        marks = _opening(text)
+        tags = _opening_tags(text)
     return ("\n\n".join(filter(None, blocks)), text, closed) if blocks else (None, text, None)
 
 
 def count_blocks(reading: PredictionFiles) -> int:
     """Number of answers that contain a block."""
-    return sum(_marks_in(prediction.output or "") is not None for prediction in reading.rows)
+    return sum(_reasoning_tags(prediction.output or "") is not None for prediction in reading.rows)
 
 
 def without_reasoning(form: PredictionFormat, reading: PredictionFiles) -> PredictionFiles:
@@ -317,20 +331,20 @@ def without_reasoning(form: PredictionFormat, reading: PredictionFiles) -> Predi
     Raises:
         UsageError: an answer without its block cannot be scored.
     """
-    tasks = {task: [form.apart(row, split_blocks) for row in rows] for task, rows in reading.tasks.items()}
+    tasks = {task: [form.split_reasoning(row, split_blocks) for row in rows] for task, rows in reading.tasks.items()}
     return replace(
         reading, tasks=tasks, content_sha256=sha256_text(f"{reading.content_sha256} without reasoning"), stripped=True
     )
 
 
-def _marks_in(text: str) -> Marks | None:
+def _reasoning_tags(text: str) -> ReasoningMarks | None:
     """Marks of the text's first block."""
-    known = (marks for marks in KNOWN if split_reasoning(text, marks=marks)[0] is not None)
-    return _opening(text) or next(known, None)
+    matches = (tags for tags in KNOWN if split_reasoning(text, marks=tags)[0] is not None)
+    return _opening_tags(text) or next(matches, None)
 
 
-def _opening(text: str) -> Marks | None:
+def _opening_tags(text: str) -> ReasoningMarks | None:
     """Marks of a block at the start of the text."""
     if opening := _OPENING.match(text):
-        return Marks(opening[1], f"</{opening[2]}>")
-    return next((marks for marks in KNOWN if opening_end(text, marks.open)), None)
+        return ReasoningMarks(opening[1], f"</{opening[2]}>")
+    return next((tags for tags in KNOWN if opening_end(text, tags.open)), None)

@@ -18,8 +18,8 @@ from lbx.benchmarks.base.predictions import file_part
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.base.templates import fill_format
 from lbx.benchmarks.judge import NAME
-from lbx.exchange.exporting import Exported, not_whole, stored_files, write_files
-from lbx.exchange.prediction_files import format_named
+from lbx.exchange.exporting import ExportSummary, incomplete_import_error, stored_files, write_files
+from lbx.exchange.prediction_files import find_format
 from lbx.store import Store
 from lbx.store.runs import check_runs
 
@@ -44,7 +44,7 @@ _ROUNDS = f"""
 
 def export_judgements(
     store: Store, runs: Sequence[str], directory: Path, *, bundle: Bundle | None = None, force: bool = False
-) -> Exported:
+) -> ExportSummary:
     """Write judges' runs as the official judge's files, one after the other per file; imports byte for byte.
 
     Args:
@@ -64,25 +64,25 @@ def export_judgements(
         (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
         settings = json.loads(run["settings"])
         if settings.get("imported") == official_judge.JUDGEMENT_FORMAT:
-            name, lines = _imported(store, run_id, settings)
-            made = {name: lines}
+            name, lines = _imported_file(store, run_id, settings)
+            new_files = {name: lines}
             rows += len(lines)
         elif "rubric" in settings and "imported" not in settings:
-            pairs, missing = _pairs(store, run, _rubric(run_id, settings, bundle))
-            made = {
+            pairs, missing = _pairs(store, run, _checked_rubric(run_id, settings, bundle))
+            new_files = {
                 name: [f"{line}\n" for line in (*(pair.line.raw for pair in some), *judge_files.number_lines(some))]
                 for name, some in pairs.items()
             }
             rows += sum(map(len, pairs.values()))
             left_out["rounds without their other order"] += missing
         else:
-            raise _no_judge(run_id)
-        for name, lines in made.items():
+            raise _not_a_judge_error(run_id)
+        for name, lines in new_files.items():
             files.setdefault(name, []).extend(lines)
-    return Exported(write_files(directory, files, whose=", ".join(runs), force=force), rows, +left_out)
+    return ExportSummary(write_files(directory, files, run_names=", ".join(runs), force=force), rows, +left_out)
 
 
-def _no_judge(run_id: str) -> UsageError:
+def _not_a_judge_error(run_id: str) -> UsageError:
     writes = as_command("lbx", "export", official_judge.BENCHMARK, "RESULTS", "--run", "RUN", "--judged", "METRIC")
     return UsageError(
         f"The run {run_id!r} is not a judge's run that can be exported as {official_judge.JUDGEMENT_FORMAT}.",
@@ -90,21 +90,21 @@ def _no_judge(run_id: str) -> UsageError:
     )
 
 
-def _imported(store: Store, run_id: str, settings: Mapping[str, Any]) -> tuple[str, list[str]]:
+def _imported_file(store: Store, run_id: str, settings: Mapping[str, Any]) -> tuple[str, list[str]]:
     counts = "SELECT count(*), count(source_row) FROM generations WHERE run_id = ? AND benchmark = ?"
     ((rounds, source_rows),) = store.query(counts, [run_id, NAME]).rows
     if "rubric" not in settings:
-        raise _no_judge(run_id)
+        raise _not_a_judge_error(run_id)
     files = stored_files(store, run_id, settings)
     if len(files) != 1 or source_rows != files[0].rows or rounds != 2 * source_rows:
-        raise not_whole(store, run_id)
+        raise incomplete_import_error(store, run_id)
     rows = store.query(
         "SELECT source_row FROM generations WHERE run_id = ? AND source_row IS NOT NULL ORDER BY created_at", [run_id]
     ).rows
     return files[0].name, files[0].lines([text for (text,) in rows])
 
 
-def _rubric(run_id: str, settings: Mapping[str, Any], bundle: Bundle | None) -> Rubric:
+def _checked_rubric(run_id: str, settings: Mapping[str, Any], bundle: Bundle | None) -> Rubric:
     """The official rubric. Raises UsageError if the run used another rubric or a single order."""
     if bundle is None:
         raise UsageError(
@@ -146,18 +146,18 @@ def _pairs(store: Store, run: Mapping[str, Any], rubric: Rubric) -> tuple[dict[s
 
 def _labels(store: Store, runs: set[str]) -> dict[str, str]:
     """Name of each run's model in the benchmark's files."""
-    answers = format_named(official_judge.BENCHMARK)
+    answers = find_format(official_judge.BENCHMARK)
     labels = {}
     for run_id, model, settings in store.query("SELECT run_id, model, settings FROM runs").rows:
         if run_id in runs:
             labels[run_id] = file_part(answers.label(model, json.loads(settings)))
     if missing := sorted(runs - labels.keys()):
-        raise _no_answers(store, missing[0])
+        raise _no_answers_error(store, missing[0])
     twice = [label for label, times in Counter(labels.values()).items() if times > 1]
     return {run_id: file_part(run_id) if label in twice else label for run_id, label in labels.items()}
 
 
-def _no_answers(store: Store, run_id: str) -> StoreError:
+def _no_answers_error(store: Store, run_id: str) -> StoreError:
     return StoreError(
         f"{store.path} lacks the judged answers of {run_id}, which are part of the file's prompts.",
         fix="Merge the results file that contains them: lbx merge.",
@@ -176,7 +176,7 @@ def _pair(
     texts = first["answer_text"], first["against_text"]
     for run_id, text in zip((first["run_id"], first["against_run_id"]), texts, strict=True):
         if text is None:
-            raise _no_answers(store, run_id)
+            raise _no_answers_error(store, run_id)
     fields = {"question": first["question"], "reference": "\n".join(json.loads(first["references"])), "document": ""}
     prompt, swapped = (
         "".join(fill_format(rubric.user, {**fields, "a": a, "b": b}, document="document", source=rubric.source))

@@ -18,15 +18,15 @@ from lbx.benchmarks.base.benchmark import with_unique_ids
 from lbx.benchmarks.base.judge_marks import LLM, copy_marks, marks_in
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 from lbx.benchmarks.base.predictions import NO_TASK, Prediction, file_part, judged_sample
-from lbx.benchmarks.judge import NAME, Judging, Round
-from lbx.exchange.answers_for_judges import by_task, match_judged
+from lbx.benchmarks.judge import NAME, JudgeBenchmark, Round
+from lbx.exchange.answers_for_judges import group_by_task, match_judge_answers
 from lbx.exchange.importing import sample_rows
-from lbx.exchange.prediction_files import PredictionFiles, format_named
+from lbx.exchange.prediction_files import PredictionFiles, find_format
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.imports import import_of, refuse_other_content, write_import
+from lbx.store.imports import find_import, refuse_other_content, write_import
 from lbx.store.rows import stored_sample
 
-Question = tuple[str, str]
+QuestionAndReference = tuple[str, str]
 """A question and its reference."""
 _ANSWER_KEYS = ("answer_sha256", "against_sha256", "answer_words", "against_words")
 """Keys of a round's ``meta`` that are omitted if the prompts do not determine the answers."""
@@ -104,7 +104,7 @@ class _StoredRun:
 
     run_id: str
     model: str
-    answers: dict[Question, list[tuple[Sample, int, str]]] = field(default_factory=dict)
+    answers: dict[QuestionAndReference, list[tuple[Sample, int, str]]] = field(default_factory=dict)
 
     def answer(self, contents: judge_files.PromptContents | None, side: int) -> tuple[Sample, int] | None:
         """Sample and iteration of the answer in a prompt."""
@@ -114,20 +114,20 @@ class _StoredRun:
         return None
 
     def iteration(self, _sample: Sample, contents: judge_files.PromptContents | None, side: int) -> int:
-        known = self.answer(contents, side)
-        return known[1] if known else 0
+        match = self.answer(contents, side)
+        return match[1] if match else 0
 
-    def gave_all(
-        self, contents: Sequence[judge_files.PromptContents], side: int, samples: Mapping[Question, Sample]
+    def has_all(
+        self, contents: Sequence[judge_files.PromptContents], side: int, samples: Mapping[QuestionAndReference, Sample]
     ) -> bool:
         """Whether the run gave all answers of a side, to these samples if they are known."""
         for texts in contents:
-            known = self.answer(texts, side)
-            if known is None or (samples and samples[texts[:2]].key != known[0].key):
+            match = self.answer(texts, side)
+            if match is None or (samples and samples[texts[:2]].key != match[0].key):
                 return False
         return True
 
-    def is_called(self, name: str) -> bool:
+    def has_name(self, name: str) -> bool:
         published = self.run_id.removeprefix(official_judge.PUBLISHED)
         return name in (self.run_id, published, self.model, file_part(self.model))
 
@@ -171,9 +171,9 @@ def write_judgements(store: Store, judgements: Judgements) -> list[JudgeRun]:
         StoreError: the results file has another run, or other samples, under one of the names.
     """
     refuse_other_content(store, judgements.name, judgements.file.sha256)
-    compared = iter(_write_compared(store, judgements))
+    comparisons = iter(_write_comparisons(store, judgements))
     return [
-        _write_attempt(store, judgements, number, rows, [next(compared) for _ in rows])
+        _write_attempt(store, judgements, number, rows, [next(comparisons) for _ in rows])
         for number, rows in enumerate(judgements.file.attempts, start=1)
     ]
 
@@ -186,19 +186,19 @@ def _write_attempt(
     judgements: Judgements,
     number: int,
     rows: Sequence[judge_files.JudgedPair],
-    compared: Sequence[_Comparison],
+    comparisons: Sequence[_Comparison],
 ) -> JudgeRun:
     run = _run_row(judgements, number, len(rows))
-    samples = list(with_unique_ids(_rounds(judgements, rows, compared)))
+    samples = list(with_unique_ids(_rounds(judgements, rows, comparisons)))
     generations = list(_generations(run.run_id, judgements.file.rubric.name, rows, samples))
-    write_import(store, run, (SampleRow(sample, place) for place, sample in enumerate(samples)), generations)
+    write_import(store, run, (SampleRow(sample, position) for position, sample in enumerate(samples)), generations)
     return JudgeRun(
         run.run_id,
-        tuple(dict.fromkeys(answer.run_id for one in compared for answer in one.answers)),
+        tuple(dict.fromkeys(answer.run_id for comparison in comparisons for answer in comparison.answers)),
         len(generations),
         sum(row.error is not None for row in generations),
         (*judge_files.win_lines(rows), *judge_files.number_lines(rows)),
-        tuple(f"{row.line.where}: {row.note}." for row in rows if row.note),
+        tuple(f"{row.line.location}: {row.note}." for row in rows if row.note),
     )
 
 
@@ -206,13 +206,13 @@ def _run_row(judgements: Judgements, number: int, rows: int) -> RunRow:
     file, content, last = judgements.file, judgements.file.content, number == len(judgements.file.attempts)
     entry = {"name": file.path.name, "task": None, "rows": rows, "separator": content.separator}
     rubric = file.rubric.settings("both") | ({} if file.rubric.user else {"rubric_sha256": ""})  # unknown wording
-    return import_of(
+    return find_import(
         official_judge.JUDGEMENT_FORMAT,
         file.sha256,
         judgements.bundle,
         run_id=judgements.name if number == 1 else f"{judgements.name}-{number}",
         model=judgements.model,
-        versions={NAME: Judging.metric_version},
+        versions={NAME: JudgeBenchmark.metric_version},
         metadata=judgements.metadata,
         attempt=number,
         files=[entry | {"final_newline": content.final_newline or not last}],
@@ -221,29 +221,29 @@ def _run_row(judgements: Judgements, number: int, rows: int) -> RunRow:
 
 
 def _rounds(
-    judgements: Judgements, rows: Sequence[judge_files.JudgedPair], compared: Sequence[_Comparison]
+    judgements: Judgements, rows: Sequence[judge_files.JudgedPair], comparisons: Sequence[_Comparison]
 ) -> Iterator[Sample]:
     """Yield samples of the rounds, two per row."""
     seen: dict[object, int] = {}
-    for row, (sample, document, (judged, against)) in zip(rows, compared, strict=True):
+    for row, (sample, document, (judged, against)) in zip(rows, comparisons, strict=True):
         times = seen[sample.key] = seen.get(sample.key, -1) + 1
         texts = row.contents.answers if row.contents else row.prompts
         for answer_first in (True, False):
-            made = Round(
+            round_sample = Round(
                 sample.benchmark, sample.task, sample.sample_id, sample.question, sample.references,
                 judged.run_id, texts[0], judged.iteration, against.run_id, against.iteration, texts[1], answer_first,
                 sample.language, document, copy_marks(marks_in(sample.meta), times),
             ).sample(judgements.file.rubric)  # fmt: skip
-            meta = {key: value for key, value in made.meta.items() if row.contents or key not in _ANSWER_KEYS}
-            yield replace(made, meta=meta)
+            meta = {key: value for key, value in round_sample.meta.items() if row.contents or key not in _ANSWER_KEYS}
+            yield replace(round_sample, meta=meta)
 
 
 def _generations(
     run_id: str, task: str, rows: Sequence[judge_files.JudgedPair], samples: Sequence[Sample]
 ) -> Iterator[GenerationRow]:
     """Yield two generations per row; the first has the row's line."""
-    for place, sample in enumerate(samples):
-        row, second = rows[place // 2], place % 2
+    for position, sample in enumerate(samples):
+        row, second = rows[position // 2], position % 2
         text = row.judgements[second]
         failed = text == judge_files.NO_ANSWER
         yield GenerationRow(
@@ -256,7 +256,7 @@ def _generations(
 # The judged
 
 
-def _write_compared(store: Store, judgements: Judgements) -> list[_Comparison]:
+def _write_comparisons(store: Store, judgements: Judgements) -> list[_Comparison]:
     """Return the comparison of each row, after writing missing runs and samples."""
     rows = judgements.rows
     stored, samples_of = _samples(store, judgements)
@@ -275,7 +275,7 @@ def _write_compared(store: Store, judgements: Judgements) -> list[_Comparison]:
     for run in (first, second):
         if isinstance(run, _NewRun):
             _write_run(store, run, judgements)
-    documents = _documents(store)
+    documents = _document_hashes(store)
     return [
         _Comparison(sample, documents.get((sample.task, sample.sample_id), ""), keys)
         for sample, keys in zip(samples, answers, strict=True)
@@ -295,24 +295,24 @@ def _unknown_sample(row: judge_files.JudgedPair) -> Sample:
     return Sample(official_judge.BENCHMARK, NO_TASK, name, "", "", (), meta={"evaluation": LLM})
 
 
-def _samples(store: Store, judgements: Judgements) -> tuple[dict[int, _StoredRun], dict[Question, Sample]]:
+def _samples(store: Store, judgements: Judgements) -> tuple[dict[int, _StoredRun], dict[QuestionAndReference, Sample]]:
     """Return stored runs by side, and each question's sample."""
     rows = judgements.rows
     contents = [row.contents for row in rows if row.contents]
     questions = list(dict.fromkeys(texts[:2] for texts in contents))
     runs = _stored_runs(store, questions)
     sides: dict[int, _StoredRun] = {}
-    samples: dict[Question, Sample] = {}
+    samples: dict[QuestionAndReference, Sample] = {}
     for side in (0, 1) if contents else ():
-        able = [run for run in runs if run.gave_all(contents, side, samples)]
-        named = [run for run in able if run.is_called(rows[0].names[side])]
-        if named or len(able) == 1:
-            sides[side] = run = (named or able)[0]
-            samples |= {texts[:2]: known[0] for texts in contents if (known := run.answer(texts, side))}
+        candidates = [run for run in runs if run.has_all(contents, side, samples)]
+        matching_runs = [run for run in candidates if run.has_name(rows[0].names[side])]
+        if matching_runs or len(candidates) == 1:
+            sides[side] = run = (matching_runs or candidates)[0]
+            samples |= {texts[:2]: match[0] for texts in contents if (match := run.answer(texts, side))}
     return sides, samples or _new_samples(store, judgements, questions)
 
 
-def _stored_runs(store: Store, questions: Sequence[Question]) -> list[_StoredRun]:
+def _stored_runs(store: Store, questions: Sequence[QuestionAndReference]) -> list[_StoredRun]:
     runs: dict[str, _StoredRun] = {}
     for row in store.query(
         "SELECT g.run_id, r.model, g.task, g.iteration, g.output, a.* EXCLUDE (benchmark, task) FROM generations g "
@@ -327,17 +327,19 @@ def _stored_runs(store: Store, questions: Sequence[Question]) -> list[_StoredRun
     return list(runs.values())
 
 
-def _new_samples(store: Store, judgements: Judgements, questions: Sequence[Question]) -> dict[Question, Sample]:
+def _new_samples(
+    store: Store, judgements: Judgements, questions: Sequence[QuestionAndReference]
+) -> dict[QuestionAndReference, Sample]:
     """Write and return the bundle's samples, or those that an import of the compared answers would create."""
     samples = {key: judged_sample(official_judge.BENCHMARK, *key, LLM) for key in questions}
     if judgements.bundle is None or not questions:
-        store.write(samples=[SampleRow(sample, place) for place, sample in enumerate(samples.values())])
+        store.write(samples=[SampleRow(sample, position) for position, sample in enumerate(samples.values())])
         return samples
-    form, rows = format_named(official_judge.BENCHMARK), []
-    for place, sample in enumerate(samples.values()):
-        line = PredictionLine("a prompt", place, "", {})
-        rows.append(Prediction(line, sample.task, sample.sample_id, place, sample))
-    matched = match_judged(form, judgements.bundle, PredictionFiles(by_task(rows), [], "", judged=True))
+    form, rows = find_format(official_judge.BENCHMARK), []
+    for position, sample in enumerate(samples.values()):
+        line = PredictionLine("a prompt", position, "", {})
+        rows.append(Prediction(line, sample.task, sample.sample_id, position, sample))
+    matched = match_judge_answers(form, judgements.bundle, PredictionFiles(group_by_task(rows), [], "", for_judge=True))
     tasks = matched.tasks.items()
     store.write(samples=[row for task, some in tasks for row in sample_rows(form, task, some, judgements.bundle)])
     return {questions[row.line.number]: row.sample for row in matched.rows if row.sample}
@@ -345,7 +347,7 @@ def _new_samples(store: Store, judgements: Judgements, questions: Sequence[Quest
 
 def _write_run(store: Store, run: _NewRun, judgements: Judgements) -> None:
     form, digest = official_judge.JUDGEMENT_FORMAT, judgements.file.sha256
-    row = import_of(form, digest, judgements.bundle, run_id=run.run_id, model=run.model, judged=True)
+    row = find_import(form, digest, judgements.bundle, run_id=run.run_id, model=run.model, judged=True)
     answers = [
         GenerationRow(run.run_id, *key, iteration, output=text)
         for key, texts in run.answers.items()
@@ -355,7 +357,7 @@ def _write_run(store: Store, run: _NewRun, judgements: Judgements) -> None:
     store.finish_run(run.run_id, "done")
 
 
-def _documents(store: Store) -> dict[tuple[str, str], str]:
+def _document_hashes(store: Store) -> dict[tuple[str, str], str]:
     query = "SELECT task, sample_id, context_sha256 FROM samples WHERE benchmark = ?"
     rows = store.query(query, [official_judge.BENCHMARK]).rows
     return {(task, name): digest for task, name, digest in rows if digest}

@@ -18,7 +18,7 @@ from lbx.base.errors import BundleError, ConflictError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS, format_names, official_judge
-from lbx.benchmarks.base.prediction_lines import Content, read_bytes, split, wrong
+from lbx.benchmarks.base.prediction_lines import FileRows, prediction_file_error, read_bytes, split_rows
 from lbx.benchmarks.base.predictions import UNMATCHED, Prediction, PredictionFormat, differences
 from lbx.exchange.ratings.pages import RATING_FORMAT
 from lbx.store import Store
@@ -26,7 +26,7 @@ from lbx.store.rows import stored_sample
 
 OPINION_FORMATS = (official_judge.JUDGEMENT_FORMAT, RATING_FORMAT)
 """Formats of judgements and of raters' ratings."""
-_AS_IT_STANDS = "; kept, but not compared with other runs"
+_NOT_COMPARED = "; kept, but not compared with other runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,16 @@ class PredictionFiles:
         tasks: predictions by task, in file order.
         files: each file's name, task (None if it has several), number of rows, and whether it ends with a line feed.
         content_sha256: over the files' bytes and how they were interpreted.
-        ignored: names of the folder's other entries.
-        judged: whether the rows are for a judge, which metrics do not score.
+        ignored_names: names of the folder's other entries.
+        for_judge: whether the rows are for a judge, which metrics do not score.
         stripped: whether reasoning was removed from the answers.
     """
 
     tasks: Mapping[str, list[Prediction]]
     files: list[dict[str, Any]]
     content_sha256: str
-    ignored: tuple[str, ...] = ()
-    judged: bool = False
+    ignored_names: tuple[str, ...] = ()
+    for_judge: bool = False
     stripped: bool = False
 
     @property
@@ -54,27 +54,27 @@ class PredictionFiles:
         return (prediction for predictions in self.tasks.values() for prediction in predictions)
 
 
-def format_named(name: str, own: Collection[str] = (), *, how: str = "") -> PredictionFormat:
+def find_format(name: str, custom_names: Collection[str] = (), *, condition: str = "") -> PredictionFormat:
     """Find the format of a benchmark's prediction files.
 
     Args:
-        own: names of the user's own benchmarks that are accepted.
-        how: additional condition for accepting them, for the message.
+        custom_names: names of the user's own benchmarks that are accepted.
+        condition: additional condition for accepting them, for the message.
 
     Raises:
         UsageError: the name is unknown.
     """
-    names = [*format_names(), *own]
+    names = [*format_names(), *custom_names]
     form = BENCHMARKS[name].predictions if name in names else None
     if form:
         return form
     names = list(dict.fromkeys([*names, *OPINION_FORMATS]))
     near = get_close_matches(name, names, n=1)
-    known = f"Use one of {', '.join(names)}, or your own benchmark by its name{how} (docs/own-benchmark.md)."
-    raise UsageError(f"There is no prediction format {name!r}.", fix=f"Did you mean {near[0]}?" if near else known)
+    choices = f"Use one of {', '.join(names)}, or your own benchmark by its name{condition} (docs/own-benchmark.md)."
+    raise UsageError(f"There is no prediction format {name!r}.", fix=f"Did you mean {near[0]}?" if near else choices)
 
 
-def read(form: PredictionFormat, path: Path, *, e: bool = False) -> PredictionFiles:
+def read_predictions(form: PredictionFormat, path: Path, *, e: bool = False) -> PredictionFiles:
     """Read a format's file or folder.
 
     Args:
@@ -94,7 +94,7 @@ def read(form: PredictionFormat, path: Path, *, e: bool = False) -> PredictionFi
     digest = hashlib.sha256()
     for task, file in task_files.items():
         data = read_bytes(file)
-        content = split(file, data)
+        content = split_rows(file, data)
         tasks[task] = form.read(task, content.lines)
         files.append(file_entry(file, task, content))
         digest.update(f"{task} {len(data)}\n".encode() + data)
@@ -103,14 +103,14 @@ def read(form: PredictionFormat, path: Path, *, e: bool = False) -> PredictionFi
 
 def _one_file(form: PredictionFormat, path: Path) -> PredictionFiles:
     data = read_bytes(path)
-    content = split(path, data, array=form.array)
+    content = split_rows(path, data, array=form.array)
     tasks: dict[str, list[Prediction]] = {}
     for prediction in form.read("", content.lines):
         tasks.setdefault(prediction.task, []).append(prediction)
     return PredictionFiles(tasks, [file_entry(path, None, content)], hashlib.sha256(data).hexdigest())
 
 
-def file_entry(path: Path, task: str | None, content: Content) -> dict[str, Any]:
+def file_entry(path: Path, task: str | None, content: FileRows) -> dict[str, Any]:
     file = {"name": path.name, "task": task, "rows": len(content.lines), "final_newline": content.final_newline}
     return file if content.separator == "\n" else {**file, "separator": content.separator}
 
@@ -118,7 +118,7 @@ def file_entry(path: Path, task: str | None, content: Content) -> dict[str, Any]
 def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, Path], tuple[str, ...]]:
     """Return the files of a folder by task and the names of its other entries, or the file itself."""
     files: dict[str, Path] = {}
-    ignored, others = [], []
+    ignored, unknown_files = [], []
     for entry in [path] if path.is_file() else sorted(path.iterdir()):
         name = entry.name
         if entry == path:
@@ -126,13 +126,13 @@ def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, 
         elif name.startswith(".") or entry.is_dir() or not name.endswith((".jsonl", ".jsonl.gz")):
             ignored.append(name + "/" * entry.is_dir())
             continue
-        task = task_named(form, entry, e)
+        task = task_in_name(form, entry, e)
         if task not in form.known_tasks:
             if entry != path and not get_close_matches(task, form.known_tasks, n=1):
                 ignored.append(name)  # kept as rows for a judge; these files are named after models
-                others.append((entry, task))
+                unknown_files.append((entry, task))
                 continue
-            raise _unknown(form, entry, task)
+            raise _unknown_task_error(form, entry, task)
         if task in files:
             raise UsageError(
                 f"{path} contains two files of the task {task}: {files[task].name} and {name}.",
@@ -140,18 +140,18 @@ def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, 
             )
         files[task] = entry
     if not files:
-        raise _unknown(form, *others[0]) if others else _nothing(form, path)
-    order = {task: place for place, task in enumerate(form.known_tasks)}
+        raise _unknown_task_error(form, *unknown_files[0]) if unknown_files else _no_file_error(form, path)
+    order = {task: position for position, task in enumerate(form.known_tasks)}
     return dict(sorted(files.items(), key=lambda item: order[item[0]])), tuple(ignored)
 
 
-def task_named(form: PredictionFormat, file: Path, e: bool) -> str:
+def task_in_name(form: PredictionFormat, file: Path, e: bool) -> str:
     """Task in a file's name, which may be unknown."""
     task = form.task_of(file.name.partition(".")[0], e=e)
-    return task if task in form.known_tasks else _named_inside(form, file, e) or task
+    return task if task in form.known_tasks else _only_task_in_name(form, file, e) or task
 
 
-def _named_inside(form: PredictionFormat, file: Path, e: bool) -> str | None:
+def _only_task_in_name(form: PredictionFormat, file: Path, e: bool) -> str | None:
     """The only task whose name is part of the file's name, as in "qasper-MODEL.jsonl"; else None."""
     stem = file.name.removesuffix(".gz").removesuffix(".jsonl")
     inside = {
@@ -160,15 +160,15 @@ def _named_inside(form: PredictionFormat, file: Path, e: bool) -> str | None:
         for match in re.finditer(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", stem)
     }
     # "qasper" is part of "qasper_e" too: only matches outside a longer match count.
-    whole = {
+    tasks = {
         form.task_of(name, e=e)
         for (start, end), name in inside.items()
         if not any(begin <= start and end <= stop and (begin, stop) != (start, end) for begin, stop in inside)
     }
-    return whole.pop() if len(whole) == 1 else None
+    return tasks.pop() if len(tasks) == 1 else None
 
 
-def _unknown(form: PredictionFormat, file: Path, task: str) -> UsageError:
+def _unknown_task_error(form: PredictionFormat, file: Path, task: str) -> UsageError:
     near = get_close_matches(task, form.known_tasks, n=3)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     return UsageError(
@@ -177,7 +177,7 @@ def _unknown(form: PredictionFormat, file: Path, task: str) -> UsageError:
     )
 
 
-def _nothing(form: PredictionFormat, path: Path) -> UsageError:
+def _no_file_error(form: PredictionFormat, path: Path) -> UsageError:
     inside = [
         entry.name
         for entry in sorted(path.iterdir())
@@ -191,7 +191,7 @@ def _nothing(form: PredictionFormat, path: Path) -> UsageError:
     )
 
 
-def match(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> PredictionFiles:
+def match_predictions(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> PredictionFiles:
     """Match predictions with the bundle's samples, without their documents.
 
     Equal samples are used in the data's order, so a file in that order is matched row by row. A row without a match
@@ -201,23 +201,23 @@ def match(form: PredictionFormat, bundle: Bundle, reading: PredictionFiles) -> P
         UsageError: no row matches a sample, or an unmatched row cannot be scored by itself; names file and line.
         BundleError: the bundle lacks the data of all tasks, or it is damaged.
     """
-    held = {task.name for task in BENCHMARKS[form.name].tasks(bundle, list(reading.tasks))}
+    bundle_tasks = {task.name for task in BENCHMARKS[form.name].tasks(bundle, list(reading.tasks))}
     tasks = {}
     for task, predictions in reading.tasks.items():
-        if task in held or not held & reading.tasks.keys():
-            tasks[task] = _matched(form, bundled_samples(form, bundle, task), predictions)
+        if task in bundle_tasks or not bundle_tasks & reading.tasks.keys():
+            tasks[task] = _match_by_identity(form, bundled_samples(form, bundle, task), predictions)
         else:
-            tasks[task] = _all_alone(form, predictions)
-    refuse_strangers(bundle, [row for predictions in tasks.values() for row in predictions if row.sample])
+            tasks[task] = _rows_without_task(form, predictions)
+    require_some_match(bundle, [row for predictions in tasks.values() for row in predictions if row.sample])
     return replace(reading, tasks=tasks)
 
 
-def refuse_strangers(bundle: Bundle, rows: Sequence[Prediction]) -> None:
+def require_some_match(bundle: Bundle, rows: Sequence[Prediction]) -> None:
     """Raise UsageError if no row matches a sample of the bundle."""
-    if rows and all(map(unmatched, rows)):
+    if rows and all(map(is_unmatched, rows)):
         first = rows[0]
         raise UsageError(
-            f"{first.line.where}: {first.note.removesuffix(_AS_IT_STANDS)}; no other row matches a sample of "
+            f"{first.line.location}: {first.note.removesuffix(_NOT_COMPARED)}; no other row matches a sample of "
             f"the bundle at {bundle.root} either. No rows were imported.",
             fix="Import without --bundle, or give the bundle with their questions.",
         )
@@ -232,69 +232,75 @@ def bundled_samples(form: PredictionFormat, bundle: Bundle, task: str) -> list[S
         raise BundleError(exc.cause, fix=fix, command=exc.command) from exc
 
 
-def unmatched(prediction: Prediction) -> bool:
+def is_unmatched(prediction: Prediction) -> bool:
     """Whether a row matches no sample of the bundle, and keeps a sample of its own."""
     return prediction.sample_id.startswith(UNMATCHED)
 
 
-def _matched(form: PredictionFormat, samples: list[Sample], predictions: list[Prediction]) -> list[Prediction]:
+def _match_by_identity(
+    form: PredictionFormat, samples: list[Sample], predictions: list[Prediction]
+) -> list[Prediction]:
     free: dict[object, deque[int]] = defaultdict(deque)
-    places: dict[tuple[int, object], deque[int]] = {}
-    for place, sample in enumerate(samples):
-        free[form.identity(sample)].append(place)
-    matched, alone = [], Alone(form, len(samples))
+    free_positions: dict[tuple[int, object], deque[int]] = {}
+    for position, sample in enumerate(samples):
+        free[form.identity(sample)].append(position)
+    matched, alone = [], UnmatchedNames(form, len(samples))
     times: Counter[object] = Counter()
     for row in predictions:
         identity = form.identity(row.sample) if row.sample else row.sample_id
         iteration = times[identity] // max(1, len(free.get(identity, ()))) if form.appends else row.iteration
         times[identity] += 1
         prediction = replace(row, iteration=iteration)
-        left = places.setdefault((prediction.iteration, identity), deque(free.get(identity, ())))
-        problem = _problem(form, prediction, samples[left[0]]) if left else ""
-        if left and not problem:
-            sample, place = samples[left[0]], left.popleft()
-            matched.append(replace(prediction, sample=sample, sample_id=sample.sample_id, position=place))
-        elif not left and form.free_standing(prediction):
+        candidates = free_positions.setdefault((prediction.iteration, identity), deque(free.get(identity, ())))
+        problem = _problem(form, prediction, samples[candidates[0]]) if candidates else ""
+        if candidates and not problem:
+            sample, position = samples[candidates[0]], candidates.popleft()
+            matched.append(replace(prediction, sample=sample, sample_id=sample.sample_id, position=position))
+        elif not candidates and form.accepts_unmatched(prediction):
             matched.append(prediction)
         else:
-            why = why_unmatched(known=bool(free.get(identity)))
-            why = f"it answers the bundle's {samples[left[0]].key}, but {problem}" if problem else why
+            why = mismatch_reason(is_known=bool(free.get(identity)))
+            why = f"it answers the bundle's {samples[candidates[0]].key}, but {problem}" if problem else why
             matched.append(alone.row(prediction, why))
-    return (_by_place(form, samples, predictions) if any(map(unmatched, matched)) else []) or matched
+    return (_match_by_position(form, samples, predictions) if any(map(is_unmatched, matched)) else []) or matched
 
 
-def why_unmatched(*, known: bool) -> str:
-    """Reason for an unmatched row; ``known``: its question is in the bundle."""
-    if known:
+def mismatch_reason(*, is_known: bool) -> str:
+    """Reason for an unmatched row; ``is_known``: its question is in the bundle."""
+    if is_known:
         return "an earlier row already answers the question that it matches"
     return "no question of the bundle matches it"
 
 
-def _all_alone(form: PredictionFormat, predictions: list[Prediction]) -> list[Prediction]:
+def _rows_without_task(form: PredictionFormat, predictions: list[Prediction]) -> list[Prediction]:
     """Rows of a task that the bundle lacks; only the first has a note, which covers all."""
-    alone, answers, why = Alone(form, 0), [], "its task is not in the bundle (the same applies to all its rows)"
+    alone, answers, why = (
+        UnmatchedNames(form, 0),
+        [],
+        "its task is not in the bundle (the same applies to all its rows)",
+    )
     for prediction in predictions:
         answers.append(alone.row(prediction, why) if prediction.sample else prediction)
-        why = "" if unmatched(answers[-1]) else why
+        why = "" if is_unmatched(answers[-1]) else why
     return answers
 
 
-class Alone:
+class UnmatchedNames:
     """Naming of rows that match no sample of the bundle: equal rows have equal names, in any file.
 
     Args:
         behind: number of samples in the bundle; the rows' positions follow theirs.
     """
 
-    def __init__(self, form: PredictionFormat, behind: int) -> None:
-        self._form, self._behind = form, behind
+    def __init__(self, form: PredictionFormat, n_samples: int) -> None:
+        self._form, self._n_samples = form, n_samples
         self._times: Counter[tuple[str, int]] = Counter()
 
     def row(self, prediction: Prediction, why: str) -> Prediction:
         """Give a row its own sample and the reason as a note. Raises UsageError if it cannot be scored by itself."""
         sample, form = prediction.sample, self._form
-        if sample is None or not form.stands_alone:
-            raise wrong(prediction.line.where, why)
+        if sample is None or not form.is_self_contained:
+            raise prediction_file_error(prediction.line.location, why)
         name = form.unmatched_name(sample)
         self._times[name, prediction.iteration] += 1
         if (times := self._times[name, prediction.iteration]) > 1:
@@ -303,19 +309,21 @@ class Alone:
             prediction,
             sample=replace(sample, sample_id=name),
             sample_id=name,
-            position=self._behind + prediction.position,
-            note="; ".join(filter(None, (prediction.note, why))) + _AS_IT_STANDS * bool(why),
+            position=self._n_samples + prediction.position,
+            note="; ".join(filter(None, (prediction.note, why))) + _NOT_COMPARED * bool(why),
         )
 
 
-def _by_place(form: PredictionFormat, samples: list[Sample], predictions: list[Prediction]) -> list[Prediction]:
+def _match_by_position(
+    form: PredictionFormat, samples: list[Sample], predictions: list[Prediction]
+) -> list[Prediction]:
     """Match predictions with the samples at the same positions; [] if that fails."""
     pairs = list(zip(predictions, samples, strict=False))
-    if len(pairs) < len(predictions) or not all(form.same_place(*pair) for pair in pairs):
+    if len(pairs) < len(predictions) or not all(form.may_match_by_position(*pair) for pair in pairs):
         return []
     matched = [
-        replace(prediction, sample=sample, sample_id=sample.sample_id, position=place)
-        for place, (prediction, sample) in enumerate(pairs)
+        replace(prediction, sample=sample, sample_id=sample.sample_id, position=position)
+        for position, (prediction, sample) in enumerate(pairs)
     ]
     note = "from here on, rows differ from the bundle and are matched by position and reference answer"
     return [replace(matched[0], note=note), *matched[1:]]
@@ -324,20 +332,20 @@ def _by_place(form: PredictionFormat, samples: list[Sample], predictions: list[P
 def _problem(form: PredictionFormat, prediction: Prediction, sample: Sample) -> str:
     if prediction.sample is None:
         return ""
-    other = differences(prediction.sample, sample, form.scored, form.filled_in)
+    other = differences(prediction.sample, sample, form.score_keys, form.fillable_keys)
     return f"differs from it in {other}" if other else form.contradiction(prediction, sample) or ""
 
 
-def refuse_others(form: PredictionFormat, store: Store, reading: PredictionFiles, *, bundle: bool) -> None:
+def refuse_conflicts(form: PredictionFormat, store: Store, reading: PredictionFiles, *, bundle: bool) -> None:
     """Raise ConflictError if the results file has a sample of the same name with other references."""
     for task, predictions in reading.tasks.items():
-        known = _stored_samples(store, form.name, task)
+        stored_samples = _stored_samples(store, form.name, task)
         for prediction in predictions:
-            sample = known.get(prediction.sample_id)
+            sample = stored_samples.get(prediction.sample_id)
             problem = _problem(form, prediction, sample) if sample else ""
             if sample and problem:
                 raise ConflictError(
-                    f"{prediction.line.where}: {store.path} already contains a {sample.key}, from another "
+                    f"{prediction.line.location}: {store.path} already contains a {sample.key}, from another "
                     f"revision of the data: the line {problem}. No rows were imported.",
                     fix="Import into a separate results file (-o FILE)"
                     + ("." if bundle else ", or pass the bundle (--bundle DIR): its samples have names of their own."),

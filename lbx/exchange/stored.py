@@ -11,9 +11,9 @@ from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.records import ScoredSample
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.aggregates import numbers
-from lbx.benchmarks.base.predictions import PredictionFormat, StoredAnswer
-from lbx.benchmarks.base.results import Judged, ScoredLine, ScoredRun, rows_by_task
+from lbx.benchmarks.base.aggregates import numbers_by_task
+from lbx.benchmarks.base.predictions import AnswerToExport, PredictionFormat
+from lbx.benchmarks.base.results import JudgeResult, ScoredLine, ScoredRun, rows_by_task
 from lbx.store import Store
 from lbx.store.rows import stored_sample
 from lbx.store.runs import metadata
@@ -30,7 +30,7 @@ def answered_tasks(store: Store, form: PredictionFormat, run_id: str) -> list[st
 
 def stored_answers(
     store: Store, form: PredictionFormat, run_id: str, task: str | None = None, order: str = _IN_THE_DATA
-) -> Iterator[StoredAnswer]:
+) -> Iterator[AnswerToExport]:
     """Yield a run's successful answers to a task, or to all tasks."""
     rows = store.query(
         f"""
@@ -46,7 +46,7 @@ def stored_answers(
         sample = stored_sample(form.name, row["task"], row)
         steps = json.loads(row["steps"]) if row["steps"] else []
         answer = row["output"] or "", row["reasoning"], steps, row["source_row"] or "{}"
-        yield StoredAnswer(sample, row["position"], row["iteration"], *answer)
+        yield AnswerToExport(sample, row["position"], row["iteration"], *answer)
 
 
 _JUDGED = """
@@ -65,11 +65,11 @@ def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> 
     Raises:
         UsageError: no answer is scored.
     """
-    settings, made = json.loads(run["settings"]), run["backend"] != "import"
+    settings, is_own_run = json.loads(run["settings"]), run["backend"] != "import"
     if run["backend"] == "endpoint" and settings.get("backend.tokenizer") is None:
         settings["context_window"] = None  # it counts characters: the server's window in tokens is unknown
-    label = form.label(run["model"], settings) if made else run["model"]
-    find = partial(_made_lines, label=label) if made else _imported_lines
+    label = form.label(run["model"], settings) if is_own_run else run["model"]
+    find = partial(_own_lines, label=label) if is_own_run else _imported_lines
     lines = list(find(store, form, run["run_id"]))
     if not lines:
         raise UsageError(
@@ -77,53 +77,53 @@ def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> 
             fix="Score it first.",
             command=as_command("lbx", "score", store.path),
         )
-    file = form.file_name(label, "") if made else settings["files"][0]["name"]
+    file = form.file_name(label, "") if is_own_run else settings["files"][0]["name"]
     family, rows = BENCHMARKS[form.name], rows_by_task(lines)
     return ScoredRun(
         run["run_id"],
         label,
         settings,
         metadata(store, run["run_id"]),
-        made,
+        is_own_run,
         "" if form.folder else file,
         run["finished_at"] or run["started_at"],
         lines,
-        numbers(family.aggregate, rows),
+        numbers_by_task(family.aggregate, rows),
         family.groups(rows),
-        [Judged(**row) for row in store.query(_JUDGED, [run["run_id"], form.name, form.name]).dicts()],
+        [JudgeResult(**row) for row in store.query(_JUDGED, [run["run_id"], form.name, form.name]).dicts()],
     )
 
 
-def _made_lines(store: Store, form: PredictionFormat, run_id: str, label: str) -> Iterator[ScoredLine]:
-    scores = _Scores(store, run_id, form.name)
+def _own_lines(store: Store, form: PredictionFormat, run_id: str, label: str) -> Iterator[ScoredLine]:
+    scores = _NewestScores(store, run_id, form.name)
     for task in answered_tasks(store, form, run_id):
         for answer in stored_answers(store, form, run_id, task):
-            if not form.left_out(answer):
-                yield from scores.line(answer, partial(form.written, label, task, answer))
+            if not form.omission_reason(answer):
+                yield from scores.line(answer, partial(form.row_with_reasoning, label, task, answer))
 
 
 def _imported_lines(store: Store, form: PredictionFormat, run_id: str) -> Iterator[ScoredLine]:
-    scores = _Scores(store, run_id, form.name)
+    scores = _NewestScores(store, run_id, form.name)
     for answer in stored_answers(store, form, run_id, order=_AS_IMPORTED):
         yield from scores.line(answer, partial(json.loads, answer.source_row.removeprefix("\ufeff")))
 
 
-class _Scores:
+class _NewestScores:
     """The newest scores of a run's answers to a benchmark."""
 
     def __init__(self, store: Store, run_id: str, benchmark: str) -> None:
-        self._found: dict[tuple[str, str, int], tuple[dict[str, float], bool, bool]] = {}
+        self._by_answer: dict[tuple[str, str, int], tuple[dict[str, float], bool, bool]] = {}
         for task, sample_id, iteration, metrics, lacks, failed in store.query(
             "SELECT task, sample_id, iteration, map_from_entries(list((metric, score))), bool_or(partial IS NOT NULL), "
             "bool_or(error IS NOT NULL) FROM scores WHERE run_id = ? AND benchmark = ? GROUP BY ALL",
             [run_id, benchmark],
         ).rows:
-            self._found[task, sample_id, iteration] = (dict(metrics), lacks, failed)
+            self._by_answer[task, sample_id, iteration] = (dict(metrics), lacks, failed)
 
-    def line(self, answer: StoredAnswer, row: Any) -> Iterator[ScoredLine]:
+    def line(self, answer: AnswerToExport, row: Any) -> Iterator[ScoredLine]:
         """Yield the answer with its scores; skip an unscored answer, such as rows for a judge."""
         sample = answer.sample
-        if texts := self._found.get((sample.task, sample.sample_id, answer.iteration)):
+        if texts := self._by_answer.get((sample.task, sample.sample_id, answer.iteration)):
             scores, lacks, failed = texts
             reasoned = answer.reasoning is not None
             scored = ScoredSample(sample, scores, answer.iteration, lacks, reasoned=reasoned)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lbx.forecast.run_plan import RunPlan, TaskPlan, Walk
+from lbx.forecast.run_plan import PrefixOrder, RunPlan, TaskPlan
 from lbx.inference.prefix import Admission, AnswerLengths, DecodeCapacity
 from lbx.store.sessions import History
 
@@ -134,8 +134,8 @@ def costs_from(history: History, answers: Mapping[str, float]) -> Costs:
     """
     model_s = history.prefill_s + history.decode_s
     once_s = min(_ONCE_S, max(0.0, history.wall_s - model_s) / len(history.sessions))
-    (run_id, number), others = history.sessions[0], len(history.sessions) - 1
-    more = f" and {others} earlier" if others else ""
+    (run_id, number), n_earlier = history.sessions[0], len(history.sessions) - 1
+    more = f" and {n_earlier} earlier" if n_earlier else ""
     token_s, seen_s = _rates(history.prefill)
     answer_s, answer_seen_s = _rates(history.decode)
     return Costs(
@@ -188,10 +188,10 @@ def fit_costs(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> list
 
 
 @dataclass(slots=True)
-class _Sum:
+class _WorkSum:
     prefill_s: float = 0.0
     decode_s: float = 0.0
-    computed: int = 0
+    computed_tokens: int = 0
 
 
 def estimate(
@@ -203,18 +203,18 @@ def estimate(
         other_s: seconds outside the model.
         processes: number of processes that share the work.
     """
-    total = _Sum()
+    total = _WorkSum()
     answer_tokens = {task.task: 0 for task in plan.tasks}
     names = list(answer_tokens)
     for walk in plan.walks:
         new = [
             costs.answer_tokens(names[task], most)
-            for task, most in zip(walk.task.tolist(), walk.most.tolist(), strict=True)
+            for task, most in zip(walk.task.tolist(), walk.answer_limit.tolist(), strict=True)
         ]
         for task, tokens in zip(walk.task.tolist(), new, strict=True):
             answer_tokens[names[task]] += tokens
         if room.answers > 1 and not costs.by_prompt:
-            _Together(walk, new, costs, room, total).run()
+            _BatchedPrompts(walk, new, costs, room, total).run()
         else:
             _one_by_one(walk, new, costs, 1 if room.answers > 1 else room.step, total)
     model_s = total.prefill_s + total.decode_s
@@ -223,75 +223,75 @@ def estimate(
         total.decode_s,
         other_s,
         costs.once_s + (model_s + other_s) * costs.wall_factor / processes,
-        total.computed,
+        total.computed_tokens,
         answer_tokens,
         costs.basis_for(names, plan.total.longest),
     )
 
 
-def _one_by_one(walk: Walk, new: list[int], costs: Costs, piece: int, total: _Sum) -> None:
+def _one_by_one(walk: PrefixOrder, new: list[int], costs: Costs, piece: int, total: _WorkSum) -> None:
     """Add the time of prompts without batching. Kept prefixes are reused in multiples of ``piece``; 0: not at all."""
-    for length, kept, tokens in zip(walk.length.tolist(), walk.kept.tolist(), new, strict=True):
-        reused = min(kept, max(0, length - 1)) // piece * piece if piece else 0
+    for length, shared, tokens in zip(walk.length.tolist(), walk.reused.tolist(), new, strict=True):
+        reused = min(shared, max(0, length - 1)) // piece * piece if piece else 0
         computed = length - reused
-        total.computed += computed
+        total.computed_tokens += computed
         total.prefill_s += costs.prefill_s(computed, reused)
         total.decode_s += tokens * costs.decode_rate(1, length + tokens / 2)
 
 
-class _Together:
+class _BatchedPrompts:
     """A piece of a plan with batched prompts."""
 
-    def __init__(self, walk: Walk, new: list[int], costs: Costs, room: DecodeCapacity, total: _Sum) -> None:
+    def __init__(self, walk: PrefixOrder, new: list[int], costs: Costs, room: DecodeCapacity, total: _WorkSum) -> None:
         # Of several equal prompts, each computes its last token.
-        kept = np.minimum(walk.kept, np.maximum(walk.length - 1, 0))
+        shared = np.minimum(walk.reused, np.maximum(walk.length - 1, 0))
         self._lengths = AnswerLengths()
         lengths = self._lengths if room.resumes else None
-        self._rule = Admission(room, walk.length.tolist(), kept.tolist(), walk.most.tolist(), lengths)
+        self._rule = Admission(room, walk.length.tolist(), shared.tolist(), walk.answer_limit.tolist(), lengths)
         self._new, self._costs, self._room, self._total = new, costs, room, total
-        self._made: dict[int, int] = {}  # {place: tokens generated so far}, for answers in progress
+        self._tokens_in_progress: dict[int, int] = {}  # {place: tokens generated so far}, for answers in progress
 
     def run(self) -> None:
-        place = 0
-        while place < len(self._new) or self._made:
-            before = self._total.computed
-            while place < len(self._new) and self._rule.admits(place, self._made, self._used()):
-                self._read(place)
-                place += 1
-            passes = (self._total.computed - before) / self._room.step
+        index = 0
+        while index < len(self._new) or self._tokens_in_progress:
+            before = self._total.computed_tokens
+            while index < len(self._new) and self._rule.admits(index, self._tokens_in_progress, self._used_cells()):
+                self._prefill(index)
+                index += 1
+            passes = (self._total.computed_tokens - before) / self._room.step
             self._total.prefill_s += (math.ceil(passes) - passes) * self._costs.step_s  # the last pass is not full
             self._decode()
 
-    def _used(self) -> int:
-        held = sum(self._rule.length[place] + made for place, made in self._made.items())
-        return held - sum(self._rule.shared(a, b) for a, b in pairwise(self._made))
+    def _used_cells(self) -> int:
+        cells = sum(self._rule.prompt_tokens[index] + tokens for index, tokens in self._tokens_in_progress.items())
+        return cells - sum(self._rule.shared_cells(a, b) for a, b in pairwise(self._tokens_in_progress))
 
-    def _read(self, place: int) -> None:
+    def _prefill(self, index: int) -> None:
         """Compute the new tokens of a prompt; answers in progress take a token in each pass."""
-        costs, used, kept = self._costs, self._used(), self._rule.kept[place]
-        computed = self._rule.length[place] - kept
-        self._total.computed += computed
-        start = max(used, kept)
+        costs, used, shared = self._costs, self._used_cells(), self._rule.shared_tokens[index]
+        computed = self._rule.prompt_tokens[index] - shared
+        self._total.computed_tokens += computed
+        start = max(used, shared)
         self._total.prefill_s += costs.prefill_s(computed, start)
-        passes = math.floor(computed / max(1, self._room.step - len(self._made)))
-        if passes and self._made:
-            made = sum(min(passes, self._new[one] - done) for one, done in self._made.items())
-            self._total.decode_s += made * costs.prefill_rate(start + computed / 2)
-            self._grow(passes)
-        self._made[place] = 0
+        passes = math.floor(computed / max(1, self._room.step - len(self._tokens_in_progress)))
+        if passes and self._tokens_in_progress:
+            new_tokens = sum(min(passes, self._new[answer] - done) for answer, done in self._tokens_in_progress.items())
+            self._total.decode_s += new_tokens * costs.prefill_rate(start + computed / 2)
+            self._advance(passes)
+        self._tokens_in_progress[index] = 0
 
     def _decode(self) -> None:
         """Decode until the first answer ends."""
-        if not self._made:
+        if not self._tokens_in_progress:
             return
-        costs, answers = self._costs, len(self._made)
-        steps = min(self._new[place] - made for place, made in self._made.items())
-        used = self._used() + steps * answers / 2
+        costs, answers = self._costs, len(self._tokens_in_progress)
+        steps = min(self._new[index] - tokens for index, tokens in self._tokens_in_progress.items())
+        used = self._used_cells() + steps * answers / 2
         self._total.decode_s += steps * costs.decode_rate(answers, used)
-        self._grow(steps)
+        self._advance(steps)
 
-    def _grow(self, tokens: int) -> None:
-        grown = {place: made + tokens for place, made in self._made.items()}
-        self._made = {place: made for place, made in grown.items() if made < self._new[place]}
-        for place in grown.keys() - self._made.keys():
-            self._lengths.add(self._new[place])
+    def _advance(self, tokens: int) -> None:
+        grown = {index: length + tokens for index, length in self._tokens_in_progress.items()}
+        self._tokens_in_progress = {index: length for index, length in grown.items() if length < self._new[index]}
+        for index in grown.keys() - self._tokens_in_progress.keys():
+            self._lengths.add(self._new[index])

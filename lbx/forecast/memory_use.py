@@ -81,7 +81,7 @@ class MemoryFit:
         return asdict(self) | derived
 
 
-def fit_of(info: BackendInfo, free: Free, *, workers: int = 0, cells: int = 0) -> MemoryFit:
+def memory_fit(info: BackendInfo, free: FreeMemory, *, workers: int = 0, cells: int = 0) -> MemoryFit:
     """Compare a loaded model with the memory that was free before.
 
     Args:
@@ -101,12 +101,12 @@ def fit_of(info: BackendInfo, free: Free, *, workers: int = 0, cells: int = 0) -
     )
 
 
-class Free(NamedTuple):
+class FreeMemory(NamedTuple):
     ram: int | None
     gpu: int | None
 
     @classmethod
-    def now(cls) -> Free:
+    def measure(cls) -> FreeMemory:
         gpu = gpu_memory()
         return cls(available_bytes(), None if gpu is None else gpu.total - gpu.used)
 
@@ -137,26 +137,26 @@ def gpu_memory() -> GpuMemory | None:
 
 def memory_in_use(workers: Sequence[int] = ()) -> int:
     """Bytes of this process and its workers. Pages of files, such as mapped weights, count once."""
-    own = shared = 0
+    private = shared = 0
     for process in ("self", *map(str, workers)):
         with contextlib.suppress(OSError, ValueError):  # a worker may have died
-            anonymous, of_files = _resident(process)
-            own += anonymous
+            anonymous, of_files = _resident_bytes(process)
+            private += anonymous
             shared = max(shared, of_files)
-    return own + shared
+    return private + shared
 
 
-def _resident(process: str) -> tuple[int, int]:
+def _resident_bytes(process: str) -> tuple[int, int]:
     """Bytes of private memory and of file pages."""
-    own = of_files = 0
+    private = of_files = 0
     for line in read_input(_PROC / process / "status", SMALL).decode("ascii", "replace").splitlines():
         name, _, value = line.partition(":")
         if name in ("RssAnon", "RssShmem"):
-            own += int(value.split()[0]) * 1024
+            private += int(value.split()[0]) * 1024
         elif name == "RssFile":
             of_files += int(value.split()[0]) * 1024
-    return own, of_files
+    return private, of_files
 
 
-def peak_of_this_process() -> int:
+def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lbx.base.records import SampleKey
-from lbx.base.units import counted, duration, size
-from lbx.forecast.calibration import calibrate, room_of
+from lbx.base.units import duration, format_count, size
+from lbx.forecast.calibration import calibrate, decode_capacity_of
 from lbx.forecast.estimate import Costs, TimeEstimate, estimate
-from lbx.forecast.memory_use import Free, MemoryFit, fit_of
-from lbx.forecast.run_plan import RunPlan, TaskPlan, make_plan, nothing_told
+from lbx.forecast.memory_use import FreeMemory, MemoryFit, memory_fit
+from lbx.forecast.run_plan import RunPlan, TaskPlan, ignore_progress, make_plan
 from lbx.inference.model import NO_LIMIT
-from lbx.spec.jobs import JobSize, Work, not_shared
+from lbx.spec.jobs import JobSize, Work, reason_not_shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +64,25 @@ class Outlook:
         }
 
 
-def look_ahead(
+def make_outlook(
     works: Sequence[Work],
     *,
-    free: Free,
-    done: Sequence[AbstractSet[SampleKey]] | None = None,
+    free: FreeMemory,
+    finished_keys: Sequence[AbstractSet[SampleKey]] | None = None,
     workers: int = 0,
-    known: Costs | None = None,
+    session_costs: Costs | None = None,
     measure: bool = True,
-    progress: Callable[[int, int], None] = nothing_told,
-    measuring: Callable[[int, int], None] = nothing_told,
+    progress: Callable[[int, int], None] = ignore_progress,
+    measuring: Callable[[int, int], None] = ignore_progress,
 ) -> Outlook:
     """Count a run's tokens and estimate its time. A ``functools.partial`` of this can be called in a worker process.
 
     Args:
         works: of the runs that are executed together.
         free: free memory before the model was loaded.
-        done: answered samples of each run.
+        finished_keys: answered samples of each run.
         workers: processes that share the work; 0 means only this process.
-        known: costs from earlier sessions. Without them, or if they do not cover this plan, costs are measured.
+        session_costs: costs from earlier sessions. Without them, or if they do not cover this plan, costs are measured.
         measure: False measures no costs.
         progress: receives the number of counted samples and their total.
         measuring: receives the progress of the calibration.
@@ -92,30 +92,32 @@ def look_ahead(
         BackendError: the model failed during the calibration.
     """
     work = works[0]
-    total = sum(one.total for one in works)
+    total = sum(work_of_run.total for work_of_run in works)
     batching = work.settings.batching
-    computing = measure or known is not None  # otherwise avoid calls that make the model compute
-    room = room_of(work.backend, batching=batching) if computing else None
+    computing = measure or session_costs is not None  # otherwise avoid calls that make the model compute
+    room = decode_capacity_of(work.backend, batching=batching) if computing else None
     follow_limit = room.follow_limit if room else NO_LIMIT
-    plan = make_plan(works, done, JobSize.for_workers(workers, total), progress, follow_limit=follow_limit)
-    costs = known
-    if measure and not (known and known.covers(plan.total)):
-        measured = calibrate(work.backend, plan, batching=batching, told=measuring)
+    plan = make_plan(works, finished_keys, JobSize.for_workers(workers, total), progress, follow_limit=follow_limit)
+    costs = session_costs
+    if measure and not (session_costs and session_costs.covers(plan.total)):
+        measured = calibrate(work.backend, plan, batching=batching, on_progress=measuring)
         if measured is not None:
-            costs = replace(measured, answers={**measured.answers, **known.answers}) if known else measured
+            costs = (
+                replace(measured, answers={**measured.answers, **session_costs.answers}) if session_costs else measured
+            )
     info = work.backend.info
     time = None
     if costs is not None and room is not None and plan.total.samples:
         # Sessions include tokenizing and cover all workers; a calibration covers the model in one process.
-        other_s, processes = (0.0, 1) if costs is known else (plan.seconds, max(1, workers))
+        other_s, processes = (0.0, 1) if costs is session_costs else (plan.seconds, max(1, workers))
         time = estimate(plan, costs, room, other_s, processes=processes)
     return Outlook(
         plan.runs,
-        fit_of(info, free, workers=workers, cells=room.copied_cells if room else 0),
+        memory_fit(info, free, workers=workers, cells=room.copied_cells if room else 0),
         time,
         plan.seconds,
         in_characters=not info.counts_tokens,
-        not_shared=not_shared(work.backend, batching=batching) if computing else None,
+        not_shared=reason_not_shared(work.backend, batching=batching) if computing else None,
         model=info.model,
         backend=info.name,
         dtype=info.settings.get("dtype"),
@@ -129,7 +131,7 @@ def summary_lines(outlook: Outlook) -> list[str]:
     tokens = "characters" if outlook.in_characters else "tokens"
     spoilt = [f"{n:,} {what}" for n, what in ((total.truncated, "truncated"), (total.refused, "refused")) if n]
     lines = [
-        f"To ask: {counted(total.samples, 'prompt')} of {total.prompt_tokens:,} {tokens}, "
+        f"To ask: {format_count(total.samples, 'prompt')} of {total.prompt_tokens:,} {tokens}, "
         f"{total.distinct_tokens:,} distinct ({total.shared_factor:.1f} times shared); "
         f"{', '.join(spoilt) or 'none truncated'}"
     ]
@@ -140,25 +142,27 @@ def summary_lines(outlook: Outlook) -> list[str]:
     return lines
 
 
-def by_time(outlooks: Sequence[Outlook]) -> list[tuple[Outlook, TimeEstimate]]:
+def sort_by_time(outlooks: Sequence[Outlook]) -> list[tuple[Outlook, TimeEstimate]]:
     """Sort forecasts with a known time, fastest first."""
-    known = [(one, one.time) for one in outlooks if one.time is not None]
-    return sorted(known, key=lambda one: one[1].total_s)
+    timed = [(outlook, outlook.time) for outlook in outlooks if outlook.time is not None]
+    return sorted(timed, key=lambda outlook: outlook[1].total_s)
 
 
-def name_of(outlook: Outlook) -> str:
+def display_name(outlook: Outlook) -> str:
     """Model, backend and number format: "smollm2 on hf in bfloat16"."""
     return f"{outlook.model} on {outlook.backend}" + (f" in {outlook.dtype}" if outlook.dtype else "")
 
 
-def faster_line(outlooks: Sequence[Outlook]) -> str:
-    ordered = by_time(outlooks)
+def comparison_line(outlooks: Sequence[Outlook]) -> str:
+    ordered = sort_by_time(outlooks)
     if len(ordered) < 2:
         return "Fastest here: unknown (fewer than two models have a measured speed)."
-    (best, best_time), *others = ordered
-    ratios = ((one, f"{time.total_s / best_time.total_s:.1f}") for one, time in others)
-    comparisons = (f"{'' if ratio == '1.0' else f'{ratio} times '}as fast as {name_of(one)}" for one, ratio in ratios)
-    return f"Fastest here: {name_of(best)}, {', '.join(comparisons)}"
+    (best, best_time), *slower = ordered
+    ratios = ((outlook, f"{time.total_s / best_time.total_s:.1f}") for outlook, time in slower)
+    comparisons = (
+        f"{'' if ratio == '1.0' else f'{ratio} times '}as fast as {display_name(outlook)}" for outlook, ratio in ratios
+    )
+    return f"Fastest here: {display_name(best)}, {', '.join(comparisons)}"
 
 
 def sharing_lines(outlook: Outlook) -> list[str]:
@@ -167,14 +171,14 @@ def sharing_lines(outlook: Outlook) -> list[str]:
 
 
 def memory_line(memory: MemoryFit) -> str:
-    parts = [f"weights {size(memory.weights_bytes)}{_each(memory.weights_copies)}"]
+    parts = [f"weights {size(memory.weights_bytes)}{_copies_text(memory.weights_copies)}"]
     if memory.kv_bytes is None or memory.kv_bytes_per_token is None:
-        tokens = f"; {memory.kv_cells:,} tokens{_windows(memory.windows)}" if memory.windows > 1 else ""
+        tokens = f"; {memory.kv_cells:,} tokens{_windows_text(memory.windows)}" if memory.windows > 1 else ""
         parts.append(f"KV cache unknown (its size differs between the layers of this model{tokens})")
     else:
         parts.append(
             f"KV cache {size(memory.kv_bytes)} ({memory.kv_bytes_per_token:,} bytes a token, "
-            f"{memory.kv_cells:,} tokens{_windows(memory.windows)}{_each(memory.copies)})"
+            f"{memory.kv_cells:,} tokens{_windows_text(memory.windows)}{_copies_text(memory.copies)})"
         )
     parts.append(f"free {memory.device} {size(memory.available_bytes)}")
     verdict = {True: "fits", False: "does not fit", None: "may or may not fit"}[memory.fits]
@@ -184,11 +188,11 @@ def memory_line(memory: MemoryFit) -> str:
     return f"Memory: {', '.join(parts)}: {verdict}"
 
 
-def _windows(windows: int) -> str:
+def _windows_text(windows: int) -> str:
     return f" for copies of sequences, {windows} context windows" if windows > 1 else ""
 
 
-def _each(copies: int) -> str:
+def _copies_text(copies: int) -> str:
     return f" in each of {copies} processes" if copies > 1 else ""
 
 

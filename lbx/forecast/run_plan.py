@@ -21,7 +21,7 @@ from lbx.inference.model import NO_LIMIT
 from lbx.inference.prefix import pack, plan_prefixes
 from lbx.spec.jobs import JobSize, PendingSample, Work, make_jobs
 
-Numbers = NDArray[np.int64]
+IntArray = NDArray[np.int64]
 
 _COUNTED = ("samples", "prompt_tokens", "distinct_tokens", "new_tokens", "truncated", "refused", "longest")
 _TRIALS = 2
@@ -63,20 +63,20 @@ class TaskPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class PrefixOrder:
     """Prompts of one piece of a run, in the order that shares most, as arrays with one number per prompt.
 
     Attributes:
         task: index into ``RunPlan.tasks``.
         length: tokens of the prompt.
-        kept: number of first tokens that are reused from the previous prompt.
-        most: token limit of the answer, including reasoning.
+        reused: number of first tokens that are reused from the previous prompt.
+        answer_limit: token limit of the answer, including reasoning.
     """
 
-    task: Numbers
-    length: Numbers
-    kept: Numbers
-    most: Numbers
+    task: IntArray
+    length: IntArray
+    reused: IntArray
+    answer_limit: IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,34 +91,34 @@ class RunPlan:
     """
 
     runs: Sequence[Sequence[TaskPlan]]
-    walks: Sequence[Walk] = ()
+    walks: Sequence[PrefixOrder] = ()
     trials: Sequence[Request] = ()
     seconds: float = 0.0
 
     @property
     def tasks(self) -> list[TaskPlan]:
         """Tasks summed over all runs."""
-        return [added(of_runs[0].task, of_runs) for of_runs in zip(*self.runs, strict=True)]
+        return [sum_plans(of_runs[0].task, of_runs) for of_runs in zip(*self.runs, strict=True)]
 
     @property
     def total(self) -> TaskPlan:
-        return added("total", self.tasks)
+        return sum_plans("total", self.tasks)
 
 
-def added(name: str, plans: Sequence[TaskPlan]) -> TaskPlan:
-    sums = {column: sum(getattr(one, column) for one in plans) for column in _COUNTED[:-1]}
-    return TaskPlan(name, **sums, longest=max((one.longest for one in plans), default=0))
+def sum_plans(name: str, plans: Sequence[TaskPlan]) -> TaskPlan:
+    sums = {column: sum(getattr(plan, column) for plan in plans) for column in _COUNTED[:-1]}
+    return TaskPlan(name, **sums, longest=max((plan.longest for plan in plans), default=0))
 
 
-def nothing_told(_done: int, _all: int) -> None:
+def ignore_progress(_count: int, _total: int) -> None:
     """Ignore progress."""
 
 
 def make_plan(
     works: Sequence[Work],
-    done: Sequence[AbstractSet[SampleKey]] | None = None,
+    finished_keys: Sequence[AbstractSet[SampleKey]] | None = None,
     size: JobSize | None = None,
-    progress: Callable[[int, int], None] = nothing_told,
+    progress: Callable[[int, int], None] = ignore_progress,
     *,
     follow_limit: int = NO_LIMIT,
 ) -> RunPlan:
@@ -126,7 +126,7 @@ def make_plan(
 
     Args:
         works: of runs that are executed together.
-        done: answered samples of each run, which are skipped.
+        finished_keys: answered samples of each run, which are skipped.
         size: size of the pieces in which the run asks.
         progress: receives the number of counted samples and their total.
         follow_limit: limit of the memory used for the run; see ``lbx.inference.prefix.plan_prefixes``.
@@ -138,8 +138,8 @@ def make_plan(
     counting = PromptCounter(works, follow_limit)
     samples = sum(works[0].samples_in(task) for task in works[0].tasks) * len(works)
     counted = 0
-    left = done or [set() for _ in works]
-    for job in make_jobs(works, left, size or JobSize()):
+    keys_to_skip = finished_keys or [set() for _ in works]
+    for job in make_jobs(works, keys_to_skip, size or JobSize()):
         for item in job:
             counting.add(item)
             counted += 1
@@ -165,7 +165,7 @@ class PromptCounter:
         self._index = works[0].task_index
         self._counts = [[dict.fromkeys(_COUNTED, 0) for _ in self._index] for _ in works]
         self._prompts: list[_CountedPrompt] = []
-        self.walks: list[Walk] = []
+        self.walks: list[PrefixOrder] = []
         self._trials: list[list[Request]] = [[] for _ in self._index]
 
     def add(self, item: PendingSample) -> None:
@@ -189,22 +189,24 @@ class PromptCounter:
             self._prompts += [_CountedPrompt(pack(request.token_ids), item.run, index, most)] * times
         if 0 < length <= _TRIAL_TOKENS:
             best = [*self._trials[index], request]
-            self._trials[index] = sorted(best, key=lambda one: len(one.token_ids))[:_TRIALS]
+            self._trials[index] = sorted(best, key=lambda candidate: len(candidate.token_ids))[:_TRIALS]
 
     def end_job(self) -> None:
         """Plan the shared prefixes of the piece, then discard its prompts."""
         prompts, self._prompts = self._prompts, []
         branches = plan_prefixes([prompt.ids for prompt in prompts], self._follow_limit).branches
         ordered = [prompts[branch.index] for branch in branches]
-        for one, branch in zip(ordered, branches, strict=True):
-            self._counts[one.run][one.task]["distinct_tokens"] += branch.length - branch.shared_with_previous
+        for ordered_prompt, branch in zip(ordered, branches, strict=True):
+            self._counts[ordered_prompt.run][ordered_prompt.task]["distinct_tokens"] += (
+                branch.length - branch.shared_with_previous
+            )
         columns = (
-            [one.task for one in ordered],
+            [ordered_prompt.task for ordered_prompt in ordered],
             [branch.length for branch in branches],
-            [branch.reused for branch in branches],
-            [one.most for one in ordered],
+            [branch.reused_tokens for branch in branches],
+            [ordered_prompt.most for ordered_prompt in ordered],
         )
-        self.walks.append(Walk(*(np.array(column, np.int64) for column in columns)))
+        self.walks.append(PrefixOrder(*(np.array(column, np.int64) for column in columns)))
 
     def plan(self, seconds: float) -> RunPlan:
         tasks = self._works[0].tasks

@@ -21,16 +21,16 @@ import numpy as np
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import LARGE, read_input
-from lbx.base.outputs import write_whole
-from lbx.forecast.calibration import room_of
+from lbx.base.outputs import write_file
+from lbx.forecast.calibration import decode_capacity_of
 from lbx.forecast.estimate import Costs, estimate
-from lbx.forecast.run_plan import PromptCounter, RunPlan, TaskPlan, Walk, nothing_told
+from lbx.forecast.run_plan import PrefixOrder, PromptCounter, RunPlan, TaskPlan, ignore_progress
 from lbx.inference.prefix import DecodeCapacity
 from lbx.spec.jobs import Agenda, JobSize, PendingSample, Work, make_jobs
 from lbx.spec.selection import Selection
 
 FORMAT = 1
-_MOST = 1 << 31
+_MAX_POSITION = 1 << 31
 """Limit of the results file's column."""
 
 RULE_OF_THUMB = Costs(
@@ -53,7 +53,7 @@ class PlannedSample(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class PlannedDocument:
     """A document with all questions about it.
 
     Attributes:
@@ -62,20 +62,22 @@ class Document:
     """
 
     places: tuple[PlannedSample, ...]
-    walks: tuple[Walk, ...]
+    walks: tuple[PrefixOrder, ...]
 
 
 @dataclass(slots=True)
-class _GrowingShard:
+class _DocumentBuilder:
     places: dict[PlannedSample, None] = field(default_factory=dict)
-    walks: list[Walk] = field(default_factory=list)
+    walks: list[PrefixOrder] = field(default_factory=list)
 
 
-Measure = Callable[[Sequence[PendingSample]], Walk]
+Measure = Callable[[Sequence[PendingSample]], PrefixOrder]
 """Returns the prompts of some items, as they would be read together."""
 
 
-def documents_in_tokens(works: Sequence[Work], progress: Callable[[int, int], None] = nothing_told) -> list[Document]:
+def documents_in_tokens(
+    works: Sequence[Work], progress: Callable[[int, int], None] = ignore_progress
+) -> list[PlannedDocument]:
     """Count all prompts with the model's tokenizer, by document, in the data's order.
 
     Args:
@@ -84,48 +86,48 @@ def documents_in_tokens(works: Sequence[Work], progress: Callable[[int, int], No
     Raises:
         BundleError: a data file is damaged.
     """
-    follow_limit = room_of(works[0].backend, batching=works[0].settings.batching).follow_limit
-    return _documents(works, lambda items: _tokens(works, items, follow_limit), progress)
+    follow_limit = decode_capacity_of(works[0].backend, batching=works[0].settings.batching).follow_limit
+    return _group_by_document(works, lambda items: _count_tokens(works, items, follow_limit), progress)
 
 
 def documents_in_characters(
-    agendas: Sequence[Agenda], progress: Callable[[int, int], None] = nothing_told
-) -> list[Document]:
+    agendas: Sequence[Agenda], progress: Callable[[int, int], None] = ignore_progress
+) -> list[PlannedDocument]:
     """Estimate tokens from characters, without a tokenizer or truncation; otherwise as ``documents_in_tokens``.
 
     Raises:
         BundleError: a data file is damaged.
     """
     index = agendas[0].task_index
-    return _documents(agendas, lambda items: _characters(agendas, items, index), progress)
+    return _group_by_document(agendas, lambda items: _count_characters(agendas, items, index), progress)
 
 
-def _documents(
+def _group_by_document(
     agendas: Sequence[Agenda],
     measure: Measure,
     progress: Callable[[int, int], None],
-) -> list[Document]:
+) -> list[PlannedDocument]:
     index = agendas[0].task_index
     total = sum(agendas[0].samples_in(task) for task in agendas[0].tasks) * len(agendas)
-    shards_of: dict[str, _GrowingShard] = {}
+    shards_of: dict[str, _DocumentBuilder] = {}
     counted = 0
     for job in make_jobs(agendas, [set() for _ in agendas], JobSize()):
         parts: dict[str, list[PendingSample]] = {}
         for item in job:
-            parts.setdefault(agendas[item.run].read_together(item.sample), []).append(item)
+            parts.setdefault(agendas[item.run].document_key(item.sample), []).append(item)
         for name, items in parts.items():
-            growing = shards_of.setdefault(name, _GrowingShard())
+            growing = shards_of.setdefault(name, _DocumentBuilder())
             for item in items:
                 sample = item.sample
-                place = PlannedSample(index[sample.benchmark, sample.task], item.position, sample.sample_id)
-                growing.places[place] = None
+                planned = PlannedSample(index[sample.benchmark, sample.task], item.position, sample.sample_id)
+                growing.places[planned] = None
             growing.walks.append(measure(items))
             counted += len(items)
             progress(counted, total)
-    return [Document(tuple(one.places), tuple(one.walks)) for one in shards_of.values()]
+    return [PlannedDocument(tuple(builder.places), tuple(builder.walks)) for builder in shards_of.values()]
 
 
-def _tokens(works: Sequence[Work], items: Sequence[PendingSample], follow_limit: int) -> Walk:
+def _count_tokens(works: Sequence[Work], items: Sequence[PendingSample], follow_limit: int) -> PrefixOrder:
     counter = PromptCounter(works, follow_limit)
     for item in items:
         counter.add(item)
@@ -133,9 +135,9 @@ def _tokens(works: Sequence[Work], items: Sequence[PendingSample], follow_limit:
     return counter.walks[0]
 
 
-def _characters(
+def _count_characters(
     agendas: Sequence[Agenda], items: Sequence[PendingSample], index: Mapping[tuple[str, str], int]
-) -> Walk:
+) -> PrefixOrder:
     rows: list[tuple[int, int, int, int]] = []
     for item in items:
         agenda, sample = agendas[item.run], item.sample
@@ -150,21 +152,21 @@ def _characters(
     return _walk(rows)
 
 
-def _walk(rows: Sequence[tuple[int, int, int, int]]) -> Walk:
+def _walk(rows: Sequence[tuple[int, int, int, int]]) -> PrefixOrder:
     columns = np.array(rows, np.int64).reshape(-1, 4).T
-    return Walk(*columns)
+    return PrefixOrder(*columns)
 
 
 # Costs
 
 
-def cost_of(documents: Iterable[Document], tasks: Sequence[str], costs: Costs, room: DecodeCapacity) -> float:
+def cost_of(documents: Iterable[PlannedDocument], tasks: Sequence[str], costs: Costs, room: DecodeCapacity) -> float:
     """Predict the cost of documents processed sequentially in this order."""
     walks = [walk for document in documents for walk in document.walks]
     return estimate(RunPlan([[TaskPlan(name) for name in tasks]], walks), costs, room).total_s
 
 
-def deal(costs: Sequence[float], shards: int) -> list[list[int]]:
+def assign_items(costs: Sequence[float], shards: int) -> list[list[int]]:
     """Assign items to shards: the most expensive first, each to the shard with the lowest cost so far.
 
     Returns:
@@ -173,7 +175,7 @@ def deal(costs: Sequence[float], shards: int) -> list[list[int]]:
     """
     parts: list[list[int]] = [[] for _ in range(shards)]
     heap = [(0.0, 0, shard) for shard in range(shards)]
-    for index in sorted(range(len(costs)), key=lambda one: (-costs[one], one)):
+    for index in sorted(range(len(costs)), key=lambda item: (-costs[item], item)):
         load, count, shard = heapq.heappop(heap)
         parts[shard].append(index)
         heapq.heappush(heap, (load + costs[index], count + 1, shard))
@@ -222,7 +224,7 @@ class ShardPlan:
     basis: str
     shards: tuple[Shard, ...]
 
-    def expected(self, shard: int) -> int:
+    def answer_count(self, shard: int) -> int:
         """Number of answers of a shard."""
         samples = self.shards[shard].samples
         return len(self.runs) * sum(self.iterations[task] * len(places) for task, places in samples.items())
@@ -250,7 +252,7 @@ class ShardPlan:
                 {
                     "cost": shard.cost,
                     "samples": {
-                        task: [[position, *known] for position, known in places.items()]
+                        task: [[position, *sample_cost] for position, sample_cost in places.items()]
                         for task, places in shard.samples.items()
                     },
                 }
@@ -259,11 +261,16 @@ class ShardPlan:
         }
 
     def write(self, path: Path) -> None:
-        write_whole(path, json.dumps(self.to_json(), ensure_ascii=False))
+        write_file(path, json.dumps(self.to_json(), ensure_ascii=False))
 
 
 def make_shards(
-    documents: Sequence[Document], costs: Sequence[float], tasks: Sequence[str], shards: int, *, processes: int = 1
+    documents: Sequence[PlannedDocument],
+    costs: Sequence[float],
+    tasks: Sequence[str],
+    shards: int,
+    *,
+    processes: int = 1,
 ) -> tuple[Shard, ...]:
     """Distribute documents among shards; fewer than requested if there are fewer documents.
 
@@ -273,18 +280,18 @@ def make_shards(
         processes: number of processes that share a shard's documents. A document is read by a single process, so the
             most expensive document takes the same time with any number.
     """
-    made = []
-    for part in deal(costs, min(shards, len(documents))):
+    result = []
+    for part in assign_items(costs, min(shards, len(documents))):
         samples: dict[str, dict[int, tuple[str, float]]] = {}
         for document in part:
             places = documents[document].places
-            for place in places:
+            for planned in places:
                 share = costs[document] / len(places)
-                samples.setdefault(tasks[place.task], {})[place.position] = (place.sample_id, share)
+                samples.setdefault(tasks[planned.task], {})[planned.position] = (planned.sample_id, share)
         in_order = {task: dict(sorted(samples[task].items())) for task in tasks if task in samples}
         dear = [costs[document] for document in part]
-        made.append(Shard(max(sum(dear) / processes, *dear), in_order))
-    return tuple(made)
+        result.append(Shard(max(sum(dear) / processes, *dear), in_order))
+    return tuple(result)
 
 
 def read_shards(path: Path) -> ShardPlan:
@@ -306,7 +313,7 @@ def read_shards(path: Path) -> ShardPlan:
             Shard(
                 float(shard["cost"]),
                 {
-                    str(task): {int(place): (str(name), float(cost)) for place, name, cost in places}
+                    str(task): {int(position): (str(name), float(cost)) for position, name, cost in places}
                     for task, places in shard["samples"].items()
                 },
             )
@@ -318,9 +325,9 @@ def read_shards(path: Path) -> ShardPlan:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as exc:
         raise UsageError(f"{path} is a damaged shard plan: {type(exc).__name__}: {exc}.") from exc
-    places = [place for shard in shards for samples in shard.samples.values() for place in samples]
-    if not all(0 <= place < _MOST for place in places):
-        raise UsageError(f"{path} is a damaged shard plan: positions of samples must be 0 to {_MOST - 1}.")
+    places = [position for shard in shards for samples in shard.samples.values() for position in samples]
+    if not all(0 <= position < _MAX_POSITION for position in places):
+        raise UsageError(f"{path} is a damaged shard plan: positions of samples must be 0 to {_MAX_POSITION - 1}.")
     if unknown := {task for shard in shards for task in shard.samples} - set(iterations):
         raise UsageError(f"{path} is a damaged shard plan: no iterations of {', '.join(sorted(unknown))}.")
     return plan

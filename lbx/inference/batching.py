@@ -29,17 +29,17 @@ class _RunningAnswer:
 
     Attributes:
         waiting: tokens still to be prefilled: of the prompt, and of the answer after a preemption.
-        cached: leading tokens of the prompt that were reused.
+        cached_tokens: leading tokens of the prompt that were reused.
         n_tokens: tokens of the answer so far.
     """
 
-    place: int
+    position: int
     branch: Branch
     request: Request
     decoding: Decoding
     sequence: int
     waiting: Sequence[int]
-    cached: int
+    cached_tokens: int
     next_token: int | None = None
     n_tokens: int = 0
     prefill_s: float = 0.0
@@ -56,14 +56,14 @@ class BatchFailedError(Exception):
 
     Args:
         unanswered: indices of the requests without an answer; running answers first, then in order.
-        computed: number of leading ``unanswered`` that the failed pass may have contained; at least 1.
+        computed: number of leading ``unanswered_indices`` that the failed pass may have contained; at least 1.
     """
 
-    def __init__(self, cause: BackendError, unanswered: Sequence[int], computed: int) -> None:
+    def __init__(self, cause: BackendError, unanswered_indices: Sequence[int], n_suspects: int) -> None:
         super().__init__(str(cause))
         self.cause = cause
-        self.unanswered = tuple(unanswered)
-        self.computed = computed
+        self.unanswered_indices = tuple(unanswered_indices)
+        self.n_suspects = n_suspects
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class DecodeBatch:
     Args:
         requests: each not empty, and small enough to fit the memory by itself, answer included.
         eos_ids: tokens that end an answer.
-        computed: called after each pass with its number of tokens.
+        on_tokens: called after each pass with its number of tokens.
         answers: limit of answers decoded together.
         watch: called with the tokens of all answers.
         lengths: lengths of the answers that have ended, shared by several batches.
@@ -87,23 +87,23 @@ class DecodeBatch:
     requests: Sequence[Request]
     tokenizer: Tokenizer
     eos_ids: Collection[int]
-    computed: Callable[[int], None] | None = None
+    on_tokens: Callable[[int], None] | None = None
     answers: int | None = None
     watch: TokenWatch | None = None
     lengths: AnswerLengths = field(default_factory=AnswerLengths)
     plan: PrefixPlan = field(init=False)
     prompt_tokens: int = 0
     _admission: Admission = field(init=False)
-    _shared: list[int] = field(init=False)  # cells that each prompt shares with the previous one
-    _place: int = 0  # of the next prompt to fork off
+    _shared_cells: list[int] = field(init=False)  # cells that each prompt shares with the previous one
+    _next_position: int = 0  # of the next prompt to fork off
     _trunks: list[int] = field(init=False)  # the last sequence is the trunk, the others are snapshots of it
     _spare: list[int] = field(init=False)  # sequences for further snapshots
     _rewind_lengths: Sequence[Sequence[int]] = ()
-    _trunk_place: int = -1  # of the prompt that the trunk is extended for
+    _trunk_position: int = -1  # of the prompt that the trunk is extended for
     _trunk_s: float = 0.0
-    _cached: int = 0  # tokens of that prompt that were reused
-    _running: list[_RunningAnswer] = field(default_factory=list)  # the oldest first
-    _preempted: list[_RunningAnswer] = field(default_factory=list)  # the oldest first
+    _trunk_cached_tokens: int = 0  # tokens of that prompt that were reused
+    _running_answers: list[_RunningAnswer] = field(default_factory=list)  # the oldest first
+    _preempted_answers: list[_RunningAnswer] = field(default_factory=list)  # the oldest first
     _full: bool = False  # no answer may start until one has ended
     _free: list[int] = field(init=False)  # sequences for answers
 
@@ -112,11 +112,11 @@ class DecodeBatch:
         prompts = [request.token_ids for request in self.requests]
         self.plan = plan_prefixes(prompts, traits.follow_limit, traits.long_from)
         answers, trunks = min(capacity.answers, self.answers or capacity.answers), traits.trunks
-        self._shared = [branch.reused for branch in self.plan.branches]
+        self._shared_cells = [branch.reused_tokens for branch in self.plan.branches]
         self._admission = Admission(
             replace(capacity, answers=answers),
             [branch.length for branch in self.plan.branches],
-            self._shared,
+            self._shared_cells,
             [budget(self.requests[branch.index]) for branch in self.plan.branches],
             self.lengths if capacity.resumes else None,
         )
@@ -135,13 +135,13 @@ class DecodeBatch:
         if traits.forks_anywhere and not traits.copies:
             self.memory.fit(self._admission.most_cells())
         try:
-            while self._place < len(self.plan.branches) or self._running or self._preempted:
+            while self._next_position < len(self.plan.branches) or self._running_answers or self._preempted_answers:
                 self._admit()
                 yield from self._step()
         except BackendError as exc:
-            waiting = [answer.branch.index for answer in self._preempted]
-            waiting += [branch.index for branch in self.plan.branches[self._place :]]
-            growing = [answer.branch.index for answer in self._running]
+            waiting = [answer.branch.index for answer in self._preempted_answers]
+            waiting += [branch.index for branch in self.plan.branches[self._next_position :]]
+            growing = [answer.branch.index for answer in self._running_answers]
             raise BatchFailedError(exc, growing + waiting, len(growing) + bool(waiting)) from exc
         finally:
             for sequence in range(self.memory.max_sequences):
@@ -154,110 +154,117 @@ class DecodeBatch:
 
     def _admit(self) -> None:
         """Start answers while there is room, preempted ones first."""
-        if self._full and self._running:
+        if self._full and self._running_answers:
             return
         self._full = False
         try:
-            while self._preempted and self._free:
-                if not self._resume(self._preempted[0]):
+            while self._preempted_answers and self._free:
+                if not self._resume(self._preempted_answers[0]):
                     self._full = True
                     return
             self._fork_prompts()
         except MemoryFullError:
-            if self._running:
+            if self._running_answers:
                 self._full = True
             elif not self._preempt_youngest():
                 raise
 
     def _fork_prompts(self) -> None:
         """Fork prompts off the trunk while it contains their prefix and there is room."""
-        while self._place < len(self.plan.branches) and self._free:
-            if self._trunk_place != self._place and not self._can_admit(self._place):
+        while self._next_position < len(self.plan.branches) and self._free:
+            if self._trunk_position != self._next_position and not self._can_admit(self._next_position):
                 return
-            branch = self.plan.branches[self._place]
+            branch = self.plan.branches[self._next_position]
             request = self.requests[branch.index]
-            self._rewind_trunk(self._place)
+            self._rewind_trunk(self._next_position)
             if self.memory.length(self._trunk) < branch.fork_at:
                 return  # the next pass extends it
             self.memory.fork(self._trunk, branch.fork_at, [self._free[-1]])
             sequence = self._free.pop()
-            self._running.append(
+            self._running_answers.append(
                 _RunningAnswer(
-                    self._place,
+                    self._next_position,
                     branch,
                     request,
                     Decoding(request, self.tokenizer, self.eos_ids, self.watch),
                     sequence,
                     request.token_ids[branch.fork_at :],
-                    self._cached,
+                    self._trunk_cached_tokens,
                     prefill_s=self._trunk_s,
                 )
             )
             self._trunk_s = 0.0
-            self._place += 1
+            self._next_position += 1
 
     def _resume(self, answer: _RunningAnswer) -> bool:
         """Resume a preempted answer; returns whether there was room."""
-        reused, source = self._longest_prefix_owner(answer.place)
+        reused, source = self._longest_prefix_owner(answer.position)
         if not self._admission.admits(
-            answer.place, self._tokens_per_prompt(), self._cells_soon(), begun=answer.n_tokens, kept=reused
+            answer.position,
+            self._tokens_per_prompt(),
+            self._cells_after_prefill(),
+            answer_tokens=answer.n_tokens,
+            reused_tokens=reused,
         ):
             return False
         self.memory.fork(source, reused, [self._free[-1]])
         answer.sequence = self._free.pop()
         answer.waiting = [*answer.request.token_ids, *answer.decoding.tokens][reused:]
         answer.next_token = None
-        self._running.append(self._preempted.pop(0))
+        self._running_answers.append(self._preempted_answers.pop(0))
         return True
 
-    def _longest_prefix_owner(self, place: int) -> tuple[int, int]:
+    def _longest_prefix_owner(self, position: int) -> tuple[int, int]:
         """(length, sequence) of the longest prefix of a prompt in the memory."""
 
-        def shared(other: int, sequence: int) -> int:
-            length, (first, second) = self.memory.length(sequence), sorted((other, place))
+        def shared_length(other: int, sequence: int) -> int:
+            length, (first, second) = self.memory.length(sequence), sorted((other, position))
             if first < 0 or first == second:
                 return length if first == second else 0
-            return min(length, self._admission.shared(first, second))
+            return min(length, self._admission.shared_cells(first, second))
 
-        sequences = [(self._trunk_place, self._trunk), *((answer.place, answer.sequence) for answer in self._running)]
-        return max((shared(owner, sequence), sequence) for owner, sequence in sequences)
+        sequences = [
+            (self._trunk_position, self._trunk),
+            *((answer.position, answer.sequence) for answer in self._running_answers),
+        ]
+        return max((shared_length(owner, sequence), sequence) for owner, sequence in sequences)
 
     def _preempt_youngest(self) -> bool:
         """Preempt the youngest answer, or drop the trunk if there is only one; returns whether cells were freed."""
         self._full = True
-        if len(self._running) > 1:
-            answer = self._running.pop()
+        if len(self._running_answers) > 1:
+            answer = self._running_answers.pop()
             self.memory.drop(answer.sequence)
             self._free.append(answer.sequence)
-            self._preempted.insert(0, answer)
+            self._preempted_answers.insert(0, answer)
         elif self.memory.length(self._trunk):
             self.memory.drop(self._trunk)
-            self._trunk_place = -1
+            self._trunk_position = -1
         else:
             return False
         return True
 
     def _tokens_per_prompt(self) -> dict[int, int]:
-        return {answer.place: answer.n_tokens for answer in self._running}
+        return {answer.position: answer.n_tokens for answer in self._running_answers}
 
-    def _cells_soon(self) -> int:
-        return self.memory.used_cells + sum(len(answer.waiting) for answer in self._running)
+    def _cells_after_prefill(self) -> int:
+        return self.memory.used_cells + sum(len(answer.waiting) for answer in self._running_answers)
 
-    def _can_admit(self, place: int) -> bool:
+    def _can_admit(self, position: int) -> bool:
         if not self.memory.traits.forks_anywhere:  # a snapshot may be missing for want of room
-            snapshots, reused = map(self.memory.length, self._trunks), self.plan.branches[place].reused
-            self._shared[place] = max((length for length in snapshots if length <= reused), default=0)
-        return self._admission.admits(place, self._tokens_per_prompt(), self._cells_soon())
+            snapshots, reused = map(self.memory.length, self._trunks), self.plan.branches[position].reused_tokens
+            self._shared_cells[position] = max((length for length in snapshots if length <= reused), default=0)
+        return self._admission.admits(position, self._tokens_per_prompt(), self._cells_after_prefill())
 
-    def _rewind_trunk(self, place: int) -> None:
+    def _rewind_trunk(self, position: int) -> None:
         """Cut the trunk back to the prefix that a prompt shares with the previous one.
 
         If sequences cannot be cut, the longest snapshot of that prefix becomes the trunk. Snapshots that leave no room
         for the prompt are dropped, the shortest first.
         """
-        if self._trunk_place == place:
+        if self._trunk_position == position:
             return
-        reused = self.plan.branches[place].reused
+        reused = self.plan.branches[position].reused_tokens
         while self.memory.length(self._trunk) > reused:
             if self.memory.traits.forks_anywhere:
                 self._cut_trunk(reused)
@@ -266,14 +273,14 @@ class DecodeBatch:
             if len(self._trunks) > 1:
                 self._spare.append(self._trunks.pop())
         if self.memory.traits.resumes:
-            length, source = self._longest_prefix_owner(place)
+            length, source = self._longest_prefix_owner(position)
             if length > self.memory.length(self._trunk):
                 self.memory.fork(source, length, [self._trunk])
-        self._trunk_place = place
+        self._trunk_position = position
         while len(self._trunks) > 1 and self._cells_to_come() > self.memory.max_cells:
             self._spare.append(self._trunks.pop(0))
             self.memory.drop(self._spare[-1])
-        self._cached = self.memory.length(self._trunk)
+        self._trunk_cached_tokens = self.memory.length(self._trunk)
 
     def _cut_trunk(self, length: int) -> None:
         self.memory.fork(self._trunk, length, [self._spare[-1]])
@@ -282,8 +289,8 @@ class DecodeBatch:
 
     def _cells_to_come(self) -> int:
         """Most cells in use until the trunk's prompt is answered, if no other answer runs."""
-        growth = self._admission.longest(self._trunk_place) - self.memory.length(self._trunk)
-        return self.memory.used_cells + growth + self._copied_cells(self.plan.branches[self._trunk_place].fork_at)
+        growth = self._admission.expected_tokens(self._trunk_position) - self.memory.length(self._trunk)
+        return self.memory.used_cells + growth + self._copied_cells(self.plan.branches[self._trunk_position].fork_at)
 
     def _copied_cells(self, length: int) -> int:
         return length if self.memory.traits.copies else 0
@@ -299,12 +306,12 @@ class DecodeBatch:
         items: list[Extend] = []
         owners: list[_RunningAnswer | None] = []  # None: the trunk
         room = self.memory.max_step
-        for answer in self._running:
+        for answer in self._running_answers:
             if answer.next_token is not None:
                 items.append(Extend(answer.sequence, (answer.next_token,), True))
                 owners.append(answer)
                 room -= 1
-        for answer in self._running:
+        for answer in self._running_answers:
             if answer.waiting and room > 0:
                 part = answer.waiting[:room]
                 items.append(Extend(answer.sequence, part, len(part) == len(answer.waiting)))
@@ -321,14 +328,14 @@ class DecodeBatch:
                 raise
 
     def _trunk_part(self, room: int) -> Sequence[int]:
-        if self._trunk_place != self._place or self._preempted or self._full:
+        if self._trunk_position != self._next_position or self._preempted_answers or self._full:
             return ()
-        branch = self.plan.branches[self._place]
+        branch = self.plan.branches[self._next_position]
         length, end = self.memory.length(self._trunk), branch.fork_at
         if not self.memory.traits.forks_anywhere and length < end and room > 0:
             stops = [
                 n
-                for n in self._rewind_lengths[self._place]
+                for n in self._rewind_lengths[self._next_position]
                 if length <= n < end and end - n <= self.memory.traits.follow_limit
             ]
             if length in stops:
@@ -343,8 +350,8 @@ class DecodeBatch:
         outputs = self.memory.extend(items)
         tokens = sum(len(item.tokens) for item in items)
         share = (time.perf_counter() - start) / tokens
-        if self.computed:
-            self.computed(tokens)
+        if self.on_tokens:
+            self.on_tokens(tokens)
         for item, answer, logits in zip(items, owners, outputs, strict=True):
             seconds = share * len(item.tokens)
             if answer is not None and answer.waiting:
@@ -364,13 +371,13 @@ class DecodeBatch:
             answer.n_tokens += 1
             if answer.next_token is None:
                 self.memory.drop(answer.sequence)
-                self._running.remove(answer)
+                self._running_answers.remove(answer)
                 self.lengths.add(answer.n_tokens)
                 self._full = False
                 self._free.append(answer.sequence)
                 yield (
                     answer.branch.index,
                     answer.decoding.completion(
-                        cached_tokens=answer.cached, prefill_s=answer.prefill_s, decode_s=answer.decode_s
+                        cached_tokens=answer.cached_tokens, prefill_s=answer.prefill_s, decode_s=answer.decode_s
                     ),
                 )

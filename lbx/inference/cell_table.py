@@ -58,7 +58,7 @@ class AttentionWindow(NamedTuple):
         return positions // self.size * self.size if self.chunked else positions - (self.size - 1)
 
 
-class Columns(NamedTuple):
+class MaskColumns(NamedTuple):
     """Columns of a pass's attention mask.
 
     Attributes:
@@ -151,19 +151,19 @@ class CellTable:
         shape = (self._changes, *sequences) if all(tokens == 1 for tokens in new_tokens) else ()
         if shape and shape == self._decoding[0]:  # groups of decoding sequences stay the same between forks and drops
             return self._decoding[1]
-        groups: list[_Group] = []
-        for place, (sequence, tokens) in enumerate(zip(sequences, new_tokens, strict=True)):
-            alone = _Group([place], tokens, *2 * (self.owners[sequence, : self._top],))
+        groups: list[_SequenceGroup] = []
+        for index, (sequence, tokens) in enumerate(zip(sequences, new_tokens, strict=True)):
+            single = _SequenceGroup([index], tokens, *2 * (self.owners[sequence, : self._top],))
             for at, group in enumerate(groups):
-                both = group.joined(alone)
-                if both.shares(group, alone) and both.cost <= _TOGETHER * (group.cost + alone.cost):
+                both = group.join(single)
+                if both.shares(group, single) and both.cost <= _TOGETHER * (group.cost + single.cost):
                     groups[at] = both
                     break
             else:
-                groups.append(alone)
-        places = [group.places for group in groups]
-        self._decoding = (shape, places)
-        return places
+                groups.append(single)
+        index_lists = [group.indices for group in groups]
+        self._decoding = (shape, index_lists)
+        return index_lists
 
     def attention_view(
         self,
@@ -171,7 +171,7 @@ class CellTable:
         new: NDArray[np.int64],
         ends: NDArray[np.int32] | None = None,
         *,
-        apart: bool = False,
+        per_sequence: bool = False,
     ) -> AttentionView:
         """Cells that the new cells of these sequences attend to.
 
@@ -179,7 +179,7 @@ class CellTable:
             new: cells that were just allocated to the sequences.
             ends: for layers with a window, the first position visible to each sequence's first and last new token:
                 shape (2, sequences).
-            apart: whether private cells may be gathered per sequence.
+            per_sequence: whether private cells may be gathered per sequence.
         """
         rows = self.owners[list(sequences), : self._top]
         shared_cells: NDArray[np.bool_] = np.all(rows, axis=0)
@@ -193,7 +193,7 @@ class CellTable:
             ordered = ordered and bool(ends[1][0] <= self.positions[new[0]])
         masked_cells = np.flatnonzero(np.any(rows, axis=0) & ~shared_cells)
         causal = ordered and len(masked_cells) == len(new)
-        if apart and len(sequences) == len(new) > 1:
+        if per_sequence and len(sequences) == len(new) > 1:
             private_cells = _true_columns(rows & ~shared_cells)
             if private_cells.size <= _GATHER * len(masked_cells):
                 return AttentionView(_split_into_spans(np.flatnonzero(shared_cells)), None, causal, private_cells)
@@ -205,18 +205,18 @@ class CellTable:
             causal,
         )
 
-    def columns(self, sequences: Sequence[int]) -> Columns:
+    def columns(self, sequences: Sequence[int]) -> MaskColumns:
         """Cells that a pass over these sequences must attend to."""
-        held = np.flatnonzero(self.owners[list(sequences), : self._top].any(axis=0))
-        span = (int(held[0]), int(held[-1]) + 1)
-        together = span[1] - span[0] <= _GATHER * len(held)
+        cells = np.flatnonzero(self.owners[list(sequences), : self._top].any(axis=0))
+        span = (int(cells[0]), int(cells[-1]) + 1)
+        together = span[1] - span[0] <= _GATHER * len(cells)
         if len(sequences) == 1:
-            in_order = bool((self.positions[held] == np.arange(len(held))).all())
+            in_order = bool((self.positions[cells] == np.arange(len(cells))).all())
             if not together and not in_order:
-                held, in_order = held[np.argsort(self.positions[held])], True
-            if not together or span[1] - span[0] == len(held):
-                return Columns(held, span if together else None, in_order)
-        return Columns(np.arange(*span), span, False) if together else Columns(held, None, False)
+                cells, in_order = cells[np.argsort(self.positions[cells])], True
+            if not together or span[1] - span[0] == len(cells):
+                return MaskColumns(cells, span if together else None, in_order)
+        return MaskColumns(np.arange(*span), span, False) if together else MaskColumns(cells, None, False)
 
     def mask_columns(
         self, sequences: Sequence[int], cells: tuple[int, int] | NDArray[np.int64]
@@ -232,28 +232,28 @@ class CellTable:
         return self.owners[np.ix_(np.asarray(sequences, dtype=np.int64), cells)], self.positions[cells]
 
 
-class _Group:
+class _SequenceGroup:
     """Sequences with attention that may be computed together."""
 
-    def __init__(self, places: list[int], tokens: int, by_all: NDArray[np.bool_], by_any: NDArray[np.bool_]) -> None:
-        self.places = places
+    def __init__(self, indices: list[int], tokens: int, by_all: NDArray[np.bool_], by_any: NDArray[np.bool_]) -> None:
+        self.indices = indices
         self._tokens = tokens
         self._owned_by_all = by_all
         self._owned_by_any = by_any
-        self._shared = int(np.count_nonzero(by_all))
+        self._shared_count = int(np.count_nonzero(by_all))
         self.cost = max(tokens, _FEW_TOKENS) * (int(np.count_nonzero(by_any)) + tokens)
 
-    def joined(self, other: _Group) -> _Group:
-        return _Group(
-            self.places + other.places,
+    def join(self, other: _SequenceGroup) -> _SequenceGroup:
+        return _SequenceGroup(
+            self.indices + other.indices,
             self._tokens + other._tokens,
             self._owned_by_all & other._owned_by_all,
             self._owned_by_any | other._owned_by_any,
         )
 
-    def shares(self, first: _Group, second: _Group) -> bool:
+    def shares(self, first: _SequenceGroup, second: _SequenceGroup) -> bool:
         """Whether most cells that either group shares stay shared; the others would need a mask."""
-        return self._shared > 0 and 2 * self._shared >= min(first._shared, second._shared)
+        return self._shared_count > 0 and 2 * self._shared_count >= min(first._shared_count, second._shared_count)
 
 
 def _true_columns(rows: NDArray[np.bool_]) -> NDArray[np.int64]:

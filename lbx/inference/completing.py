@@ -8,7 +8,7 @@ from lbx.base.errors import PromptError
 from lbx.base.records import Completion, Request
 from lbx.inference.batching import BatchFailedError, DecodeBatch
 from lbx.inference.decoding import TokenWatch, check_fits
-from lbx.inference.model import Backend, LocalBackend, RequestResult
+from lbx.inference.model import Backend, CompletionResult, LocalBackend
 from lbx.inference.prefix import AnswerLengths, decode_capacity
 
 TokenCounter = Callable[[int], None]
@@ -23,14 +23,14 @@ def complete_all(
     requests: Sequence[Request],
     *,
     batching: bool,
-    computed: TokenCounter = ignore_tokens,
+    on_tokens: TokenCounter = ignore_tokens,
     watch: TokenWatch | None = None,
-) -> Iterator[tuple[int, RequestResult]]:
+) -> Iterator[tuple[int, CompletionResult]]:
     """Answer every request; yields (index, result) in the order in which answers end.
 
     Args:
         batching: decode several answers at a time.
-        computed: called with the number of tokens computed, of prompts and answers.
+        on_tokens: called with the number of tokens computed, of prompts and answers.
         watch: called with each token of a ``LocalBackend``.
 
     Raises:
@@ -40,7 +40,7 @@ def complete_all(
         for index, result in backend.generate_many(requests, one_by_one=not batching):
             if isinstance(result, Completion):
                 prompt = len(requests[index].token_ids) if result.prompt_tokens is None else result.prompt_tokens
-                computed(prompt - result.cached_tokens + result.output_tokens)
+                on_tokens(prompt - result.cached_tokens + result.output_tokens)
             yield index, result
         return
     memory, fitting, lengths = backend.sequences(), list[int](), AnswerLengths()
@@ -55,44 +55,49 @@ def complete_all(
     def batch(indices: Sequence[int], answers: int) -> DecodeBatch:
         batch_requests = [requests[index] for index in indices]
         return DecodeBatch(
-            memory, batch_requests, backend.tokenizer, backend.eos_ids, computed, answers, watch, lengths
+            memory, batch_requests, backend.tokenizer, backend.eos_ids, on_tokens, answers, watch, lengths
         )
 
-    yield from _complete_here(batch, fitting, decode_capacity(memory, batching=batching).answers)
+    yield from _complete_locally(batch, fitting, decode_capacity(memory, batching=batching).answers)
 
 
 MakeBatch = Callable[[Sequence[int], int], DecodeBatch]
 """Makes a batch of the requests with these indices, with a limit of answers decoded at a time."""
 
 
-def _complete_here(make: MakeBatch, left: Sequence[int], answers: int) -> Iterator[tuple[int, RequestResult]]:
+def _complete_locally(
+    make: MakeBatch, remaining: Sequence[int], answers: int
+) -> Iterator[tuple[int, CompletionResult]]:
     """Answer requests together. After a failed pass its requests run one by one, and the others together again."""
-    while left:
+    while remaining:
         suspects: Sequence[int] = ()
         try:
-            yield from _run(make, left, answers)
-            left = ()
+            yield from _run(make, remaining, answers)
+            remaining = ()
         except BatchFailedError as failure:
-            suspects, left = failure.unanswered[: failure.computed], failure.unanswered[failure.computed :]
+            suspects, remaining = (
+                failure.unanswered_indices[: failure.n_suspects],
+                failure.unanswered_indices[failure.n_suspects :],
+            )
             if answers == 1:
                 yield suspects[0], failure.cause
-                suspects, left = (), (*suspects[1:], *left)
+                suspects, remaining = (), (*suspects[1:], *remaining)
         culprits = 0
-        for index, outcome in _complete_here(make, suspects, 1):
+        for index, outcome in _complete_locally(make, suspects, 1):
             culprits += not isinstance(outcome, Completion)
             yield index, outcome
         if not culprits:  # there were too many at a time
             answers = max(1, answers // 2)
 
 
-def _run(make: MakeBatch, indices: Sequence[int], answers: int) -> Iterator[tuple[int, RequestResult]]:
+def _run(make: MakeBatch, indices: Sequence[int], answers: int) -> Iterator[tuple[int, CompletionResult]]:
     """Run a batch; yields the indices of the whole list."""
     try:
         for index, completion in make(indices, answers).run():
             yield indices[index], completion
     except BatchFailedError as failure:
-        unanswered = [indices[index] for index in failure.unanswered]
-        raise BatchFailedError(failure.cause, unanswered, failure.computed) from failure.cause
+        unanswered = [indices[index] for index in failure.unanswered_indices]
+        raise BatchFailedError(failure.cause, unanswered, failure.n_suspects) from failure.cause
 
 
 def complete(backend: Backend, request: Request, watch: TokenWatch | None = None) -> Completion:

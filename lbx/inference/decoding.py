@@ -14,7 +14,7 @@ import numpy as np
 
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Completion, Request
-from lbx.inference.thinking import HALF, Phase, ReasoningBlock, Stops, stop_ids
+from lbx.inference.thinking import INCOMPLETE_CHARACTER, Phase, ReasoningBlock, Stops, stop_ids
 from lbx.prompting.prompter import Tokenizer
 
 if TYPE_CHECKING:
@@ -83,11 +83,11 @@ class Sampler:
         """
         import numpy as np
 
-        kept = self._cut(logits)
-        gumbel = noise(self._sampling.seed, self._key, step, kept)
-        return int(kept[np.argmax(logits[kept].astype(np.float64) / self._sampling.temperature + gumbel)])
+        candidates = self._candidate_ids(logits)
+        gumbel = noise(self._sampling.seed, self._key, step, candidates)
+        return int(candidates[np.argmax(logits[candidates].astype(np.float64) / self._sampling.temperature + gumbel)])
 
-    def _cut(self, logits: Logits) -> NDArray[np.int64]:
+    def _candidate_ids(self, logits: Logits) -> NDArray[np.int64]:
         """Ids that remain after top-k, top-p and min-p, applied one after the other (the order of transformers)."""
         import numpy as np
 
@@ -112,13 +112,13 @@ class Sampler:
 
 
 class _Ending(NamedTuple):
-    """End of an answer without reasoning, in tokens; ``counted`` of them count.
+    """End of an answer without reasoning, in tokens; ``counted_tokens`` of them count.
 
     ``text`` is the text before a stop string; None for the text of all tokens.
     """
 
     tokens: int
-    counted: int
+    counted_tokens: int
     text: str | None
     finish_reason: str
 
@@ -150,7 +150,7 @@ class Decoding:
         self._endings = self._eos_ids | stops
         self._first_endings = self._eos_ids | {i for i in stops if tokenizer.decode([i]).strip()}
         self._sampler = Sampler(request)
-        self._made: list[int] = []  # every token, in order
+        self._all_ids: list[int] = []  # every token, in order
         self._ids: list[int] = []  # counted ones: without an ending token, cut back to a deferred ending
         self._first: int | None = None  # tokens before the first word of an answer that follows its reasoning
         self._answer_stop: Stops | None = None
@@ -161,23 +161,23 @@ class Decoding:
         """Choose the next token. None: the answer has ended; otherwise the token to feed to the model."""
         token = self._sampler.choose(logits, len(self._ids), self._forbidden())
         if self._watch:
-            self._watch(len(self._made), logits, token)
+            self._watch(len(self._all_ids), logits, token)
         return token if self.push(token) else None
 
     def push(self, token: int) -> bool:
         """Add a token; False when the answer has ended with it."""
-        self._made.append(token)
-        if token in self._eos_ids or self._block.ends_answer(self._made):
+        self._all_ids.append(token)
+        if token in self._eos_ids or self._block.ends_answer(self._all_ids):
             self._end(self._deferred_ending or _Ending(len(self._ids), len(self._ids), None, "stop"))
             return False
         self._ids.append(token)
         self._block.observe(self._ids)
-        if self._block.found:
+        if self._block.is_present:
             self._deferred_ending = None
             ending = self._ending_with_block()
         else:
             self._deferred_ending = self._deferred_ending or self._ending_without_block()
-            undecided = self._block.phase is Phase.OPENING and len(self._ids) < self._whole_budget
+            undecided = self._block.phase is Phase.OPENING and len(self._ids) < self._total_budget
             ending = None if undecided else self._deferred_ending
         if ending is not None:
             self._end(ending)
@@ -186,24 +186,24 @@ class Decoding:
     @property
     def tokens(self) -> Sequence[int]:
         """Every token so far, in order."""
-        return self._made
+        return self._all_ids
 
     def completion(self, *, cached_tokens: int = 0, prefill_s: float = 0.0, decode_s: float = 0.0) -> Completion:
         """Return the answer so far."""
-        made = len(self._ids)
-        ending = self._ending or self._deferred_ending or _Ending(made, made, None, "length")
+        count = len(self._ids)
+        ending = self._ending or self._deferred_ending or _Ending(count, count, None, "length")
         answer = Completion(
             text=ending.text if ending.text is not None else self._tokenizer.decode(self._ids[: ending.tokens]),
-            output_tokens=ending.counted,
+            output_tokens=ending.counted_tokens,
             finish_reason=ending.finish_reason,
             cached_tokens=cached_tokens,
             prefill_s=prefill_s,
             decode_s=decode_s,
-            output_ids=tuple(self._made),
+            output_ids=tuple(self._all_ids),
         )
-        return self._split_reasoning(answer, ending) if self._block.found else answer
+        return self._split_reasoning(answer, ending) if self._block.is_present else answer
 
-    def _split_reasoning(self, said: Completion, ending: _Ending) -> Completion:
+    def _split_reasoning(self, completion: Completion, ending: _Ending) -> Completion:
         block = self._block
         reasoning, before = block.split(self._ids)
         answer = ""
@@ -211,7 +211,7 @@ class Decoding:
             text = block.answer(self._ids) if ending.text is None else ending.text
             answer = before + text.lstrip()
         return replace(
-            said,
+            completion,
             text=answer,
             reasoning=reasoning.strip(),
             reasoning_tokens=block.tokens if block.closed else len(self._ids),
@@ -220,7 +220,7 @@ class Decoding:
         )
 
     @property
-    def _whole_budget(self) -> int:
+    def _total_budget(self) -> int:
         return self._request.thinking_tokens + self._request.max_new_tokens
 
     def _end(self, ending: _Ending) -> None:
@@ -228,25 +228,25 @@ class Decoding:
         self._ending = ending
 
     def _ending_without_block(self) -> _Ending | None:
-        made = len(self._ids)
+        count = len(self._ids)
         text = self._stop.find(self._ids)
         if text is not None:
-            return _Ending(made, made - 1, text, "stop")
-        return _Ending(made, made, None, "length") if made >= self._request.max_new_tokens else None
+            return _Ending(count, count - 1, text, "stop")
+        return _Ending(count, count, None, "length") if count >= self._request.max_new_tokens else None
 
     def _ending_with_block(self) -> _Ending | None:
-        made, thinking = len(self._ids), self._request.thinking_tokens
-        spent = _Ending(made, made, None, "length")
+        count, thinking = len(self._ids), self._request.thinking_tokens
+        spent = _Ending(count, count, None, "length")
         if not self._block.closed:
-            return spent if made >= (thinking or self._request.max_new_tokens) else None
+            return spent if count >= (thinking or self._request.max_new_tokens) else None
         text = self._stopped_answer()
         if text is not None:
             # A token that closes the block and also contains a whole stop string counts as part of the block.
-            return _Ending(made, max(made - 1, self._block.end), text, "stop")
-        budget = self._whole_budget
+            return _Ending(count, max(count - 1, self._block.end), text, "stop")
+        budget = self._total_budget
         if thinking:
             budget = min(budget, self._block.end + self._request.max_new_tokens)
-        return spent if made >= budget else None
+        return spent if count >= budget else None
 
     def _stopped_answer(self) -> str | None:
         """The answer after the reasoning, up to a stop; None without a stop."""
@@ -259,7 +259,7 @@ class Decoding:
                 return None
             if self._first is None:
                 self._first = max(self._block.end, len(self._ids) - 1)
-            if not text.rstrip(HALF).strip():
+            if not text.rstrip(INCOMPLETE_CHARACTER).strip():
                 return None
             exempt = self._request.min_new_tokens
             self._answer_stop = Stops(
@@ -269,7 +269,7 @@ class Decoding:
                 tokens=self._stop_tokens,
                 view=self._block.answer,
                 skip_blank=True,
-                seen=self._ids[max(0, self._block.end - 1) : -1],
+                prefix_ids=self._ids[max(0, self._block.end - 1) : -1],
             )
         return self._answer_stop.find(self._ids)
 

@@ -215,7 +215,7 @@ class BackendInfo:
     notes: tuple[str, ...] = ()
 
 
-class _Loaded(Protocol):
+class _BackendBase(Protocol):
     """One loaded model."""
 
     @property
@@ -235,7 +235,7 @@ class _Loaded(Protocol):
 
 
 @runtime_checkable
-class LocalBackend(_Loaded, Protocol):
+class LocalBackend(_BackendBase, Protocol):
     """A model that computes in this process."""
 
     def sequences(self) -> SequenceMemory:
@@ -247,17 +247,17 @@ class LocalBackend(_Loaded, Protocol):
         ...
 
 
-RequestResult = Completion | PromptError | BackendError
+CompletionResult = Completion | PromptError | BackendError
 """Completion of a request, or its error."""
 
 
 @runtime_checkable
-class AnsweringBackend(_Loaded, Protocol):
+class AnsweringBackend(_BackendBase, Protocol):
     """A server, or a script, that returns answers."""
 
     def generate_many(
         self, requests: Sequence[Request], *, one_by_one: bool = False
-    ) -> Iterator[tuple[int, RequestResult]]:
+    ) -> Iterator[tuple[int, CompletionResult]]:
         """Yields (index, result) as answers arrive, each index once.
 
         Args:

@@ -29,7 +29,7 @@ class Branch:
         index: of the prompt in the given list.
         length: tokens of the prompt.
         shared_with_previous: tokens in common with the previous prompt.
-        reused: tokens already in the trunk.
+        reused_tokens: tokens already in the trunk.
         fork_at: length of the trunk when the prompt forks off, reused <= fork_at < length: the last token is never on
             the trunk, because the logits after it belong to one prompt.
     """
@@ -37,7 +37,7 @@ class Branch:
     index: int
     length: int
     shared_with_previous: int
-    reused: int
+    reused_tokens: int
     fork_at: int
 
 
@@ -55,13 +55,15 @@ class PrefixPlan:
     @property
     def computed_tokens(self) -> int:
         """Tokens computed for all prompts: the tree's, and one more for each prompt that is a prefix of another."""
-        return sum(branch.length - branch.reused for branch in self.branches)
+        return sum(branch.length - branch.reused_tokens for branch in self.branches)
 
     def rewind_lengths(self) -> list[tuple[int, ...]]:
         """Lengths that the trunk is cut back to after each branch, longest first."""
         branches: list[tuple[int, ...]] = [()]
         for branch in reversed(self.branches[1:]):
-            branches.append(tuple(filter(None, (branch.reused, *(n for n in branches[-1] if n < branch.reused)))))
+            branches.append(
+                tuple(filter(None, (branch.reused_tokens, *(n for n in branches[-1] if n < branch.reused_tokens))))
+            )
         return branches[::-1]
 
 
@@ -91,10 +93,10 @@ def plan_prefixes(
     shared = [0, *shared, 0]
     branches: list[Branch] = []
     trunk = 0
-    for place, (index, length) in enumerate(zip(order, lengths, strict=True)):
-        reused = min(shared[place], trunk, length - 1)
-        trunk = max(reused, min(shared[place + 1], length - 1))
-        branches.append(Branch(index, length, shared_with_previous[place], reused, trunk))
+    for position, (index, length) in enumerate(zip(order, lengths, strict=True)):
+        reused = min(shared[position], trunk, length - 1)
+        trunk = max(reused, min(shared[position + 1], length - 1))
+        branches.append(Branch(index, length, shared_with_previous[position], reused, trunk))
     return PrefixPlan(tuple(branches), sum(lengths) - sum(shared_with_previous))
 
 
@@ -115,9 +117,9 @@ def _common(first: bytes, second: bytes) -> int:
     return length if n and unequal[length] else n
 
 
-_ENOUGH = 4
+_MIN_LONGER_ANSWERS = 4
 """Minimum number of longer answers to predict a length by their mean."""
-_SHORT = 64
+_MIN_EXPECTED_LENGTH = 64
 """Minimum expected length of an answer in tokens; with a shorter one, batching would seem too expensive."""
 
 
@@ -164,23 +166,27 @@ class AnswerLengths:
     """Expected answer lengths, from the answers that have ended. Reasoning seldom takes its whole budget."""
 
     def __init__(self) -> None:
-        self._ended: list[int] = []  # in rising order
+        self._lengths: list[int] = []  # in rising order
         self._sums: list[int] = []  # of each length and all longer ones
 
     def add(self, tokens: int) -> None:
-        insort(self._ended, tokens)
-        self._sums = [*accumulate(reversed(self._ended))][::-1]
+        insort(self._lengths, tokens)
+        self._sums = [*accumulate(reversed(self._lengths))][::-1]
 
-    def expected(self, made: int, most: int) -> int:
-        """Expected length of an answer with ``made`` tokens and a budget of ``most``.
+    def expected_length(self, n_tokens: int, budget: int) -> int:
+        """Expected length of an answer with ``n_tokens`` tokens and a budget of ``budget``.
 
-        The mean of all longer answers; if there are few, twice ``made``, and at least ``_SHORT`` and an eighth of the
+        The mean of all longer answers; if there are few, twice ``n_tokens``, and at least ``_MIN_EXPECTED_LENGTH`` and an eighth of the
         budget.
         """
-        at = bisect_right(self._ended, made)
-        longer = len(self._ended) - at
-        guess = self._sums[at] // longer if longer >= _ENOUGH else max(2 * made, most // 8, _SHORT)
-        return min(most, max(made + 1, guess))
+        at = bisect_right(self._lengths, n_tokens)
+        longer = len(self._lengths) - at
+        guess = (
+            self._sums[at] // longer
+            if longer >= _MIN_LONGER_ANSWERS
+            else max(2 * n_tokens, budget // 8, _MIN_EXPECTED_LENGTH)
+        )
+        return min(budget, max(n_tokens + 1, guess))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,80 +194,88 @@ class Admission:
     """Rule by which prompts join the answers that are being decoded. Prompts are identified by their order.
 
     Attributes:
-        length: tokens of each prompt.
-        kept: leading tokens shared with the previous prompt.
-        most: budget of its answer in tokens.
+        prompt_tokens: tokens of each prompt.
+        shared_tokens: leading tokens shared with the previous prompt.
+        answer_budgets: budget of its answer in tokens.
         lengths: expected answer lengths; None: the budgets.
     """
 
     capacity: DecodeCapacity
-    length: Sequence[int]
-    kept: Sequence[int]
-    most: Sequence[int]
+    prompt_tokens: Sequence[int]
+    shared_tokens: Sequence[int]
+    answer_budgets: Sequence[int]
     lengths: AnswerLengths | None = None
 
     def admits(
-        self, place: int, made: Mapping[int, int], used: int, *, begun: int = 0, kept: int | None = None
+        self,
+        position: int,
+        tokens_by_prompt: Mapping[int, int],
+        used: int,
+        *,
+        answer_tokens: int = 0,
+        reused_tokens: int | None = None,
     ) -> bool:
         """Whether joining pays and the memory is likely to fit all answers until they end.
 
         Args:
-            made: {prompt: tokens of its answer so far} of the answers that are being decoded.
+            tokens_by_prompt: {prompt: tokens of its answer so far} of the answers that are being decoded.
             used: cells in use once these prompts are prefilled.
-            begun: tokens of the prompt's own answer if it was preempted.
-            kept: leading tokens of the prompt that are in the memory.
+            answer_tokens: tokens of the prompt's own answer if it was preempted.
+            shared_tokens: leading tokens of the prompt that are in the memory.
         """
-        if not made:
+        if not tokens_by_prompt:
             return True
-        if kept is None:
-            kept = self.kept[place]
+        if reused_tokens is None:
+            reused_tokens = self.shared_tokens[position]
         return (
-            len(made) < self.capacity.answers
-            and self._is_worth_joining(place, made, used, begun, kept)
-            and self._fits({**made, place: begun})
+            len(tokens_by_prompt) < self.capacity.answers
+            and self._is_worth_joining(position, tokens_by_prompt, used, answer_tokens, reused_tokens)
+            and self._fits({**tokens_by_prompt, position: answer_tokens})
         )
 
-    def shared(self, first: int, second: int) -> int:
+    def shared_cells(self, first: int, second: int) -> int:
         """Number of cells that two prompts (first < second) share."""
-        return min(self.kept[first + 1 : second + 1])
+        return min(self.shared_tokens[first + 1 : second + 1])
 
-    def longest(self, place: int, made: int = 0) -> int:
-        """Expected tokens of a prompt and its answer, given ``made`` answer tokens so far."""
-        return self.length[place] + self._answer(place, made)
+    def expected_tokens(self, position: int, answer_tokens: int = 0) -> int:
+        """Expected tokens of a prompt and its answer, given ``answer_tokens`` answer tokens so far."""
+        return self.prompt_tokens[position] + self._answer_length(position, answer_tokens)
 
     def most_cells(self) -> int:
         """Most cells in use at once, for all prompts with their whole budgets or the largest if answers == 1."""
-        longest = replace(self, lengths=None)
+        with_budgets = replace(self, lengths=None)
         if self.capacity.answers == 1:
-            return max(longest._cells({place: 0}) for place in range(len(self.length)))
-        return min(longest._cells(dict.fromkeys(range(len(self.length)), 0)), self.capacity.cells)
+            return max(with_budgets._cells({position: 0}) for position in range(len(self.prompt_tokens)))
+        return min(with_budgets._cells(dict.fromkeys(range(len(self.prompt_tokens)), 0)), self.capacity.cells)
 
-    def _answer(self, place: int, made: int) -> int:
-        most = self.most[place]
-        return most if self.lengths is None else self.lengths.expected(made, most)
+    def _answer_length(self, position: int, answer_tokens: int) -> int:
+        budget = self.answer_budgets[position]
+        return budget if self.lengths is None else self.lengths.expected_length(answer_tokens, budget)
 
-    def _is_worth_joining(self, place: int, made: Mapping[int, int], used: int, begun: int, kept: int) -> bool:
+    def _is_worth_joining(
+        self, position: int, tokens_by_prompt: Mapping[int, int], used: int, answer_tokens: int, reused_tokens: int
+    ) -> bool:
         return is_worth_joining(
-            new=max(1, self.length[place] + begun - kept),
-            budget=self._answer(place, begun) - begun,
-            strangers=used - kept,
-            growing=[self._answer(one, tokens) - tokens for one, tokens in made.items()],
+            new=max(1, self.prompt_tokens[position] + answer_tokens - reused_tokens),
+            budget=self._answer_length(position, answer_tokens) - answer_tokens,
+            foreign_cells=used - reused_tokens,
+            growing=[self._answer_length(other, tokens) - tokens for other, tokens in tokens_by_prompt.items()],
             max_step=self.capacity.step,
             pass_price=self.capacity.pass_price,
         )
 
-    def _fits(self, made: Mapping[int, int]) -> bool:
-        return self._cells(made) <= self.capacity.cells
+    def _fits(self, tokens_by_prompt: Mapping[int, int]) -> bool:
+        return self._cells(tokens_by_prompt) <= self.capacity.cells
 
-    def _cells(self, made: Mapping[int, int]) -> int:
-        grain, places = self.capacity.grain, sorted(made)
-        blocks = sum(-(-self.longest(one, made[one]) // grain) for one in places)
-        blocks -= sum(self.shared(*pair) // grain for pair in pairwise(places))
+    def _cells(self, tokens_by_prompt: Mapping[int, int]) -> int:
+        grain, positions = self.capacity.grain, sorted(tokens_by_prompt)
+        blocks = sum(-(-self.expected_tokens(position, tokens_by_prompt[position]) // grain) for position in positions)
+        blocks -= sum(self.shared_cells(*pair) // grain for pair in pairwise(positions))
         return blocks * grain
 
 
 def is_worth_joining(
-    *, new: int, budget: int, strangers: int, growing: Sequence[int], max_step: int, pass_price: int
+    *, new: int, budget: int, foreign_cells: int, growing: Sequence[int], max_step: int, pass_price: int
 ) -> bool:
     """Whether a prompt should join the answers that are being decoded, rather than wait until some have ended.
 
@@ -272,15 +286,15 @@ def is_worth_joining(
     Args:
         new: tokens of the prompt that must be computed.
         budget: tokens that its answer may take.
-        strangers: cells in use that the prompt does not share.
+        foreign_cells: cells in use that the prompt does not share.
         growing: remaining tokens of each answer that is being decoded, at least one.
         max_step: tokens per pass.
         pass_price: as in ``lbx.inference.model.MemoryTraits``.
     """
-    reading, longest = -(-new // max_step), max(growing)
-    riding = min(reading, longest)  # passes that read the prompt and take the others' next tokens along
-    together = min(longest - riding, budget)  # passes that all answers grow in
-    others = len(growing)
-    in_vain = min(new, riding * max_step) * strangers + riding * others * new // 2
-    in_vain += together * (strangers + others * (new + together))
-    return in_vain * (others + 1) <= 2 * (riding + together) * pass_price
+    prefill_passes, longest = -(-new // max_step), max(growing)
+    mixed_passes = min(prefill_passes, longest)  # passes that read the prompt and take the others' next tokens along
+    joint_passes = min(longest - mixed_passes, budget)  # passes that all answers grow in
+    n_answers = len(growing)
+    wasted_pairs = min(new, mixed_passes * max_step) * foreign_cells + mixed_passes * n_answers * new // 2
+    wasted_pairs += joint_passes * (foreign_cells + n_answers * (new + joint_passes))
+    return wasted_pairs * (n_answers + 1) <= 2 * (mixed_passes + joint_passes) * pass_price

@@ -21,18 +21,18 @@ def out_of_range(sampling: Sampling) -> str | None:
     return next((name for name, good in checks.items() if not good), None)
 
 
-def recommended(values: Mapping[str, object]) -> Sampling | None:
+def recommended_sampling(values: Mapping[str, object]) -> Sampling | None:
     """Sampling recommended in the files of a model's makers; None if missing or invalid.
 
     Args:
         values: do_sample, temperature, top_p, top_k and min_p, if given; None counts as not given.
             do_sample false means greedy; otherwise temperature defaults to 1.
     """
-    known = {name: value for name, value in values.items() if value is not None}
-    samples = known.pop("do_sample", None)
-    if not (samples is None or isinstance(samples, bool)) or (samples is None and not known):
+    settings = {name: value for name, value in values.items() if value is not None}
+    samples = settings.pop("do_sample", None)
+    if not (samples is None or isinstance(samples, bool)) or (samples is None and not settings):
         return None
-    numbers = {name: _number(value) for name, value in known.items()}
+    numbers = {name: _number(value) for name, value in settings.items()}
     temperature, top_p = numbers.get("temperature", 1.0), numbers.get("top_p", 1.0)
     top_k, min_p = numbers.get("top_k", 0), numbers.get("min_p", 0.0)
     if temperature is None or top_p is None or top_k is None or min_p is None or top_k != int(top_k):
@@ -77,7 +77,7 @@ _NAMES = frozenset(
 )  # fmt: skip
 
 
-def named_ends(tokens: Mapping[str, int]) -> frozenset[int]:
+def ends_by_name(tokens: Mapping[str, int]) -> frozenset[int]:
     """Added tokens of a vocabulary with names that mark the end of a text, a turn or a message.
 
     ``<|end|>`` ends gpt-oss's messages; an answer has several of them.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 
-from lbx.prompting.control_tokens import Marks
+from lbx.prompting.control_tokens import ReasoningMarks
 from lbx.prompting.prompter import Tokenizer
 from lbx.prompting.reasoning import begins_message, opening_end, without_headers
 
-HALF = "\ufffd"
+INCOMPLETE_CHARACTER = "\ufffd"
 """Decoded form of a character with missing last bytes."""
 
 
@@ -62,7 +62,7 @@ class Stops:
         tokens: Collection[int] = (),
         view: Callable[[Sequence[int]], str] | None = None,
         skip_blank: bool = False,
-        seen: Sequence[int] = (),
+        prefix_ids: Sequence[int] = (),
     ) -> None:
         self._stop = tuple(s for s in stop if s)
         self._exempt = exempt
@@ -70,7 +70,7 @@ class Stops:
         self._view = view or tokenizer.decode
         self._skip_blank = skip_blank
         self._tail = Tail(self._stop, tokenizer)
-        self._tail.push(*seen)
+        self._tail.push(*prefix_ids)
 
     def find(self, ids: Sequence[int]) -> str | None:
         """Text before the first stop, if there is one. Call it after every token."""
@@ -117,7 +117,7 @@ class Phase(Enum):
 class ReasoningTag:
     """A tag around the reasoning, as this tokenizer decodes it.
 
-    A tag with a control token never appears in decoded text: it is found by its ids, and ``MarkedText`` represents it
+    A tag with a control token never appears in decoded text: it is found by its ids, and ``TaggedText`` represents it
     by a lone surrogate, which decoded text cannot contain.
     """
 
@@ -131,7 +131,7 @@ class ReasoningTag:
         """Whether the ids end with the tag; False for a tag of text."""
         return bool(self.ids) and list(ids[-len(self.ids) :]) == self.ids
 
-    def begun(self, ids: Sequence[int]) -> int:
+    def partial_length(self, ids: Sequence[int]) -> int:
         """Number of trailing ids that begin an incomplete tag; 0 for a tag of text."""
         for count in range(min(len(self.ids) - 1, len(ids)), 0, -1):
             if list(ids[-count:]) == self.ids[:count]:
@@ -139,32 +139,32 @@ class ReasoningTag:
         return 0
 
 
-class MarkedText:
+class TaggedText:
     """Decodes ids with marks of control tokens visible."""
 
-    def __init__(self, tokenizer: Tokenizer, marks: Sequence[ReasoningTag]) -> None:
+    def __init__(self, tokenizer: Tokenizer, tags: Sequence[ReasoningTag]) -> None:
         self._tokenizer = tokenizer
-        self._marks = [mark for mark in marks if mark.ids]
+        self._tags = [tag for tag in tags if tag.ids]
 
     def decode(self, ids: Sequence[int]) -> str:
-        if not self._marks:
+        if not self._tags:
             return self._tokenizer.decode(ids)
         ids = list(ids)
         pieces: list[str] = []
         start = at = 0
         while at < len(ids):
-            mark = next((m for m in self._marks if ids[at : at + len(m.ids)] == m.ids), None)
-            if mark is None:
+            tag = next((m for m in self._tags if ids[at : at + len(m.ids)] == m.ids), None)
+            if tag is None:
                 at += 1
                 continue
-            pieces += [self._tokenizer.decode(ids[start:at]), mark.text]
-            start = at = at + len(mark.ids)
+            pieces += [self._tokenizer.decode(ids[start:at]), tag.text]
+            start = at = at + len(tag.ids)
         return "".join([*pieces, self._tokenizer.decode(ids[start:])])
 
     def plain(self, text: str) -> str:
         """A part of decoded text as it reads with control tokens left out."""
-        for mark in self._marks:
-            text = text.replace(mark.text, mark.plain)
+        for tag in self._tags:
+            text = text.replace(tag.text, tag.plain)
         return text
 
 
@@ -190,16 +190,16 @@ class ReasoningBlock:
         self._opening = ReasoningTag(marks.open, tokenizer, "\ud800")
         self._closing = ReasoningTag(marks.close, tokenizer, "\ud801")
         header = [ReasoningTag(text, tokenizer, chr(0xD802 + number)) for number, text in enumerate(marks.header)]
-        self._text = MarkedText(tokenizer, (self._opening, self._closing, *header))
-        self._marks = Marks(self._opening.text, self._closing.text, tuple(mark.text for mark in header))
+        self._text = TaggedText(tokenizer, (self._opening, self._closing, *header))
+        self._marks = ReasoningMarks(self._opening.text, self._closing.text, tuple(tag.text for tag in header))
         self._message_end = header[0] if header else None
         self._tail = Tail(() if self._closing.ids else (self._closing.text,), tokenizer)
         self._blank = 0  # number of leading tokens known to be blank
-        self._before = self._reasoning = ""
+        self._leading_text = self._reasoning = ""
         self._answer_at = 0
         self.phase = Phase.REASONING if opened else Phase.OPENING
         self._opened_by_prompt = opened
-        self.found = opened
+        self.is_present = opened
         self.closed = False
         self.end = self.tokens = 0
 
@@ -218,9 +218,9 @@ class ReasoningBlock:
         return self.closed and self._message_end is not None and self._message_end.ends(ids)
 
     def split(self, ids: Sequence[int]) -> tuple[str, str]:
-        """(reasoning, text before the block); requires ``found``."""
+        """(reasoning, text before the block); requires ``is_present``."""
         if self.closed:
-            return self._words(self._reasoning), self._text.plain(self._before)
+            return self._words(self._reasoning), self._text.plain(self._leading_text)
         text = self._text.decode(ids)
         return self._words(text[opening_end(text, self._opening.text) :]), ""
 
@@ -235,14 +235,14 @@ class ReasoningBlock:
 
     def _look_for_opening(self, ids: Sequence[int]) -> None:
         recent = ids[self._blank :]
-        marks = (self._opening, self._closing)  # a closing mark without an opening mark is a block, too
-        begun = max(mark.begun(recent) for mark in marks)
-        words = self._text.decode(recent[: len(recent) - begun]).lstrip()
+        tags = (self._opening, self._closing)  # a closing mark without an opening mark is a block, too
+        n_partial = max(tag.partial_length(recent) for tag in tags)
+        words = self._text.decode(recent[: len(recent) - n_partial]).lstrip()
         if words.startswith(self._opening.text) or begins_message(words, self._marks):
-            self.phase, self.found = Phase.REASONING, True
+            self.phase, self.is_present = Phase.REASONING, True
         elif not words:
-            self._blank = len(ids) - begun
-        elif not any(mark.text.startswith(words.rstrip(HALF)) for mark in marks):
+            self._blank = len(ids) - n_partial
+        elif not any(tag.text.startswith(words.rstrip(INCOMPLETE_CHARACTER)) for tag in tags):
             self.phase = Phase.ANSWER
 
     def _close(self, ids: Sequence[int]) -> None:
@@ -253,15 +253,15 @@ class ReasoningBlock:
             return  # only the tail looked like a mark, or it overlaps the opening mark
         first = 0
         alone = not self._opened_by_prompt and not start and not self._marks.header
-        if alone and (place := text.find(opening, 0, at)) >= 0:
-            self._before, start = text[:place], place + len(opening)
-            first = self._tokens_before(ids, place)
+        if alone and (opening_at := text.find(opening, 0, at)) >= 0:
+            self._leading_text, start = text[:opening_at], opening_at + len(opening)
+            first = self._token_count_at(ids, opening_at)
         self._reasoning = text[start:at]
         self._answer_at = at + len(closing)
-        self.phase, self.found, self.closed = Phase.ANSWER, True, True
+        self.phase, self.is_present, self.closed = Phase.ANSWER, True, True
         self.end, self.tokens = len(ids), len(ids) - first
 
-    def _tokens_before(self, ids: Sequence[int], position: int) -> int:
+    def _token_count_at(self, ids: Sequence[int], position: int) -> int:
         """Number of tokens that end at or before a position in the text."""
         low, high = 0, len(ids)
         while low < high:

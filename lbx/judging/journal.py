@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from lbx.base.errors import StoreError
-from lbx.base.inputs import read_handed
+from lbx.base.inputs import read_file_or_pipe
 from lbx.base.limits import JOURNAL_BYTES
-from lbx.base.outputs import open_kept, sync_folder
+from lbx.base.outputs import open_or_create, sync_folder
 from lbx.judging.rating_lines import is_on_scale, line_of, record_of
 from lbx.scoring.opinions import write_ratings
 from lbx.store import Store
@@ -51,22 +51,22 @@ class Journal:
         self.path = path
         self.torn: Path | None = None
         self._lock = threading.Lock()
-        self._file = _locked(path)
+        self._file = _lock_journal(path)
         try:
-            held = _read_all(self._file)
-            whole = held.rpartition(b"\n")[0] + b"\n" if b"\n" in held else b""
-            self.records = _records(whole, path)
-            if len(whole) < len(held):
-                self._set_aside(held[len(whole) :], len(whole))
-            self._size = len(whole)
+            data = _read_all(self._file)
+            complete_lines = data.rpartition(b"\n")[0] + b"\n" if b"\n" in data else b""
+            self.records = _records(complete_lines, path)
+            if len(complete_lines) < len(data):
+                self._move_partial_line(data[len(complete_lines) :], len(complete_lines))
+            self._size = len(complete_lines)
         except BaseException:
             os.close(self._file)
             raise
 
-    def _set_aside(self, piece: bytes, size: int) -> None:
+    def _move_partial_line(self, piece: bytes, size: int) -> None:
         torn = self.path.with_suffix(".torn")
         try:
-            with os.fdopen(open_kept(torn, os.O_WRONLY | os.O_APPEND, 0o600), "wb") as file:
+            with os.fdopen(open_or_create(torn, os.O_WRONLY | os.O_APPEND, 0o600), "wb") as file:
                 file.write(piece + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -129,16 +129,16 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
         StoreError: it cannot be read, or a line is damaged.
     """
     try:
-        held = read_handed(path, JOURNAL_BYTES)
+        data = read_file_or_pipe(path, JOURNAL_BYTES)
     except OSError as exc:
         raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
-    return _records(held[: held.rfind(b"\n") + 1], path)
+    return _records(data[: data.rfind(b"\n") + 1], path)
 
 
-def _locked(path: Path) -> int:
+def _lock_journal(path: Path) -> int:
     while True:
         try:
-            file = open_kept(path, os.O_RDWR | os.O_APPEND, 0o600, limit=JOURNAL_BYTES)
+            file = open_or_create(path, os.O_RDWR | os.O_APPEND, 0o600, limit=JOURNAL_BYTES)
         except OSError as exc:
             raise StoreError(
                 f"The journal {path} cannot be written: {exc.strerror}.",
@@ -171,9 +171,9 @@ def _write(file: int, line: bytes) -> None:
         line = line[os.write(file, line) :]
 
 
-def _records(held: bytes, path: Path) -> list[dict[str, Any]]:
+def _records(data: bytes, path: Path) -> list[dict[str, Any]]:
     records = []
-    for number, line in enumerate(held.splitlines(), 1):
+    for number, line in enumerate(data.splitlines(), 1):
         record = record_of(line)
         if record is None:
             raise StoreError(
@@ -189,7 +189,7 @@ def _records(held: bytes, path: Path) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class CollectSummary:
-    """Counts of ``collect``.
+    """Counts of ``collect_ratings``.
 
     Attributes:
         ratings: number of rows that the file did not have.
@@ -202,7 +202,7 @@ class CollectSummary:
     lines_of_raters: Mapping[Path, Mapping[str, int]] = field(default_factory=dict)
 
 
-def collect(results: Path, others: Sequence[Path] = ()) -> CollectSummary:
+def collect_ratings(results: Path, other_paths: Sequence[Path] = ()) -> CollectSummary:
     """Move a results file's journal into its tables, and copy rows of journals from elsewhere.
 
     The journal is removed after the file is closed; a kill in between neither loses rows nor duplicates them later.
@@ -210,7 +210,7 @@ def collect(results: Path, others: Sequence[Path] = ()) -> CollectSummary:
     Raises:
         StoreError: the file or the journal is in use, or damaged.
     """
-    journals = {other: read_journal(other) for other in others}
+    journals = {other: read_journal(other) for other in other_paths}
     elsewhere = [record for records in journals.values() for record in records]
     lines_of_raters = {
         other: Counter(row["rater"] for record in records for row in record.get("ratings", ())[:1])
@@ -223,9 +223,9 @@ def collect(results: Path, others: Sequence[Path] = ()) -> CollectSummary:
         return CollectSummary(move_journal(results, journal, elsewhere), journal.torn, lines_of_raters)
 
 
-def move_journal(results: Path, journal: Journal, others: Iterable[Mapping[str, Any]] = ()) -> int:
+def move_journal(results: Path, journal: Journal, extra_records: Iterable[Mapping[str, Any]] = ()) -> int:
     """Write an open journal's rows into the file, and remove it. Returns the number of new rows."""
-    moved = _write_records(results, [*journal.records, *others])
+    moved = _write_records(results, [*journal.records, *extra_records])
     journal.remove()
     return moved
 

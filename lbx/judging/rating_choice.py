@@ -12,10 +12,10 @@ from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.judge_marks import BY_NAME, marks_in
-from lbx.benchmarks.judge import Judging
-from lbx.judging.rating_sets import PAIR, Answer, Item, RatingSet, agreement_sample, make_pairs
+from lbx.benchmarks.judge import JudgeBenchmark
+from lbx.judging.rating_sets import PAIR, Item, RatingAnswer, RatingSet, agreement_sample, make_pairs
 from lbx.judging.task_texts import task_text
-from lbx.store.answers import fits
+from lbx.store.answers import matches_pattern
 from lbx.store.rows import stored_sample
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ OPEN_METRICS = frozenset({"f1", "keyword_f1", "rouge_l", "geometric_mean", "summ
 """Headline metrics of free-text answers, which people might judge better."""
 
 
-def rating_set(
+def make_rating_set(
     store: Store,
     runs: Sequence[str],
     *,
@@ -53,19 +53,19 @@ def rating_set(
     Raises:
         UsageError: there are no questions, or fewer than two runs for pairs.
     """
-    answers = _answered(store, runs, patterns, bundle)
+    answers = _answered_questions(store, runs, patterns, bundle)
     runs = tuple(runs or dict.fromkeys(sorted(answer.run_id for _, item in answers for answer in item.answers)))
     if kind == PAIR and len(runs) < 2:
         raise UsageError("Pairs need the answers of at least two runs.", fix="Pass them with --run A --run B.")
     common = [(marks, item) for marks, item in answers if {a.run_id for a in item.answers} == {*runs}]
-    source, chosen = _chosen(common, questions)
-    if not chosen:
+    source, selection = _select_questions(common, questions)
+    if not selection:
         raise UsageError(
             f"{store.path} contains no question{'' if questions is None else f' of the kind {questions!r}'} "
             f"that all of these runs have answered: {', '.join(runs) or 'no runs'}.",
             fix="`lbx show` lists the answered questions; --questions all includes all of them.",
         )
-    items, equal = make_pairs(chosen[:limit]) if kind == PAIR else (chosen[:limit], 0)
+    items, equal = make_pairs(selection[:limit]) if kind == PAIR else (selection[:limit], 0)
     if not items:
         raise UsageError(f"The answers of {' and '.join(runs)} are all equal, so there are no pairs to compare.")
     numbered = agreement_sample([replace(item, number=number) for number, item in enumerate(items)], agreement, seed)
@@ -73,7 +73,7 @@ def rating_set(
     return RatingSet(kind, source, runs, numbered, *scale, seed, raters_per_item, digest), equal
 
 
-def _answered(
+def _answered_questions(
     store: Store, runs: Sequence[str], patterns: Sequence[str], bundle: Bundle | None
 ) -> list[tuple[frozenset[str], Item]]:
     """Questions with their marks and the first answer of each run, in the data's order."""
@@ -84,11 +84,11 @@ def _answered(
         FROM generations g JOIN samples s USING (benchmark, task, sample_id)
         LEFT JOIN (SELECT DISTINCT benchmark, task, metric FROM scores WHERE headline) h USING (benchmark, task)
         WHERE g.error IS NULL AND (len($1) = 0 OR list_contains($1, g.run_id)) AND g.benchmark <> $2
-            AND (len($3) = 0 OR {fits("g", "$3")})
+            AND (len($3) = 0 OR {matches_pattern("g", "$3")})
         QUALIFY row_number() OVER (PARTITION BY g.run_id, benchmark, task, sample_id ORDER BY g.iteration, h.metric) = 1
         ORDER BY g.benchmark, g.task, s.position, g.sample_id
         """,  # noqa: S608 (our own names)
-        [list(runs), Judging.name, list(patterns)],
+        [list(runs), JudgeBenchmark.name, list(patterns)],
     ).dicts()
     order = {run: at for at, run in enumerate(runs)}
     questions: dict[tuple[str, ...], list[dict[str, Any]]] = {}
@@ -114,17 +114,17 @@ def _question(rows: Sequence[Mapping[str, Any]], bundle: Bundle | None) -> tuple
         row["question"],
         tuple(map(str, references)) if isinstance(references, list) else (),
         row["document"] or "",
-        tuple(Answer(answer["run_id"], answer["iteration"], answer["output"]) for answer in rows),
+        tuple(RatingAnswer(answer["run_id"], answer["iteration"], answer["output"]) for answer in rows),
         task_text(bundle, stored_sample(row["benchmark"], row["task"], row), row["document"] or ""),
     )
     return frozenset(marks), item
 
 
-def _chosen(common: Sequence[tuple[frozenset[str], Item]], questions: str | None) -> tuple[str, list[Item]]:
+def _select_questions(common: Sequence[tuple[frozenset[str], Item]], questions: str | None) -> tuple[str, list[Item]]:
     for name in (questions,) if questions else ("human", "open", "all"):
-        wanted = {*BY_NAME.get(name, ("open",))}
-        if chosen := [item for marks, item in common if name == "all" or marks & wanted]:
-            return name, chosen
+        allowed_marks = {*BY_NAME.get(name, ("open",))}
+        if selection := [item for marks, item in common if name == "all" or marks & allowed_marks]:
+            return name, selection
     return questions or "all", []
 
 

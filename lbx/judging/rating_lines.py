@@ -75,7 +75,7 @@ def is_on_scale(row: RatingRow, rating_set: RatingSetRow) -> bool:
 def _set_of(values: Mapping[str, Any]) -> RatingSetRow:
     row: RatingSetRow = _make_row(RatingSetRow, values)
     if not (
-        _are_texts(row.set_id, row.question_source, row.bundle_digest or "", *_listed(row.runs))
+        _are_texts(row.set_id, row.question_source, row.bundle_digest or "", *_as_list(row.runs))
         and row.kind in (SCORE, PAIR)
         and _are_numbers(row.scale_low, row.scale_high)
         and type(row.seed) is int
@@ -101,19 +101,19 @@ def _make_row(kind: type[TableRow], values: Mapping[str, Any]) -> Any:
     """Make a row from the known columns; its time has a zone and is early enough for later ratings."""
     try:
         names = {column.name for column in fields(kind)}
-        known = {name: value for name, value in values.items() if name in names}
+        row_values = {name: value for name, value in values.items() if name in names}
         if "created_at" in names:
-            created = known["created_at"]
+            created = row_values["created_at"]
             time = created if isinstance(created, datetime) else datetime.fromisoformat(created)
-            known["created_at"] = (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
-            if not EARLIEST <= known["created_at"] < LATEST:
+            row_values["created_at"] = (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+            if not EARLIEST <= row_values["created_at"] < LATEST:
                 raise ValueError("no time that anybody rates at")
-        return kind(**known)
+        return kind(**row_values)
     except _ERRORS as exc:
         raise ValueError(f"no row of {kind.__name__}") from exc
 
 
-def _listed(values: object) -> list[object]:
+def _as_list(values: object) -> list[object]:
     if not isinstance(values, list):
         raise TypeError("no list")
     return values

@@ -12,7 +12,7 @@ from typing import Any
 from lbx.base.errors import StoreError, UsageError
 from lbx.judging.journal import Journal
 from lbx.judging.rating_lines import row_of
-from lbx.judging.rating_sets import SCORE, VERDICTS, Answer, Item, RatingSet
+from lbx.judging.rating_sets import SCORE, VERDICTS, Item, RatingAnswer, RatingSet
 from lbx.store.ratings import LATEST, RatingRow
 
 _MAX_COMMENT_LENGTH = 20_000
@@ -29,7 +29,7 @@ class Opinion:
         comment: None keeps the previous comment.
     """
 
-    place: int
+    position: int
     value: int | str | None
     comment: str | None = None
 
@@ -103,8 +103,10 @@ class RatingSession:
     def _make_queue(self, rater: str) -> list[Item]:
         """Items assigned to the rater, and items rated before under another assignment."""
         queue = self.set.queue(rater, self.raters)
-        dealt = {item.number for item in queue}
-        return queue + [item for item in self.set.items if item.number not in dealt and any(self.values(rater, item))]
+        assigned_numbers = {item.number for item in queue}
+        return queue + [
+            item for item in self.set.items if item.number not in assigned_numbers and any(self.values(rater, item))
+        ]
 
     def queue(self, rater: str) -> list[Item]:
         """A rater's questions, in the rater's order."""
@@ -133,10 +135,10 @@ class RatingSession:
         """Whether the rater saw the question and left it open."""
         return not self.is_done(rater, item) and any(row is not None for row in self.latest(rater, item))
 
-    def next_open(self, rater: str, after: int | None = None) -> Item | None:
+    def next_open(self, rater: str, number: int | None = None) -> Item | None:
         """Return the next question without any input of the rater, after this one and then from the first."""
         queue = self._queues[rater]
-        at = next((i for i, item in enumerate(queue) if item.number == after), -1) + 1
+        at = next((i for i, item in enumerate(queue) if item.number == number), -1) + 1
         return next((item for item in queue[at:] + queue[:at] if not any(self.latest(rater, item))), None)
 
     def progress(self, rater: str) -> RaterProgress:
@@ -145,8 +147,8 @@ class RatingSession:
         done = [item for item in queue if self.is_done(rater, item)]
         seconds = [sum(row.seconds or 0 for row in self.latest(rater, item) if row) for item in done]
         timed = [item_seconds for item_seconds in seconds if item_seconds > 0]
-        left = statistics.median(timed) * (len(queue) - len(done)) if len(timed) >= 3 else None
-        return RaterProgress(len(done), len(queue), sum(self.is_passed(rater, item) for item in queue), left)
+        seconds_left = statistics.median(timed) * (len(queue) - len(done)) if len(timed) >= 3 else None
+        return RaterProgress(len(done), len(queue), sum(self.is_passed(rater, item) for item in queue), seconds_left)
 
     def save(self, rater: str, item: Item, opinions: Sequence[Opinion], *, seconds: float | None = None) -> bool:
         """Save all of a rater's opinions or none. Returns whether any was new.
@@ -171,7 +173,7 @@ class RatingSession:
             steps = self._undo_steps.get(rater)
             if not steps:
                 return None
-            now = self._now()
+            now = self._next_time()
             rows = []
             for key, before in steps[-1]:
                 last = self._revisions[key][-1]
@@ -189,7 +191,7 @@ class RatingSession:
 
     def _make_keys(self, rater: str, item: Item) -> list[list[RatingKey]]:
         if self.set.kind == SCORE:
-            groups = self.set.shown(item, rater)
+            groups = self.set.answer_groups(item, rater)
             return [[(item.number, rater, a.run_id, a.iteration, "", 0) for a in group] for group in groups]
         first, second = item.answers
         return [[(item.number, rater, first.run_id, first.iteration, second.run_id, second.iteration)]]
@@ -200,14 +202,14 @@ class RatingSession:
 
     def _rows(self, rater: str, item: Item, opinion: Opinion, seconds: float | None) -> list[RatingRow]:
         places = self._keys(rater, item)
-        if not 0 <= opinion.place < len(places):
+        if not 0 <= opinion.position < len(places):
             raise UsageError("This answer does not exist.")
         comment = opinion.comment
         if comment is not None and len(comment) > _MAX_COMMENT_LENGTH:
             raise UsageError(f"A comment can have at most {_MAX_COMMENT_LENGTH:,} characters.")
         score, verdict, shown_at = self._row_values(rater, item, opinion)
-        now, rows = self._now(), []
-        for key in places[opinion.place]:
+        now, rows = self._next_time(), []
+        for key in places[opinion.position]:
             last = self._last_revision(key)
             text = (comment.strip() or None) if comment is not None else (last.comment if last else None)
             if last and (last.score, last.verdict, last.comment) == (score, verdict, text):
@@ -223,19 +225,19 @@ class RatingSession:
         value = opinion.value
         if self.set.kind == SCORE:
             if value is None:
-                return None, None, opinion.place
+                return None, None, opinion.position
             if not isinstance(value, int) or not self.set.low <= value <= self.set.high:
                 raise UsageError(f"A rating must be a whole number from {self.set.low} to {self.set.high}.")
-            return float(value), None, opinion.place
-        groups = self.set.shown(item, rater)
-        judged_at = next(place for place, group in enumerate(groups) if _is_same(group[0], item.answers[0]))
+            return float(value), None, opinion.position
+        groups = self.set.answer_groups(item, rater)
+        judged_at = next(position for position, group in enumerate(groups) if _is_same(group[0], item.answers[0]))
         if value in ("a", "b"):
             value = VERDICTS[0] if "ab".index(str(value)) == judged_at else VERDICTS[1]
         if value is not None and value not in VERDICTS:
             raise UsageError("A pair must be rated a, b, tie or both bad.")
         return None, None if value is None else str(value), judged_at
 
-    def _now(self) -> datetime:
+    def _next_time(self) -> datetime:
         """A time later than all existing ratings, because ratings with the same time belong together."""
         self._last_time = max(datetime.now(UTC), self._last_time + timedelta(microseconds=1))
         return self._last_time
@@ -258,5 +260,5 @@ class RatingSession:
             self._last_time = max(self._last_time, row.created_at)
 
 
-def _is_same(answer: Answer, other: Answer) -> bool:
+def _is_same(answer: RatingAnswer, other: RatingAnswer) -> bool:
     return (answer.run_id, answer.iteration) == (other.run_id, other.iteration)

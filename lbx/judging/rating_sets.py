@@ -22,7 +22,7 @@ VERDICTS = ("answer", "against", "tie", "both_bad")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RatingAnswer:
     run_id: str
     iteration: int
     text: str
@@ -46,7 +46,7 @@ class Item:
     question: str
     references: tuple[str, ...]
     document: str
-    answers: tuple[Answer, ...]
+    answers: tuple[RatingAnswer, ...]
     task_text: str = ""
     for_all: bool = False
 
@@ -111,9 +111,9 @@ class RatingSet:
         ]
         return row, items
 
-    def shown(self, item: Item, rater: str) -> list[tuple[Answer, ...]]:
+    def answer_groups(self, item: Item, rater: str) -> list[tuple[RatingAnswer, ...]]:
         """Answers in this rater's order; equal answers form one group and are rated together."""
-        groups: dict[str, list[Answer]] = {}
+        groups: dict[str, list[RatingAnswer]] = {}
         for answer in item.answers:
             groups.setdefault(answer.text, []).append(answer)
         return sorted(map(tuple, groups.values()), key=lambda group: self._draw(rater, item.number, group[0].run_id))
@@ -124,13 +124,13 @@ class RatingSet:
         Args:
             raters: all raters of the set.
         """
-        dealt = self._dealt(raters)
-        mine = [item for item in self.items if item.for_all or rater in dealt[item.document_key]]
+        assignments = self._assign_documents(raters)
+        mine = [item for item in self.items if item.for_all or rater in assignments[item.document_key]]
         documents = dict.fromkeys(item.document_key for item in mine)
         order = {name: self._draw("order", rater, name) for name in documents}
         return sorted(mine, key=lambda item: (order[item.document_key], item.number))
 
-    def _dealt(self, raters: Sequence[str]) -> dict[str, set[str]]:
+    def _assign_documents(self, raters: Sequence[str]) -> dict[str, set[str]]:
         """Assign each document with all its questions to the raters with the fewest questions so far.
 
         Documents stay whole because reading takes long.
@@ -143,13 +143,13 @@ class RatingSet:
         sizes: dict[str, int] = {}
         for item in self.items:
             sizes[item.document_key] = sizes.get(item.document_key, 0) + (not item.for_all)
-        dealt: dict[str, set[str]] = {}
+        assignments: dict[str, set[str]] = {}
         for name in sorted(sizes, key=lambda document: (-sizes[document], self._draw("deal", document))):
-            chosen = sorted(raters, key=lambda rater: (load[rater], self._draw("deal", name, rater)))[:each]
-            dealt[name] = set(chosen)
-            for rater in chosen:
+            document_raters = sorted(raters, key=lambda rater: (load[rater], self._draw("deal", name, rater)))[:each]
+            assignments[name] = set(document_raters)
+            for rater in document_raters:
                 load[rater] += sizes[name]
-        return dealt
+        return assignments
 
     def _draw(self, *names: object) -> str:
         return hashlib.sha256(canonical_json([self.seed, *names]).encode()).hexdigest()
@@ -161,12 +161,12 @@ def agreement_sample(items: Sequence[Item], share: float, seed: int) -> tuple[It
     documents: dict[str, set[int]] = {}
     for item in items:
         documents.setdefault(item.document_key, set()).add(item.number)
-    chosen: set[int] = set()
+    numbers: set[int] = set()
     for name in sorted(documents, key=lambda document: sha256_text(canonical_json([seed, "agreement", document]))):
-        grown = len(chosen) + len(documents[name])
-        if abs(grown - target) < abs(len(chosen) - target):
-            chosen |= documents[name]
-    return tuple(replace(item, for_all=item.number in chosen) for item in items)
+        grown = len(numbers) + len(documents[name])
+        if abs(grown - target) < abs(len(numbers) - target):
+            numbers |= documents[name]
+    return tuple(replace(item, for_all=item.number in numbers) for item in items)
 
 
 def make_pairs(items: Iterable[Item]) -> tuple[list[Item], int]:

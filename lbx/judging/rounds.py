@@ -19,24 +19,24 @@ from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS, official_judge
 from lbx.benchmarks.base.judge_marks import BY_NAME, MARKS, copy_pairs, has_copies, marks_in
 from lbx.benchmarks.base.rubric import PAIR, Rubric
-from lbx.benchmarks.judge import Judging, Round
+from lbx.benchmarks.judge import JudgeBenchmark, Round
 from lbx.judging.task_texts import task_text
 from lbx.store import Store
 from lbx.store.rows import stored_sample
 
-SampleKey = tuple[str, str, str]
+QuestionKey = tuple[str, str, str]
 """(benchmark, task, sample id)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class StoredQuestion:
     """A stored sample; ``document`` is its hash, "" if unknown."""
 
     sample: Sample
     document: str
 
     @property
-    def key(self) -> SampleKey:
+    def key(self) -> QuestionKey:
         return self.sample.key[:3]
 
     @property
@@ -54,8 +54,8 @@ class RunAnswers:
     """
 
     run_id: str
-    questions: dict[SampleKey, Question] = field(default_factory=dict)
-    texts: dict[SampleKey, dict[int, str]] = field(default_factory=dict)
+    questions: dict[QuestionKey, StoredQuestion] = field(default_factory=dict)
+    texts: dict[QuestionKey, dict[int, str]] = field(default_factory=dict)
 
     def has_repetitions(self) -> bool:
         """Whether questions were asked several times. (Else a second answer belongs to a question's second copy.)"""
@@ -78,9 +78,9 @@ class QuestionChoice:
     limit: int | None = None
     both_orders: bool = True
 
-    def includes(self, question: Question) -> bool:
+    def includes(self, question: StoredQuestion) -> bool:
         sample = question.sample
-        if not any(_is_named(sample, name) for name in self.tasks):
+        if not any(_matches(sample, name) for name in self.tasks):
             return False
         if self.questions == "open":
             family = BENCHMARKS.get(sample.benchmark)
@@ -110,11 +110,11 @@ def read_answers(store: Store, run_id: str) -> RunAnswers:
     answers = RunAnswers(run_id)
     tasks = store.query(
         "SELECT DISTINCT benchmark, task FROM generations WHERE run_id = ? AND benchmark <> ? ORDER BY ALL",
-        [run_id, Judging.name],
+        [run_id, JudgeBenchmark.name],
     ).rows
     for benchmark, task in sorted(tasks, key=_task_order):
         for row in store.samples(run_id, benchmark, task):
-            question = Question(stored_sample(benchmark, task, row), row["document"])
+            question = StoredQuestion(stored_sample(benchmark, task, row), row["document"])
             answers.questions.setdefault(question.key, question)
             answers.texts.setdefault(question.key, {})[row["iteration"]] = row["output"] or ""
     return answers
@@ -122,7 +122,7 @@ def read_answers(store: Store, run_id: str) -> RunAnswers:
 
 def make_rounds(
     rubric: Rubric,
-    judged: Sequence[RunAnswers],
+    judged_runs: Sequence[RunAnswers],
     against: RunAnswers | None,
     choice: QuestionChoice,
     bundle: Bundle | None = None,
@@ -137,8 +137,8 @@ def make_rounds(
     """
     _check_kind(rubric, against)
     result, counts = Rounds(), Counter[tuple[str, str]]()
-    questions: dict[SampleKey, Question] = {}
-    for run in (*judged, *((against,) if against else ())):
+    questions: dict[QuestionKey, StoredQuestion] = {}
+    for run in (*judged_runs, *((against,) if against else ())):
         for key, question in run.questions.items():
             questions.setdefault(key, question)
     for key, question in sorted(questions.items(), key=lambda entry: _task_order(entry[0])):
@@ -149,24 +149,30 @@ def make_rounds(
         if rubric.shows_question:
             text = task_text(bundle, question.sample, question.document)
             result.without_task += not text.strip()
-        shown = replace(question, sample=replace(question.sample, question=text))
-        rounds = _question_rounds(shown, judged, against, choice, result)
+        question_with_text = replace(question, sample=replace(question.sample, question=text))
+        rounds = _question_rounds(question_with_text, judged_runs, against, choice, result)
         result.questions += bool(rounds)
         result.rounds += sorted(rounds, key=lambda round_: (round_.answer_first, round_.against_iteration))
     if not result.rounds:
-        raise _no_rounds(judged, against, choice, marked=any(question.marks for question in questions.values()))
+        raise _no_rounds_error(
+            judged_runs, against, choice, has_marks=any(question.marks for question in questions.values())
+        )
     return result
 
 
 def _question_rounds(
-    question: Question, judged: Sequence[RunAnswers], against: RunAnswers | None, choice: QuestionChoice, counts: Rounds
+    question: StoredQuestion,
+    judged_runs: Sequence[RunAnswers],
+    against: RunAnswers | None,
+    choice: QuestionChoice,
+    counts: Rounds,
 ) -> list[Round]:
     key, sample = question.key, question.sample
     rounds: list[Round] = []
     opponents = against.texts.get(key, {}) if against else {0: ""}
     if against and not opponents:
         counts.missing[against.run_id] += 1
-    for run in judged:
+    for run in judged_runs:
         answers = run.texts.get(key, {})
         if not answers:
             counts.missing[run.run_id] += 1
@@ -186,7 +192,7 @@ def _question_rounds(
 
 
 def _iteration_pairs(
-    question: Question, run: RunAnswers, against: RunAnswers | None, choice: QuestionChoice
+    question: StoredQuestion, run: RunAnswers, against: RunAnswers | None, choice: QuestionChoice
 ) -> Iterator[tuple[int, int, tuple[str, ...]]]:
     """(iteration, opponent's iteration, marks) of each pair; for answers to copies of a question, one pair per copy."""
     answers = run.texts[question.key]
@@ -196,9 +202,9 @@ def _iteration_pairs(
         for i in sorted(answers):
             yield i, i if i in opponents else min(opponents), question.marks
         return
-    chosen = BY_NAME.get(choice.questions, MARKS)
+    selected_marks = BY_NAME.get(choice.questions, MARKS)
     for (i, j), marks in copy_pairs(question.marks, answers, opponents).items():
-        if any(mark in chosen for mark in marks):
+        if any(mark in selected_marks for mark in marks):
             yield i, j, marks
 
 
@@ -209,16 +215,16 @@ def _check_kind(rubric: Rubric, against: RunAnswers | None) -> None:
         raise UsageError(f"The rubric {rubric.name!r} rates a single answer.", fix="Leave out --against.")
 
 
-def _no_rounds(
-    judged: Sequence[RunAnswers], against: RunAnswers | None, choice: QuestionChoice, *, marked: bool
+def _no_rounds_error(
+    judged_runs: Sequence[RunAnswers], against: RunAnswers | None, choice: QuestionChoice, *, has_marks: bool
 ) -> UsageError:
-    names = ", ".join(run.run_id for run in judged)
+    names = ", ".join(run.run_id for run in judged_runs)
     runs = f"{names} and {against.run_id} did not both answer" if against else f"{names} did not answer"
     marks = BY_NAME.get(choice.questions, ())
     kind = " or ".join(f'marked "{mark}"' for mark in marks) or "open"
     tasks = "" if "all" in choice.tasks else f" in {', '.join(choice.tasks)}"
     fix = "Choose other questions: --questions llm, human, both or open."
-    if marks and not marked:
+    if marks and not has_marks:
         fix = (
             f"Only {official_judge.TITLE} marks its questions. For other benchmarks, pass your own rubric "
             "(docs/judges.md): --rubric FILE.toml."
@@ -226,7 +232,7 @@ def _no_rounds(
     return UsageError(f"No questions to judge: {runs} any question that is {kind}{tasks}.", fix=fix)
 
 
-def _is_named(sample: Sample, name: str) -> bool:
+def _matches(sample: Sample, name: str) -> bool:
     """Whether a sample belongs to a benchmark, task or pattern."""
     benchmark, _, task = name.partition("/")
     if name == "all":

@@ -44,10 +44,10 @@ def judged_models(store: Store, run_ids: Sequence[str]) -> list[JudgedModel]:
     ]
 
 
-def same_family(judge: RunRow, judged: Sequence[JudgedModel]) -> list[str]:
+def same_family(judge: RunRow, models: Sequence[JudgedModel]) -> list[str]:
     """Return the runs of the judge's own model, or of a model with its architecture and tokenizer."""
-    own = _judged_model(judge.run_id, judge.model, judge.settings, judge.hardware)
-    return [model.run_id for model in judged if _is_same_family(own, model)]
+    judge_model = _judged_model(judge.run_id, judge.model, judge.settings, judge.hardware)
+    return [model.run_id for model in models if _is_same_family(judge_model, model)]
 
 
 def _judged_model(run_id: str, model: str, settings: Mapping[str, Any], hardware: Mapping[str, Any]) -> JudgedModel:

@@ -22,7 +22,7 @@ def task_text(bundle: Bundle | None, sample: Sample, document: str) -> str:
         document: hash of the sample's document; "" if unknown.
     """
     family = BENCHMARKS.get(sample.benchmark)
-    if sample.question.strip() or bundle is None or family is None or not family.catalogue.has(sample.task):
+    if sample.question.strip() or bundle is None or family is None or not family.catalogue.has_task(sample.task):
         return sample.question
     try:
         prompt = family.prompt(bundle, replace(sample, context="", question=_QUESTION))

@@ -16,9 +16,9 @@ from typing import Any
 
 from lbx.base.errors import LbxError
 
-_UNSEEN = -3.14e100
+_UNSEEN_LOG_PROBABILITY = -3.14e100
 """jieba's log probability of events that its HMM has never seen."""
-_BEFORE = {"B": "ES", "M": "MB", "S": "SE", "E": "BM"}
+_PREVIOUS_STATES = {"B": "ES", "M": "MB", "S": "SE", "E": "BM"}
 """The states that a character can follow: one that begins a word, is in the middle of one, is one, or ends one."""
 
 
@@ -62,14 +62,17 @@ def _viterbi(
     Returns:
         Log probability of the most probable path, and its state for each character.
     """
-    scores = {state: start[state] + emission[state].get(run[0], _UNSEEN) for state in states}
+    scores = {state: start[state] + emission[state].get(run[0], _UNSEEN_LOG_PROBABILITY) for state in states}
     came_from = []
     for character in run[1:]:
         best = {}
         for state in states:
-            seen = emission[state].get(character, _UNSEEN)
+            seen = emission[state].get(character, _UNSEEN_LOG_PROBABILITY)
             # Of two equally probable states, jieba takes the later letter.
-            best[state] = max((scores[old] + transition[old].get(state, _UNSEEN) + seen, old) for old in _BEFORE[state])
+            best[state] = max(
+                (scores[old] + transition[old].get(state, _UNSEEN_LOG_PROBABILITY) + seen, old)
+                for old in _PREVIOUS_STATES[state]
+            )
         scores = {state: score for state, (score, _) in best.items()}
         came_from.append({state: old for state, (_, old) in best.items()})
     score, last = max((scores[state], state) for state in "ES")

@@ -107,12 +107,12 @@ def exact_match(prediction: str, reference: str) -> float:
     references are compared as numbers if both are numbers, else they must be part of the prediction, ignoring spaces
     and case.
     """
-    wanted = _normalized(reference)
-    if _LETTERS.issuperset(wanted):
-        answer = _normalized(prediction)
-        if answer == wanted:
+    expected = _normalize(reference)
+    if _LETTERS.issuperset(expected):
+        answer = _normalize(prediction)
+        if answer == expected:
             return 1.0
-        return 0.25 if set(answer) <= set(wanted) else 0.0
+        return 0.25 if set(answer) <= set(expected) else 0.0
     try:
         return float(float(prediction) == float(reference))
     except ValueError:
@@ -133,5 +133,5 @@ def _truth(text: str) -> str:
     return "<error>"
 
 
-def _normalized(text: str) -> str:
+def _normalize(text: str) -> str:
     return " ".join(without_articles(without_punctuation(text)).split())

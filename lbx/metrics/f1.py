@@ -58,14 +58,16 @@ def without_punctuation(text: str) -> str:
     return text.translate(_ASCII_PUNCTUATION)
 
 
-def token_f1(predicted: Sequence[str], expected: Sequence[str]) -> float:
+def token_f1(prediction_tokens: Sequence[str], reference_tokens: Sequence[str]) -> float:
     """F1 of two bags of tokens, in 0..1; 0 without common tokens, also for two empty bags."""
-    return f_measure((Counter(predicted) & Counter(expected)).total(), len(predicted), len(expected))
+    return f_measure(
+        (Counter(prediction_tokens) & Counter(reference_tokens)).total(), len(prediction_tokens), len(reference_tokens)
+    )
 
 
-def f_measure(shared: int, predicted: int, expected: int) -> float:
+def f_measure(common_count: int, prediction_count: int, reference_count: int) -> float:
     """Harmonic mean of precision and recall, from counts; 0 without common tokens."""
-    if not shared:
+    if not common_count:
         return 0.0
-    precision, recall = shared / predicted, shared / expected
+    precision, recall = common_count / prediction_count, common_count / reference_count
     return (2 * precision * recall) / (precision + recall)

@@ -22,17 +22,17 @@ from dataclasses import dataclass
 from lbx.metrics import chinese, f1, rouge_l
 
 
-def _listed(words: str) -> frozenset[str]:
+def _word_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-STOP_WORDS_ENGLISH = _listed(
+STOP_WORDS_ENGLISH = _word_set(
     """
     about and are as at be because being but by does for from had has have he her his in is it of on or she that
     their they this to was were what when which who with
     """
 )
-STOP_WORDS_CHINESE = _listed(
+STOP_WORDS_CHINESE = _word_set(
     """
     的 和 是 等 在 年 可以 为 与 ‰ 了 或 一种 月 c 至 日 有 进行 于 不 中 × 根据 小 由 亩 也 要 指 法 会 元 主要 以及
     通过 首先 对 然后 号 以 所 后 丁 包括 无 将 用 能 形 方面 因素 位于 而 从 到 一定 用于 但 使用 让 具有 并 亿元 万元
@@ -56,21 +56,21 @@ class KeywordF1:
     Attributes:
         official: over all words; 0 if the gate is closed.
         paper: without stop words; 0 if the gate is closed.
-        ungated: over all words, regardless of keywords.
+        f1_without_gate: over all words, regardless of keywords.
         recall: share of keywords in the answer; None without a gate.
         error: reason why the official script would stop here; ``official`` and ``paper`` are 0 then.
     """
 
     official: float
     paper: float
-    ungated: float
+    f1_without_gate: float
     recall: float | None
     error: str | None = None
 
 
 def keyword_f1(prediction: str, reference: str, keywords: str | None) -> KeywordF1:
     """Score an English answer; no keywords (None or "") means no gate."""
-    return _gated(
+    return _score_with_gate(
         f1.english_tokens(prediction),
         f1.english_tokens(reference),
         f1.english_tokens(keywords) if keywords else None,
@@ -83,10 +83,12 @@ def keyword_f1_zh(prediction: str, reference: str, keywords: str | None) -> Keyw
     """Score a Chinese answer; no keywords (None or "") means the reference's words."""
     expected = f1.chinese_tokens(reference)
     if keywords:
-        wanted: list[str] | None = f1.chinese_tokens(keywords)
+        keyword_tokens: list[str] | None = f1.chinese_tokens(keywords)
     else:
-        wanted = expected if reference else None
-    return _gated(f1.chinese_tokens(prediction), expected, wanted, STOP_WORDS_CHINESE, THRESHOLD_CHINESE)
+        keyword_tokens = expected if reference else None
+    return _score_with_gate(
+        f1.chinese_tokens(prediction), expected, keyword_tokens, STOP_WORDS_CHINESE, THRESHOLD_CHINESE
+    )
 
 
 def rouge_l_zh(prediction: str, reference: str) -> rouge_l.RougeL:
@@ -94,31 +96,32 @@ def rouge_l_zh(prediction: str, reference: str) -> rouge_l.RougeL:
     return rouge_l.rouge_l(_without_stop_words(prediction), [_without_stop_words(reference)], frame_limit=FRAMES)
 
 
-def _gated(
-    predicted: Sequence[str],
-    expected: Sequence[str],
+def _score_with_gate(
+    prediction_tokens: Sequence[str],
+    reference_tokens: Sequence[str],
     keywords: Sequence[str] | None,
     stop_words: frozenset[str],
     threshold: float,
 ) -> KeywordF1:
-    ungated = f1.token_f1(predicted, expected)
+    ungated = f1.token_f1(prediction_tokens, reference_tokens)
     recall = None
     if keywords is not None:
         if not keywords:
             return KeywordF1(0.0, 0.0, ungated, None, NO_KEYWORDS)
-        named = Counter(predicted) & Counter(keywords)
-        recall = sum(count for word, count in named.items() if word not in stop_words) / len(keywords)
+        matches = Counter(prediction_tokens) & Counter(keywords)
+        recall = sum(count for word, count in matches.items() if word not in stop_words) / len(keywords)
         if recall < threshold:
             return KeywordF1(0.0, 0.0, ungated, recall)
     paper = f1.token_f1(
-        [word for word in predicted if word not in stop_words], [word for word in expected if word not in stop_words]
+        [word for word in prediction_tokens if word not in stop_words],
+        [word for word in reference_tokens if word not in stop_words],
     )
     return KeywordF1(ungated, paper, ungated, recall)
 
 
 def _without_stop_words(text: str) -> str:
     """Join the words without stop words by spaces. Splitting, joining and splitting again can make smaller words."""
-    spaced = rouge_l.spaced(text)
+    spaced = rouge_l.join_words(text)
     words = [word for word in f1.chinese_tokens(spaced) if word not in STOP_WORDS_CHINESE]
     if words:
         return " ".join(words)

@@ -5,7 +5,7 @@ column to the next, so a row is a bit per column: bit j is set where T[i, j + 1]
 compute a whole row in three operations (H. Hyyro, "Bit-parallel LCS-length computation revisited", 2004), and the
 bits hold all that a backtrace needs.
 
-Time is proportional to the product of the two lengths over 64. Memory stays under a few times ``ROOM`` at any length.
+Time is proportional to the product of the two lengths over 64. Memory stays under a few times ``MAX_BITS`` at any length.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import isqrt
 
-ROOM = 1 << 29
+MAX_BITS = 1 << 29
 """Bits to keep of positions, and again of rows (64 MiB each); the rest is recomputed."""
 
 
 def positions(tokens: Sequence[str]) -> Mapping[str, int]:
     """Positions of each token as bits: bit j is set if ``tokens[j]`` is the token."""
-    if len(tokens) ** 2 > ROOM:
+    if len(tokens) ** 2 > MAX_BITS:
         return _ManyPositions(tokens)
     masks: dict[str, int] = {}
-    for place, token in enumerate(tokens):
-        masks[token] = masks.get(token, 0) | (1 << place)
+    for index, token in enumerate(tokens):
+        masks[token] = masks.get(token, 0) | (1 << index)
     return masks
 
 
@@ -37,7 +37,7 @@ def rows_upwards(tokens: Sequence[str], masks: Mapping[str, int], width: int) ->
         width: number of leading tokens of y that count.
     """
     full = (1 << width) - 1
-    size = len(tokens) if len(tokens) * width <= ROOM else isqrt(len(tokens))
+    size = len(tokens) if len(tokens) * width <= MAX_BITS else isqrt(len(tokens))
     parts = [tokens[start : start + size] for start in range(0, len(tokens), size or 1)]
     above = [0]  # the row before each part, to start again from
     for part in parts[:-1]:
@@ -52,19 +52,21 @@ def length(x: Sequence[str], y: Sequence[str]) -> int:
     """Length of the longest common subsequence."""
     if len(x) < len(y):
         x, y = y, x
-    begin = _common(x, y)  # both begin and end alike: all of that is in the subsequence, and needs no table
+    begin = _common_prefix_length(
+        x, y
+    )  # both begin and end alike: all of that is in the subsequence, and needs no table
     x, y = x[begin:], y[begin:]
-    end = _common(x[::-1], y[::-1])
+    end = _common_prefix_length(x[::-1], y[::-1])
     x, y = x[: len(x) - end], y[: len(y) - end]
     masks = positions(y)
     middle = _last_row([token for token in x if token in masks], masks, 0, (1 << len(y)) - 1)
     return begin + middle.bit_count() + end
 
 
-def _common(x: Sequence[str], y: Sequence[str]) -> int:
+def _common_prefix_length(x: Sequence[str], y: Sequence[str]) -> int:
     """Length of the common prefix of two lists."""
     pairs = enumerate(zip(x, y, strict=False))
-    return next((place for place, (left, right) in pairs if left != right), min(len(x), len(y)))
+    return next((index for index, (x_token, y_token) in pairs if x_token != y_token), min(len(x), len(y)))
 
 
 def _rows(tokens: Sequence[str], masks: Mapping[str, int], above: int, full: int) -> list[int]:
@@ -93,25 +95,25 @@ class _ManyPositions(Mapping[str, int]):
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self._width = len(tokens)
-        self._places: dict[str, list[int]] = {}
-        for place, token in enumerate(tokens):
-            self._places.setdefault(token, []).append(place)
-        self._kept = lru_cache(max(ROOM // self._width, 16))(self._mask)
+        self._positions: dict[str, list[int]] = {}
+        for index, token in enumerate(tokens):
+            self._positions.setdefault(token, []).append(index)
+        self._cached_mask = lru_cache(max(MAX_BITS // self._width, 16))(self._mask)
 
     def __getitem__(self, token: str) -> int:
-        return self._kept(token)
+        return self._cached_mask(token)
 
     def __contains__(self, token: object) -> bool:
-        return token in self._places
+        return token in self._positions
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._positions)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._positions)
 
     def _mask(self, token: str) -> int:
         octets = bytearray(self._width // 8 + 1)
-        for place in self._places[token]:
-            octets[place >> 3] |= 1 << (place & 7)
+        for position in self._positions[token]:
+            octets[position >> 3] |= 1 << (position & 7)
         return int.from_bytes(octets, "little")

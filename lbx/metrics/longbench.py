@@ -31,8 +31,8 @@ def retrieval(prediction: str, references: Sequence[str], *, language: str) -> f
 
     Any reference without a paragraph number makes it 0: there the official script stops with an IndexError.
     """
-    wanted = [paragraph(reference, language) for reference in references]
-    return count(prediction, [number for number in wanted if number]) if all(wanted) else 0.0
+    paragraphs = [paragraph(reference, language) for reference in references]
+    return count(prediction, [number for number in paragraphs if number]) if all(paragraphs) else 0.0
 
 
 def paragraph(reference: str, language: str) -> str | None:
@@ -41,9 +41,9 @@ def paragraph(reference: str, language: str) -> str | None:
     return match.group(1) if match else None
 
 
-def _share_of_numbers(prediction: str, wanted: str) -> float:
+def _share_of_numbers(prediction: str, reference: str) -> float:
     numbers = _NUMBER.findall(prediction)
-    return numbers.count(wanted) / len(numbers) if numbers else 0.0
+    return numbers.count(reference) / len(numbers) if numbers else 0.0
 
 
 def classification(prediction: str, references: Sequence[str], classes: Sequence[str]) -> float:
@@ -54,20 +54,20 @@ def classification(prediction: str, references: Sequence[str], classes: Sequence
         references: class names; an empty list gives 0.
         classes: every class name, in the data's order.
     """
-    named = [name for name in classes if name in prediction]
-    return max((_share_of_classes(named, reference) for reference in references), default=0.0)
+    predicted_classes = [name for name in classes if name in prediction]
+    return max((_share_of_classes(predicted_classes, reference) for reference in references), default=0.0)
 
 
-def _share_of_classes(named: Sequence[str], reference: str) -> float:
-    kept = list(named)
+def _share_of_classes(predicted_classes: Sequence[str], reference: str) -> float:
+    remaining = list(predicted_classes)
     # Classes with a name inside the reference's ("Date" in "Event date") should not count against it. The official
     # loop removes from the list that it iterates over, so it skips the class after a removed one.
-    place = 0
-    while place < len(kept):
-        if kept[place] in reference and kept[place] != reference:
-            kept.remove(kept[place])
-        place += 1
-    return 1.0 / len(kept) if reference in kept else 0.0
+    index = 0
+    while index < len(remaining):
+        if remaining[index] in reference and remaining[index] != reference:
+            remaining.remove(remaining[index])
+        index += 1
+    return 1.0 / len(remaining) if reference in remaining else 0.0
 
 
 def edit_similarity(line: str, references: Sequence[str]) -> float:

@@ -31,23 +31,23 @@ def ndcg(references: Sequence[str], lines: Sequence[str]) -> float:
     """
     if not references or not lines:
         return 0.0
-    worth = {item: len(references) - place for place, item in enumerate(references)}
-    rank = {item: len(lines) - place for place, item in enumerate(lines)}
+    worth = {item: len(references) - index for index, item in enumerate(references)}
+    rank = {item: len(lines) - index for index, item in enumerate(lines)}
     if _ambiguous(worth) or _ambiguous(rank):
         return 0.0
     gains = {_c_string(item): gain for item, gain in worth.items()}
     ranked = sorted(rank, key=rank.__getitem__, reverse=True)
-    ideal = _discounted(sorted(gains.values(), reverse=True), len(references))
-    return _discounted((gains.get(_c_string(item), 0) for item in ranked), len(references)) / ideal
+    ideal = _discounted_gain(sorted(gains.values(), reverse=True), len(references))
+    return _discounted_gain((gains.get(_c_string(item), 0) for item in ranked), len(references)) / ideal
 
 
-def _discounted(gains: Iterable[int], cutoff: int) -> float:
+def _discounted_gain(gains: Iterable[int], cutoff: int) -> float:
     total = 0.0
-    for place, gain in enumerate(gains):
-        if place == cutoff:
+    for rank, gain in enumerate(gains):
+        if rank == cutoff:
             break
         if gain:
-            total += gain / log2(place + 2)
+            total += gain / log2(rank + 2)
     return total
 
 
@@ -70,11 +70,11 @@ def pairwise_accuracy(references: Sequence[str], lines: Sequence[str]) -> float:
     """
     if len(references) < 2 or len(lines) < 2:
         return 0.0
-    places = {line: place for place, line in enumerate(lines)}
+    positions = {line: index for index, line in enumerate(lines)}
     right = sum(
-        places[first] < places[second]
+        positions[first] < positions[second]
         for first, second in combinations(references, 2)
-        if first in places and second in places
+        if first in positions and second in positions
     )
     return right / (len(lines) * (len(lines) - 1) // 2)
 
@@ -94,7 +94,7 @@ def answer_area(text: str) -> str:
     return text.strip()
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     """In lower case, each run of white space as one space, none at the ends."""
     return " ".join(text.lower().split())
 
@@ -133,11 +133,11 @@ class SummaryRouge(NamedTuple):
     Attributes:
         official: value of the official run: 0 for all references as soon as one of them is too long for the package's
             recursion or has no sentence.
-        unlimited: value without the recursion limit.
+        without_limit: value without the recursion limit.
     """
 
     official: float
-    unlimited: float
+    without_limit: float
 
 
 def summary_rouge(text: str, references: Sequence[str], *, language: str) -> SummaryRouge:
@@ -148,7 +148,7 @@ def summary_rouge(text: str, references: Sequence[str], *, language: str) -> Sum
         rouge = rouge_l.rouge_l_zh(text, references, frame_limit=FRAMES)
     else:
         rouge = rouge_l.rouge_l(text, references, frame_limit=FRAMES)
-    return SummaryRouge(rouge.unlimited if rouge.frames <= FRAMES else 0.0, rouge.unlimited)
+    return SummaryRouge(rouge.without_limit if rouge.frames <= FRAMES else 0.0, rouge.without_limit)
 
 
 def _no_sentence(text: str, language: str) -> bool:

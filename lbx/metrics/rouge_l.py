@@ -31,12 +31,12 @@ class RougeL:
 
     Attributes:
         official: value of the official run: references beyond the recursion limit score 0.
-        unlimited: value without the limit.
+        without_limit: value without the limit.
         frames: deepest recursion over all pairs of sentences; 0 without pairs.
     """
 
     official: float
-    unlimited: float
+    without_limit: float
     frames: int
 
 
@@ -56,10 +56,10 @@ def rouge_l(prediction: str, references: Sequence[str], *, frame_limit: int = FR
 
 def rouge_l_zh(prediction: str, references: Sequence[str], *, frame_limit: int = FRAMES_CHINESE) -> RougeL:
     """F of jieba's words."""
-    return rouge_l(spaced(prediction), [spaced(reference) for reference in references], frame_limit=frame_limit)
+    return rouge_l(join_words(prediction), [join_words(reference) for reference in references], frame_limit=frame_limit)
 
 
-def spaced(text: str) -> str:
+def join_words(text: str) -> str:
     """jieba's words joined by spaces, as the official scripts hand them to ``rouge``."""
     return " ".join(chinese.words(text))
 
@@ -91,15 +91,15 @@ class _Text:
                 self.holders.setdefault(token, []).append(number)
 
 
-def _compare(predicted: _Text, expected: _Text) -> tuple[float, int]:
+def _compare(prediction_text: _Text, reference_text: _Text) -> tuple[float, int]:
     """F and deepest recursion."""
-    if not predicted.sentences or not expected.sentences:
+    if not prediction_text.sentences or not reference_text.sentences:
         return 0.0, 0
-    union = _Union(predicted)
-    for reference in expected.sentences:
+    union = _Union(prediction_text)
+    for reference in reference_text.sentences:
         union.add(reference)
-    recall = len(union.tokens) / len(expected.holders)
-    precision = len(union.tokens) / len(predicted.holders)
+    recall = len(union.tokens) / len(reference_text.holders)
+    precision = len(union.tokens) / len(prediction_text.holders)
     return 2.0 * ((precision * recall) / (precision + recall + 1e-8)), union.deepest
 
 
@@ -114,14 +114,14 @@ class _Union:
         deepest: frames of the deepest recursion.
     """
 
-    def __init__(self, predicted: _Text) -> None:
-        self._predicted = predicted
+    def __init__(self, prediction_text: _Text) -> None:
+        self._prediction = prediction_text
         self.tokens: set[str] = set()
         self.deepest = 0
 
     def add(self, reference: _Sentence) -> None:
         """Add the pairs of a reference's sentence with all sentences of the prediction."""
-        holders, candidates = self._predicted.holders, self._predicted.sentences
+        holders, candidates = self._prediction.holders, self._prediction.sentences
         shared = [token for token in reference.unique if token in holders]
         done: set[int] = set()
         for token in shared:
@@ -134,9 +134,9 @@ class _Union:
         if reference.size + candidates[0].size <= self.deepest:
             return
         touching = set[int]().union(*(holders[token] for token in shared))
-        apart = next((candidate for number, candidate in enumerate(candidates) if number not in touching), None)
-        if apart:
-            self.deepest = max(self.deepest, apart.size + 1)  # nothing in common: all the way to the left
+        unrelated = next((candidate for number, candidate in enumerate(candidates) if number not in touching), None)
+        if unrelated:
+            self.deepest = max(self.deepest, unrelated.size + 1)  # nothing in common: all the way to the left
         for number in sorted(touching - done):
             if reference.size + candidates[number].size <= self.deepest:  # a path has no more frames than this
                 return

@@ -40,9 +40,11 @@ def rouge(prediction: str, references: Sequence[str]) -> Rouge:
     return best
 
 
-def _ngram_f(predicted: Sequence[str], expected: Sequence[str], n: int) -> float:
-    left, right = _ngrams(predicted, n), _ngrams(expected, n)
-    return f_measure((left & right).total(), left.total(), right.total())
+def _ngram_f(prediction_tokens: Sequence[str], reference_tokens: Sequence[str], n: int) -> float:
+    prediction_ngrams, reference_ngrams = _ngrams(prediction_tokens, n), _ngrams(reference_tokens, n)
+    return f_measure(
+        (prediction_ngrams & reference_ngrams).total(), prediction_ngrams.total(), reference_ngrams.total()
+    )
 
 
 def _ngrams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:

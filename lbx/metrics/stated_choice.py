@@ -20,7 +20,7 @@ from functools import cache
 from typing import NamedTuple
 
 from lbx.metrics import choice_words as words
-from lbx.metrics.choice_words import Words
+from lbx.metrics.choice_words import WordForms
 
 _UNSPACED = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _ALPHA = rf"[^\W\d_{_UNSPACED}]"
@@ -32,16 +32,16 @@ _MARKUP = re.compile(r"\\(?:text|math)\w*\s*(?=\{)|\\[()\[\]]|[*_`$~]|^[ \t]*#+"
 _SENTENCE_END = re.compile(r"[.!?。！？…\n;；]")
 _CLAUSE_END = re.compile(r"[.,;:!?()。，；：！？、…\n]")
 _LINE_END = rf"{_CLOSE}[.。!]{{0,8}}{_CLOSE}(?:\n|\Z)"
-_LONGEST_SENTENCE = 300
+_MAX_SENTENCE_LENGTH = 300
 _LETTER_ALONE = re.compile("[a-z]?")
 _BETWEEN = re.compile(r"""[ .)\]}:：、"'”>–—-]*""")
 _IN_WORD = re.compile(rf"[^\W_{_UNSPACED}]")
 
 
-def _any_of(alternatives: Words) -> str:
-    forms = alternatives.spaced.replace(r"\w", _ALPHA)  # \w would run on through scripts without spaces
+def _any_of(alternatives: WordForms) -> str:
+    forms = alternatives.spaced_scripts.replace(r"\w", _ALPHA)  # \w would run on through scripts without spaces
     spaced = rf"(?<!{_ALPHA})(?i:{forms})(?!{_ALPHA})"
-    return f"(?:{spaced}|{alternatives.unspaced})" if alternatives.unspaced else spaced
+    return f"(?:{spaced}|{alternatives.unspaced_scripts})" if alternatives.unspaced_scripts else spaced
 
 
 _ANSWER, _OPTION, _RIGHT, _IS, _AND, _AFTERWARDS = map(
@@ -59,47 +59,47 @@ class _Patterns(NamedTuple):
     """Patterns of stated options.
 
     Attributes:
-        announced: words before a stated option; ``after_announced`` are the ways in which its letter may follow.
-        chosen: "I choose" and its like; ``after_chosen`` as above.
+        announcement: words before a stated option; ``after_announcement`` are the ways in which its letter may follow.
+        choice_verb: "I choose" and its like; ``after_choice_verb`` as above.
         before_text: text allowed between such words and an option's text.
-        judged: "B is correct".
+        judgement: "B is correct".
         label: beginning of a line with an option, and its text or a reason.
         bare_line: a line that is only a letter.
         mention: a letter that is no part of a sentence.
         alternative: another letter that follows as an alternative.
-        denied: words that deny the option before them.
+        denial: words that deny the option before them.
         negation: any word that negates or supposes.
     """
 
-    announced: re.Pattern[str]
-    after_announced: tuple[re.Pattern[str], ...]
-    chosen: re.Pattern[str]
-    after_chosen: tuple[re.Pattern[str], ...]
+    announcement: re.Pattern[str]
+    after_announcement: tuple[re.Pattern[str], ...]
+    choice_verb: re.Pattern[str]
+    after_choice_verb: tuple[re.Pattern[str], ...]
     before_text: re.Pattern[str]
-    judged: re.Pattern[str]
+    judgement: re.Pattern[str]
     label: re.Pattern[str]
     bare_line: re.Pattern[str]
     mention: re.Pattern[str]
     alternative: re.Pattern[str]
-    denied: re.Pattern[str]
+    denial: re.Pattern[str]
     negation: re.Pattern[str]
 
 
 @cache
 def _patterns() -> _Patterns:
     return _Patterns(
-        announced=re.compile(rf"(?<!/)(?:{_ANSWER}|{_RIGHT}(?: ?{_OPTION})?|{_OPTION} ?{_RIGHT})"),
-        after_announced=(
+        announcement=re.compile(rf"(?<!/)(?:{_ANSWER}|{_RIGHT}(?: ?{_OPTION})?|{_OPTION} ?{_RIGHT})"),
+        after_announcement=(
             re.compile(rf"(?P<gap>{_WORD}{{0,6}}?) ?{_IS}(?P<more>{_WORD}{{0,4}}?) ?{_NAMED}{_LETTER}"),
             re.compile(rf"{_COLON}{_NAMED}{_LETTER}{_ENDS}"),
             re.compile(rf"{_COLON}{_OPEN}(?P<letter>[a-z])(?={_LINE_END})"),
         ),
-        chosen=re.compile(_any_of(words.CHOOSE)),
-        after_chosen=(re.compile(rf"[:：]?(?P<gap>{_WORD}{{0,2}}?) ?{_NAMED}{_LETTER}"),),
+        choice_verb=re.compile(_any_of(words.CHOOSE)),
+        after_choice_verb=(re.compile(rf"[:：]?(?P<gap>{_WORD}{{0,2}}?) ?{_NAMED}{_LETTER}"),),
         before_text=re.compile(rf"(?:(?P<gap>{_WORD}{{0,6}}?) ?{_IS} ?|{_COLON}){_OPEN}"),
-        judged=re.compile(
+        judgement=re.compile(
             rf"{_BEGINS}{_OPEN}{_LETTER}{_CLOSE}(?:{_OPTION} ?)?"
-            rf"(?:{_IS} (?:{_any_of(words.ARTICLE)} )?|(?:{words.IS.unspaced})?(?=[{_UNSPACED}]))(?:{_RIGHT}|{_ANSWER})"
+            rf"(?:{_IS} (?:{_any_of(words.ARTICLE)} )?|(?:{words.IS.unspaced_scripts})?(?=[{_UNSPACED}]))(?:{_RIGHT}|{_ANSWER})"
         ),
         label=re.compile(rf"[^\w\n]*{_LETTER}(?: ?[.)\]}}:：、,，\"'”]| [-–—] | (?={_AFTERWARDS}))"),
         bare_line=re.compile(r"[^\w?？]*(?P<letter>[A-Za-z])[^\w?？]*"),
@@ -108,12 +108,12 @@ def _patterns() -> _Patterns:
             rf"{_CLOSE}(?P<comma>,)?(?(comma)|(?:{_AND}|[/&+、])){_NAMED}{_LETTER}(?! ?{_IS})"
             rf"(?(comma)(?={_CLOSE}(?:[,.\n]|\Z|{_AND})))"
         ),
-        denied=re.compile(rf"{_CLOSE}[^\s.,;]{{0,2}} ?{_any_of(words.NOT_AFTER)}"),
+        denial=re.compile(rf"{_CLOSE}[^\s.,;]{{0,2}} ?{_any_of(words.NOT_AFTER)}"),
         negation=re.compile(_any_of(words.NOT)),
     )
 
 
-def _plain(text: str) -> str:
+def _strip_markup(text: str) -> str:
     """Text without markup, in compatibility characters ("Ｂ" is "B"), with single spaces."""
     return re.sub(r"[^\S\n]+", " ", _MARKUP.sub("", unicodedata.normalize("NFKC", text)))
 
@@ -128,8 +128,8 @@ def stated_choice(
         language: of the task. Mentions count only in languages with known negations.
         cues: phrases after which an answer follows, in addition to the known ones.
     """
-    answer = _Answer(_plain(output).strip(), choices)
-    statements = sorted([*answer.announced(cues), *answer.judged(), *answer.lines()])
+    answer = _Answer(_strip_markup(output).strip(), choices)
+    statements = sorted([*answer.announced_statements(cues), *answer.judged_statements(), *answer.line_statements()])
     if not statements:
         return answer.only_mention() if language.partition("-")[0] in words.LANGUAGES else None
     opening, last = statements[0], statements[-1]
@@ -144,7 +144,7 @@ class _Statement(NamedTuple):
     letter: str
 
 
-class _Found(NamedTuple):
+class _OptionMatch(NamedTuple):
     """An option found by its text, and the end of that text."""
 
     letter: str
@@ -157,43 +157,49 @@ class _Answer:
     def __init__(self, text: str, choices: Mapping[str, str]) -> None:
         self.text = text
         lowered = text.lower()
-        self._lowered = lowered if len(lowered) == len(text) else text
+        self._lower_text = lowered if len(lowered) == len(text) else text
         self._letters = frozenset(choices)
-        options = [(" ".join(_plain(option).lower().split()).rstrip("."), letter) for letter, option in choices.items()]
+        options = [
+            (" ".join(_strip_markup(option).lower().split()).rstrip("."), letter) for letter, option in choices.items()
+        ]
         texts = [option for option, _ in options]
         unique = [pair for pair in options if not _LETTER_ALONE.fullmatch(pair[0]) and texts.count(pair[0]) == 1]
         self._options = sorted(unique, key=lambda pair: -len(pair[0]))
 
-    def announced(self, cues: Sequence[str]) -> Iterator[_Statement]:
+    def announced_statements(self, cues: Sequence[str]) -> Iterator[_Statement]:
         """Statements after words that announce them, such as "the answer is", and after phrases of the task's own."""
         patterns = _patterns()
-        yield from self._after(patterns.announced, patterns.after_announced)
-        yield from self._after(patterns.chosen, patterns.after_chosen)
-        if phrases := "|".join(re.escape(phrase) for cue in cues if (phrase := _plain(cue).strip())):
-            yield from self._after(re.compile(f"(?i:{phrases})"), (*patterns.after_announced, *patterns.after_chosen))
+        yield from self._statements_after(patterns.announcement, patterns.after_announcement)
+        yield from self._statements_after(patterns.choice_verb, patterns.after_choice_verb)
+        if phrases := "|".join(re.escape(phrase) for cue in cues if (phrase := _strip_markup(cue).strip())):
+            yield from self._statements_after(
+                re.compile(f"(?i:{phrases})"), (*patterns.after_announcement, *patterns.after_choice_verb)
+            )
 
-    def judged(self) -> Iterator[_Statement]:
+    def judged_statements(self) -> Iterator[_Statement]:
         """Statements such as "B is correct"."""
-        for match in _patterns().judged.finditer(self.text):
+        for match in _patterns().judgement.finditer(self.text):
             if match["letter"] in self._letters and not self._is_denied(match.start(), match):
                 yield _Statement(match.start(), match["letter"])
 
-    def lines(self) -> Iterator[_Statement]:
+    def line_statements(self) -> Iterator[_Statement]:
         """Lines that state an option, unless others begin with another letter: those list the options."""
         patterns = _patterns()
         bare: list[_Statement] = []
         labelled: list[tuple[_Statement, bool]] = []
-        place = 0
+        start = 0
         for line in self.text.split("\n"):
             match = patterns.bare_line.fullmatch(line)
             if match and match["letter"].upper() in self._letters:
-                bare.append(_Statement(place, match["letter"].upper()))
-            elif letter := self._whole_line(place):
-                labelled.append((_Statement(place, letter), True))
-            elif (match := patterns.label.match(self.text, place)) and match["letter"] in self._letters:
-                reading = self._reading(match)
-                labelled.append((_Statement(place, reading), not place or self._whole_line(match.end()) == reading))
-            place += len(line) + 1
+                bare.append(_Statement(start, match["letter"].upper()))
+            elif letter := self._full_line_option(start):
+                labelled.append((_Statement(start, letter), True))
+            elif (match := patterns.label.match(self.text, start)) and match["letter"] in self._letters:
+                reading = self._read_letter(match)
+                labelled.append(
+                    (_Statement(start, reading), not start or self._full_line_option(match.end()) == reading)
+                )
+            start += len(line) + 1
         if len({statement.letter for statement in bare}) == 1 or (bare and "\n" not in self.text[bare[-1].start :]):
             yield bare[-1]
         if len({statement.letter for statement, _ in labelled}) == 1:
@@ -210,7 +216,7 @@ class _Answer:
             return None
         return mentions[0]["letter"]
 
-    def _after(self, words: re.Pattern[str], ways: Sequence[re.Pattern[str]]) -> Iterator[_Statement]:
+    def _statements_after(self, words: re.Pattern[str], ways: Sequence[re.Pattern[str]]) -> Iterator[_Statement]:
         """Statements of a letter, or else of a text, after any of some words."""
         for announced in words.finditer(self.text):
             start, end = announced.span()
@@ -220,7 +226,7 @@ class _Answer:
             option = self._option_at(before.end()) if before else None
             if letters and not (option and before and before.end() <= letters[0].start("letter") < option.end):
                 if not self._is_denied(start, letters[0]):
-                    yield _Statement(start, self._reading(letters[0]))
+                    yield _Statement(start, self._read_letter(letters[0]))
             elif option and before and not self._is_denied(start, before):
                 yield _Statement(start, option.letter)
 
@@ -232,23 +238,23 @@ class _Answer:
             match: its end, with the words in between as groups.
         """
         patterns, end = _patterns(), match.end()
-        clause = _CLAUSE_END.split(self.text[max(start - _LONGEST_SENTENCE, 0) : start])[-1]
+        clause = _CLAUSE_END.split(self.text[max(start - _MAX_SENTENCE_LENGTH, 0) : start])[-1]
         between = " ".join(text for name, text in match.groupdict().items() if text and name != "letter")
-        stop = _SENTENCE_END.search(self.text, end, end + _LONGEST_SENTENCE)
+        stop = _SENTENCE_END.search(self.text, end, end + _MAX_SENTENCE_LENGTH)
         return bool(
             patterns.negation.search(f"{clause} {between}")
             or (stop and stop[0] in "?？")
-            or patterns.denied.match(self.text, end)
+            or patterns.denial.match(self.text, end)
         )
 
     def _is_excluded(self, mention: re.Match[str]) -> bool:
         """Whether the sentence of a mention negates or supposes something."""
         start, end = mention.span()
-        before = _SENTENCE_END.split(self.text[max(start - _LONGEST_SENTENCE, 0) : start])[-1]
-        after = _SENTENCE_END.split(self.text[end + 1 : end + _LONGEST_SENTENCE])[0]
+        before = _SENTENCE_END.split(self.text[max(start - _MAX_SENTENCE_LENGTH, 0) : start])[-1]
+        after = _SENTENCE_END.split(self.text[end + 1 : end + _MAX_SENTENCE_LENGTH])[0]
         return bool(_patterns().negation.search(f"{before} {after}"))
 
-    def _reading(self, match: re.Match[str]) -> str:
+    def _read_letter(self, match: re.Match[str]) -> str:
         """The letter that a pattern found; "" if an alternative follows, or another option's text."""
         letter, end = match["letter"].upper(), match.end("letter")
         alternative = _patterns().alternative.match(self.text, end)
@@ -257,19 +263,19 @@ class _Answer:
         if found := self._option_at(match.start("letter")):
             return found.letter
         between = _BETWEEN.match(self.text, end)
-        other = self._whole_line(between.end() if between else end)
+        other = self._full_line_option(between.end() if between else end)
         return letter if other in ("", letter) else ""
 
-    def _option_at(self, place: int) -> _Found | None:
+    def _option_at(self, start: int) -> _OptionMatch | None:
         """The option that has its text at a place, the longest of several."""
         for option, letter in self._options:
-            end = place + len(option)
-            if self._lowered.startswith(option, place) and not _IN_WORD.match(self.text, end):
-                return _Found(letter, end)
+            end = start + len(option)
+            if self._lower_text.startswith(option, start) and not _IN_WORD.match(self.text, end):
+                return _OptionMatch(letter, end)
         return None
 
-    def _whole_line(self, place: int) -> str:
+    def _full_line_option(self, start: int) -> str:
         """The option with the text that fills the rest of a line; "" if none does."""
-        opening = re.compile(_OPEN).match(self.text, place)
-        found = self._option_at(opening.end() if opening else place)
+        opening = re.compile(_OPEN).match(self.text, start)
+        found = self._option_at(opening.end() if opening else start)
         return found.letter if found and re.compile(_LINE_END).match(self.text, found.end) else ""

@@ -90,12 +90,12 @@ class Flip(NamedTuple):
     """First difference between two answers to one prompt.
 
     Attributes:
-        place: index of the first differing token.
+        position: index of the first differing token.
         gap: logit of the token chosen there minus the logit of the other answer's token; None if the model has no such
             token.
     """
 
-    place: int
+    position: int
     gap: float | None
 
 
@@ -110,12 +110,12 @@ class FlipWatch:
         self._other = other
         self.flip: Flip | None = None
 
-    def __call__(self, place: int, logits: Logits, token: int) -> None:
-        if self.flip is None and place < len(self._other) and token != (other := self._other[place]):
-            self.flip = Flip(place, float(logits[token] - logits[other]) if other < len(logits) else None)
+    def __call__(self, position: int, logits: Logits, token: int) -> None:
+        if self.flip is None and position < len(self._other) and token != (other := self._other[position]):
+            self.flip = Flip(position, float(logits[token] - logits[other]) if other < len(logits) else None)
 
 
-def forced(backend: LocalBackend, prompt: Sequence[int], tokens: Sequence[int]) -> Iterator[Logits]:
+def forced_logits(backend: LocalBackend, prompt: Sequence[int], tokens: Sequence[int]) -> Iterator[Logits]:
     """Yield the logits after a prompt, and after each token that follows it.
 
     Raises:
@@ -123,15 +123,15 @@ def forced(backend: LocalBackend, prompt: Sequence[int], tokens: Sequence[int]) 
     """
     memory = backend.sequences()
 
-    def after(ids: Sequence[int]) -> Logits:
+    def extend(ids: Sequence[int]) -> Logits:
         (logits,) = memory.extend([Extend(0, ids, wants_logits=True)])
         assert logits is not None
         return logits
 
     try:
         for at in range(0, len(prompt), memory.max_step):
-            logits = after(prompt[at : at + memory.max_step])
+            logits = extend(prompt[at : at + memory.max_step])
         yield logits
-        yield from (after((token,)) for token in tokens)
+        yield from (extend((token,)) for token in tokens)
     finally:
         memory.drop(0)

@@ -23,19 +23,19 @@ from lbx.benchmarks.needle.benchmark import Needle, NeedleSettings, make_prompt,
 from lbx.inference.completing import complete
 from lbx.inference.model import Backend, BackendInfo, LocalBackend
 from lbx.inference.prefix import common_prefix
-from lbx.parity.differences import NO_DIFFERENCE, Flip, FlipWatch, LogitDifference, compare, forced, merge
+from lbx.parity.differences import NO_DIFFERENCE, Flip, FlipWatch, LogitDifference, compare, forced_logits, merge
 from lbx.prompting.prompter import Prompter
 from lbx.spec.selection import Selection
 
 if TYPE_CHECKING:
     from lbx.inference.model import Logits
 
-Progress = Callable[[str, int, int], None]
+ParityProgress = Callable[[str, int, int], None]
 """Callback for progress: model name, number of answered prompts, number of prompts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ParityModel:
     """Loaded model with its prompter."""
 
     backend: Backend
@@ -48,7 +48,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class _First:
+class _FirstResult:
     """Results of the first model for a prompt.
 
     Attributes:
@@ -58,7 +58,7 @@ class _First:
 
     plain: tuple[int, ...] | None
     request: Request | None = None
-    said: Completion | None = None
+    completion: Completion | None = None
     logits: Path | None = None
     problem: str = ""
 
@@ -111,11 +111,11 @@ class Parity:
 
 def measure(
     prompts: Sequence[ParityPrompt],
-    load: tuple[Callable[[], Side], Callable[[], Side]],
+    load: tuple[Callable[[], ParityModel], Callable[[], ParityModel]],
     *,
     positions: int,
     folder: Path,
-    progress: Progress = lambda _name, _done, _total: None,
+    progress: ParityProgress = lambda _name, _done, _total: None,
 ) -> Parity:
     """Compare two models; the second is loaded after the first is closed.
 
@@ -131,9 +131,9 @@ def measure(
     try:
         info = first.backend.info
         steps = isinstance(first.backend, LocalBackend)
-        firsts: list[_First] = []
+        firsts: list[_FirstResult] = []
         for number, prompt in enumerate(prompts):
-            firsts.append(_ask_first(first, prompt, folder / f"{number}.npy", positions))
+            firsts.append(_run_first(first, prompt, folder / f"{number}.npy", positions))
             progress(info.model, number + 1, len(prompts))
     finally:
         first.backend.close()
@@ -141,64 +141,64 @@ def measure(
     gc.collect()
     second = load[1]()
     try:
-        shared = _same_vocabulary(second, prompts, firsts)
-        reasons = _not_compared(info, second, shared, steps)
+        same_vocabulary = _same_vocabulary(second, prompts, firsts)
+        reasons = _limitations(info, second, same_vocabulary, steps)
         measured: list[PromptParity] = []
-        for number, (prompt, one) in enumerate(zip(prompts, firsts, strict=True)):
-            measured.append(_compare(second, prompt, one, shared=bool(shared)))
-            if one.logits is not None:
-                one.logits.unlink()
+        for number, (prompt, first_result) in enumerate(zip(prompts, firsts, strict=True)):
+            measured.append(_compare(second, prompt, first_result, same_vocabulary=bool(same_vocabulary)))
+            if first_result.logits is not None:
+                first_result.logits.unlink()
             progress(second.backend.info.model, number + 1, len(prompts))
-        return Parity(info, second.backend.info, shared, reasons, tuple(measured))
+        return Parity(info, second.backend.info, same_vocabulary, reasons, tuple(measured))
     finally:
         second.backend.close()
 
 
-def _plain(side: Side, prompt: ParityPrompt) -> tuple[int, ...] | None:
+def _plain(side: ParityModel, prompt: ParityPrompt) -> tuple[int, ...] | None:
     return tuple(side.backend.tokenizer.encode(prompt.prompt.text, special=False)) if side.has_tokenizer else None
 
 
-def _request(side: Side, prompt: ParityPrompt) -> Request:
+def _request(side: ParityModel, prompt: ParityPrompt) -> Request:
     return side.prompter.request(prompt.key, prompt.prompt, Sampling())
 
 
-def _ask_first(side: Side, prompt: ParityPrompt, place: Path, positions: int) -> _First:
+def _run_first(side: ParityModel, prompt: ParityPrompt, logits_path: Path, positions: int) -> _FirstResult:
     import numpy as np
 
     plain = _plain(side, prompt)
-    kept: list[Logits] = []
+    logits_rows: list[Logits] = []
 
     def keep(at: int, logits: Logits, _token: int) -> None:
         if at <= positions:
-            kept.append(logits)
+            logits_rows.append(logits)
 
     try:
         request = _request(side, prompt)
         answer = complete(side.backend, request, keep)
     except (PromptError, BackendError) as exc:
-        return _First(plain, problem=f"{side.backend.info.model}: {exc.cause}")
-    if kept:
-        np.save(place, np.stack(kept))
-    return _First(plain, request, answer, place if kept else None)
+        return _FirstResult(plain, problem=f"{side.backend.info.model}: {exc.cause}")
+    if logits_rows:
+        np.save(logits_path, np.stack(logits_rows))
+    return _FirstResult(plain, request, answer, logits_path if logits_rows else None)
 
 
-def _same_vocabulary(side: Side, prompts: Sequence[ParityPrompt], firsts: Sequence[_First]) -> bool | None:
+def _same_vocabulary(side: ParityModel, prompts: Sequence[ParityPrompt], firsts: Sequence[_FirstResult]) -> bool | None:
     """Whether most texts have equal ids: two vocabularies agree on few texts, one read by two programs on most."""
-    if not side.has_tokenizer or any(one.plain is None for one in firsts):
+    if not side.has_tokenizer or any(result.plain is None for result in firsts):
         return None
-    agreeing = sum(_plain(side, prompt) == one.plain for prompt, one in zip(prompts, firsts, strict=True))
+    agreeing = sum(_plain(side, prompt) == result.plain for prompt, result in zip(prompts, firsts, strict=True))
     return 2 * agreeing >= len(prompts)
 
 
-def _not_compared(first: BackendInfo, side: Side, shared: bool | None, steps: bool) -> tuple[str, ...]:
+def _limitations(first: BackendInfo, side: ParityModel, same_vocabulary: bool | None, steps: bool) -> tuple[str, ...]:
     second = side.backend.info
     reasons: list[str] = []
-    if shared is None:
+    if same_vocabulary is None:
         reasons.append("Token ids: a server without [tokenizer] in its card does not return them.")
     for info, shows in ((first, steps), (second, isinstance(side.backend, LocalBackend))):
         if not shows:
             reasons.append(f"Logits: the backend {info.name} of {info.model} does not return them.")
-    if shared is False:
+    if same_vocabulary is False:
         reasons.append(
             f"Logits: {first.model} and {second.model} have different vocabularies, so their logits cannot be "
             "compared. Each model got its own tokens, and their answers are compared as text."
@@ -206,34 +206,36 @@ def _not_compared(first: BackendInfo, side: Side, shared: bool | None, steps: bo
     return tuple(reasons)
 
 
-def _compare(side: Side, prompt: ParityPrompt, first: _First, *, shared: bool) -> PromptParity:
+def _compare(side: ParityModel, prompt: ParityPrompt, first: _FirstResult, *, same_vocabulary: bool) -> PromptParity:
     plain = _plain(side, prompt)
     same_ids, difference = None, None
     if plain is not None and first.plain is not None:
         same_ids = plain == first.plain
         difference = None if same_ids else common_prefix(first.plain, plain)
-    if first.request is None or first.said is None:
+    if first.request is None or first.completion is None:
         return PromptParity(prompt, 0, same_ids, difference, problem=first.problem)
     tokens = len(first.request.token_ids)
     same_prompt: bool | None = None
     try:
-        own = _own_request(side, prompt, required=not shared)
-        same_prompt = None if same_ids is None else own is not None and own.token_ids == first.request.token_ids
-        if shared and isinstance(side.backend, LocalBackend) and first.logits is not None:
+        own_request = _own_request(side, prompt, required=not same_vocabulary)
+        same_prompt = (
+            None if same_ids is None else own_request is not None and own_request.token_ids == first.request.token_ids
+        )
+        if same_vocabulary and isinstance(side.backend, LocalBackend) and first.logits is not None:
             logits, flip, answer = _follow(side.backend, first)
         else:
-            request = first.request if shared or own is None else own
+            request = first.request if same_vocabulary or own_request is None else own_request
             logits, flip, answer = NO_DIFFERENCE, None, complete(side.backend, request)
     except (PromptError, BackendError) as exc:
         problem = f"{side.backend.info.model}: {exc.cause}"
         return PromptParity(prompt, tokens, same_ids, difference, same_prompt, problem=problem)
-    same = flip is None and (answer.text, answer.reasoning) == (first.said.text, first.said.reasoning)
-    outputs = (first.said.text, answer.text)
-    reasoned = (first.said.reasoning is not None, answer.reasoning is not None)
+    same = flip is None and (answer.text, answer.reasoning) == (first.completion.text, first.completion.reasoning)
+    outputs = (first.completion.text, answer.text)
+    reasoned = (first.completion.reasoning is not None, answer.reasoning is not None)
     return PromptParity(prompt, tokens, same_ids, difference, same_prompt, logits, same, flip, outputs, reasoned)
 
 
-def _own_request(side: Side, prompt: ParityPrompt, *, required: bool) -> Request | None:
+def _own_request(side: ParityModel, prompt: ParityPrompt, *, required: bool) -> Request | None:
     """Second model's own request for the prompt, like in a run; None if it refuses a prompt that need not have one."""
     try:
         return _request(side, prompt)
@@ -243,30 +245,30 @@ def _own_request(side: Side, prompt: ParityPrompt, *, required: bool) -> Request
         return None
 
 
-def _follow(backend: LocalBackend, first: _First) -> tuple[LogitDifference, Flip | None, Completion]:
+def _follow(backend: LocalBackend, first: _FirstResult) -> tuple[LogitDifference, Flip | None, Completion]:
     """Compute the second model's logits along the first one's answer, and its own answer to the same token ids.
 
     One pass gives both as long as the answers agree; after the first difference the rest is computed again.
     """
     import numpy as np
 
-    assert first.request is not None and first.said is not None and first.logits is not None
-    request, tokens = first.request, first.said.output_ids or ()
-    kept = np.load(first.logits, mmap_mode="r")
+    assert first.request is not None and first.completion is not None and first.logits is not None
+    request, tokens = first.request, first.completion.output_ids or ()
+    first_logits = np.load(first.logits, mmap_mode="r")
     parts: list[LogitDifference] = []
-    parting = FlipWatch(tokens)
+    flip_watch = FlipWatch(tokens)
 
-    def watch(place: int, logits: Logits, token: int) -> None:
-        if parting.flip is None and place < len(kept):
-            parts.append(compare(kept[place], logits))
-        parting(place, logits, token)
+    def watch(position: int, logits: Logits, token: int) -> None:
+        if flip_watch.flip is None and position < len(first_logits):
+            parts.append(compare(first_logits[position], logits))
+        flip_watch(position, logits, token)
 
     answer = complete(backend, request, watch)
-    if len(parts) < len(kept):
-        for place, logits in enumerate(forced(backend, request.token_ids, tokens[: len(kept) - 1])):
-            if place >= len(parts):
-                parts.append(compare(kept[place], logits))
-    return merge(parts), parting.flip, answer
+    if len(parts) < len(first_logits):
+        for position, logits in enumerate(forced_logits(backend, request.token_ids, tokens[: len(first_logits) - 1])):
+            if position >= len(parts):
+                parts.append(compare(first_logits[position], logits))
+    return merge(parts), flip_watch.flip, answer
 
 
 PLAIN = "plain"
@@ -335,5 +337,5 @@ def bundle_prompts(
     """
     for task in tasks:
         benchmark = benchmarks[task.benchmark]
-        for _, sample in selection.of(task, benchmark.samples(bundle, task.name)):
+        for _, sample in selection.select(task, benchmark.samples(bundle, task.name)):
             yield ParityPrompt(sample.key, benchmark.prompt(bundle, sample), sample, benchmark)

@@ -60,25 +60,25 @@ class TaskParity:
 def by_task(parity: Parity) -> list[TaskParity]:
     """Summarise each task, then all prompts together; the total of several tasks has no score."""
     tasks: dict[str, list[PromptParity]] = {}
-    for one in parity.prompts:
-        tasks.setdefault(one.prompt.task, []).append(one)
-    rows = [_add_up(task, prompts, scored=True) for task, prompts in tasks.items()]
-    return [*rows, _add_up(ALL, parity.prompts, scored=len(tasks) == 1)]
+    for comparison in parity.prompts:
+        tasks.setdefault(comparison.prompt.task, []).append(comparison)
+    rows = [_summarise(task, prompts, with_scores=True) for task, prompts in tasks.items()]
+    return [*rows, _summarise(ALL, parity.prompts, with_scores=len(tasks) == 1)]
 
 
-def _add_up(task: str, prompts: Sequence[PromptParity], *, scored: bool) -> TaskParity:
-    gaps = [one.flip.gap for one in prompts if one.flip and one.flip.gap is not None]
-    places = [one.flip.place for one in prompts if one.flip]
-    metric, first, second = _scores(prompts) if scored else ("", None, None)
+def _summarise(task: str, prompts: Sequence[PromptParity], *, with_scores: bool) -> TaskParity:
+    gaps = [comparison.flip.gap for comparison in prompts if comparison.flip and comparison.flip.gap is not None]
+    positions = [comparison.flip.position for comparison in prompts if comparison.flip]
+    metric, first, second = _scores(prompts) if with_scores else ("", None, None)
     return TaskParity(
         task=task,
         prompts=len(prompts),
-        compared=sum(one.same_output is not None for one in prompts),
-        same_ids=_count([one.same_ids for one in prompts]),
-        same_prompts=_count([one.same_prompt for one in prompts]),
-        logits=merge(one.logits for one in prompts),
-        same_outputs=sum(bool(one.same_output) for one in prompts),
-        median_first_difference=median(places) if places else None,
+        compared=sum(comparison.same_output is not None for comparison in prompts),
+        same_ids=_count([comparison.same_ids for comparison in prompts]),
+        same_prompts=_count([comparison.same_prompt for comparison in prompts]),
+        logits=merge(comparison.logits for comparison in prompts),
+        same_outputs=sum(bool(comparison.same_output) for comparison in prompts),
+        median_first_difference=median(positions) if positions else None,
         median_gap=median(gaps) if gaps else None,
         max_gap=max(gaps) if gaps else None,
         metric=metric,
@@ -88,13 +88,17 @@ def _add_up(task: str, prompts: Sequence[PromptParity], *, scored: bool) -> Task
 
 
 def _count(flags: Sequence[bool | None]) -> int | None:
-    known = [flag for flag in flags if flag is not None]
-    return sum(known) if known else None
+    values = [flag for flag in flags if flag is not None]
+    return sum(values) if values else None
 
 
 def _scores(prompts: Sequence[PromptParity]) -> tuple[str, float | None, float | None]:
     """Headline metric and its official aggregate for each model."""
-    both = [one for one in prompts if one.outputs is not None and one.prompt.benchmark is not None]
+    both = [
+        comparison
+        for comparison in prompts
+        if comparison.outputs is not None and comparison.prompt.benchmark is not None
+    ]
     if not both:
         return "", None, None
     scores = [_score(both, side) for side in (0, 1)]
@@ -103,46 +107,46 @@ def _scores(prompts: Sequence[PromptParity]) -> tuple[str, float | None, float |
 
 def _score(prompts: Sequence[PromptParity], side: int) -> tuple[str, float]:
     rows: list[ScoredSample] = []
-    for one in prompts:
-        benchmark, sample, outputs = one.prompt.benchmark, one.prompt.sample, one.outputs
+    for comparison in prompts:
+        benchmark, sample, outputs = comparison.prompt.benchmark, comparison.prompt.sample, comparison.outputs
         assert benchmark is not None and sample is not None and outputs is not None
         scores = benchmark.score(sample, outputs[side])
         values = {score.metric: score.score for score in scores}
-        rows.append(ScoredSample(sample, values, reasoned=one.reasoned[side]))
+        rows.append(ScoredSample(sample, values, reasoned=comparison.reasoned[side]))
     benchmark = prompts[0].prompt.benchmark
     assert benchmark is not None
     headline = benchmark.aggregate(prompts[0].prompt.key.task, rows)[0]
     return headline.metric, headline.score
 
 
-def excess(parity: Parity, bound: float) -> str:
+def explain_excess(parity: Parity, bound: float) -> str:
     """Explain how the difference of two models exceeds a bound on logits; "" if it does not."""
-    (*_, whole) = by_task(parity)
-    if whole.compared < whole.prompts:
-        return f"{whole.prompts - whole.compared} of {whole.prompts} prompts were not answered by both models"
-    if whole.same_ids != whole.prompts:
-        return f"{whole.prompts - (whole.same_ids or 0)} of {whole.prompts} prompts do not have equal token ids"
-    if not whole.logits.positions:
+    (*_, total) = by_task(parity)
+    if total.compared < total.prompts:
+        return f"{total.prompts - total.compared} of {total.prompts} prompts were not answered by both models"
+    if total.same_ids != total.prompts:
+        return f"{total.prompts - (total.same_ids or 0)} of {total.prompts} prompts do not have equal token ids"
+    if not total.logits.positions:
         return "no logits could be compared"
-    if not whole.logits.max_abs <= bound:
-        return f"the largest logit difference is {whole.logits.max_abs:.3g}"
+    if not total.logits.max_abs <= bound:
+        return f"the largest logit difference is {total.logits.max_abs:.3g}"
     return ""
 
 
 def to_json(parity: Parity) -> dict[str, Any]:
-    *tasks, whole = by_task(parity)
+    *tasks, total = by_task(parity)
     return {
-        "first": _info(parity.first),
-        "second": _info(parity.second),
+        "first": _info_json(parity.first),
+        "second": _info_json(parity.second),
         "same_vocabulary": parity.same_vocabulary,
         "not_compared": list(parity.not_compared),
-        "all": whole.to_json(),
+        "all": total.to_json(),
         "tasks": [task.to_json() for task in tasks],
-        "prompts": [_prompt(one) for one in parity.prompts],
+        "prompts": [_prompt_json(comparison) for comparison in parity.prompts],
     }
 
 
-def _info(info: BackendInfo) -> dict[str, Any]:
+def _info_json(info: BackendInfo) -> dict[str, Any]:
     settings: Mapping[str, Any] = info.settings
     return {
         "model": info.model,
@@ -153,18 +157,18 @@ def _info(info: BackendInfo) -> dict[str, Any]:
     }
 
 
-def _prompt(one: PromptParity) -> dict[str, Any]:
+def _prompt_json(comparison: PromptParity) -> dict[str, Any]:
     return {
-        "task": one.prompt.task,
-        "sample_id": one.prompt.key.sample_id,
-        "prompt_tokens": one.prompt_tokens,
-        "same_ids": one.same_ids,
-        "first_id_difference": one.first_id_difference,
-        "same_prompt": one.same_prompt,
-        "logits": one.logits.to_json() if one.logits.positions else None,
-        "same_output": one.same_output,
-        "first_difference": one.flip.place if one.flip else None,
-        "gap": one.flip.gap if one.flip else None,
-        "outputs": list(one.outputs) if one.outputs else None,
-        "problem": one.problem or None,
+        "task": comparison.prompt.task,
+        "sample_id": comparison.prompt.key.sample_id,
+        "prompt_tokens": comparison.prompt_tokens,
+        "same_ids": comparison.same_ids,
+        "first_id_difference": comparison.first_id_difference,
+        "same_prompt": comparison.same_prompt,
+        "logits": comparison.logits.to_json() if comparison.logits.positions else None,
+        "same_output": comparison.same_output,
+        "first_difference": comparison.flip.position if comparison.flip else None,
+        "gap": comparison.flip.gap if comparison.flip else None,
+        "outputs": list(comparison.outputs) if comparison.outputs else None,
+        "problem": comparison.problem or None,
     }

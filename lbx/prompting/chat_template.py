@@ -82,15 +82,15 @@ class ChatTemplate:
 
     def with_variables(self, values: Mapping[str, object]) -> ChatTemplate:
         """Copy the template, with further variables."""
-        made = copy.copy(self)
-        made._variables = {**self._variables, **values}
-        return made
+        template = copy.copy(self)
+        template._variables = {**self._variables, **values}
+        return template
 
 
 def conversation(content: str, turns: Sequence[str] = ()) -> list[dict[str, str]]:
     """Messages that alternate between user and assistant, the user first."""
     roles = ("user", "assistant")
-    return [{"role": roles[place % 2], "content": text} for place, text in enumerate((content, *turns))]
+    return [{"role": roles[index % 2], "content": text} for index, text in enumerate((content, *turns))]
 
 
 class Variable(NamedTuple):
@@ -164,19 +164,19 @@ def _exchange(process: Popen[bytes], request: bytes) -> dict[str, Any] | None:
     source, sink = process.stdout.fileno(), process.stdin.fileno()
     os.set_blocking(sink, False)
     end = time.monotonic() + _WALL_S
-    left, parts, most = memoryview(request), bytearray(), TEMPLATE_GROWTH * len(request) + _SHORT
+    unsent, parts, max_bytes = memoryview(request), bytearray(), TEMPLATE_GROWTH * len(request) + _SHORT
     while not parts.endswith(b"\n"):
-        readable, writable, _ = select.select([source], [sink] if left else [], [], max(0.0, end - time.monotonic()))
+        readable, writable, _ = select.select([source], [sink] if unsent else [], [], max(0.0, end - time.monotonic()))
         if not readable and not writable:
             return None
         if writable:
             try:
-                left = left[os.write(sink, left) :]
+                unsent = unsent[os.write(sink, unsent) :]
             except BrokenPipeError:
                 return None
         if readable:
             data = os.read(source, 1 << 16)
-            if not data or len(parts) > most:
+            if not data or len(parts) > max_bytes:
                 return None
             parts += data
     with suppress(ValueError, RecursionError):

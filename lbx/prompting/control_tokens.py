@@ -42,13 +42,13 @@ class _Encoder(Protocol):
     def encode(self, text: str, *, special: bool) -> list[int]: ...
 
 
-def encode_apart(tokenizer: _Encoder, pieces: Sequence[str | int]) -> list[int]:
+def encode_separately(tokenizer: _Encoder, pieces: Sequence[str | int]) -> list[int]:
     """Encode texts and control tokens in order, so that control tokens do not affect the texts around them."""
     parts = ([piece] if isinstance(piece, int) else tokenizer.encode(piece, special=False) for piece in pieces)
     return [token for part in parts for token in part]
 
 
-class Marks(NamedTuple):
+class ReasoningMarks(NamedTuple):
     """Marks that open and close reasoning, as text; control tokens appear by their texts.
 
     Attributes:
@@ -63,15 +63,15 @@ class Marks(NamedTuple):
     end: str = ""
 
 
-THINK = Marks("<think>", "</think>")
+THINK = ReasoningMarks("<think>", "</think>")
 KNOWN = (
     THINK,
-    Marks("[THINK]", "[/THINK]"),  # Magistral
-    Marks("<seed:think>", "</seed:think>"),  # Seed-OSS
-    Marks("<|channel>thought", "<channel|>"),  # Gemma 4
-    Marks("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", end="[END FINAL RESPONSE]"),  # Apriel
+    ReasoningMarks("[THINK]", "[/THINK]"),  # Magistral
+    ReasoningMarks("<seed:think>", "</seed:think>"),  # Seed-OSS
+    ReasoningMarks("<|channel>thought", "<channel|>"),  # Gemma 4
+    ReasoningMarks("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", end="[END FINAL RESPONSE]"),  # Apriel
     # Harmony: a model that skips the analysis goes to the final channel at once, so the close is short.
-    Marks(
+    ReasoningMarks(
         "<|channel|>analysis<|message|>",
         "<|channel|>final<|message|>",
         ("<|end|>", "<|start|>", "<|channel|>", "<|message|>"),

@@ -21,15 +21,15 @@ _IDS: dict[int, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class _CutText:
     """Prompt text after truncation, with its original and removed numbers of tokens.
 
     Uncut texts have their ``ids``; for cut ones, ``at`` is the place of the cut in the text.
     """
 
     text: str
-    original: int
-    lost: int = 0
+    original_tokens: int
+    lost_tokens: int = 0
     ids: tuple[int, ...] = ()
     at: int = 0
 
@@ -121,10 +121,10 @@ class Prompter:
             PromptError: see ``request``.
         """
         answer = self._max_new_tokens or prompt.max_new_tokens
-        apart = prompt.chat and not prompt.budget_for_both
-        budget = _Budget(self._window, answer, self._thinking_tokens if apart else 0)
-        place = self._wrapper.system_place(prompt.system, chat=prompt.chat)
-        if place == "text":
+        has_own_budget = prompt.chat and not prompt.budget_for_both
+        budget = _Budget(self._window, answer, self._thinking_tokens if has_own_budget else 0)
+        placement = self._wrapper.system_place(prompt.system, chat=prompt.chat)
+        if placement == "text":
             prompt = prompt.system_in_text
         if not (prompt.chat and self._takes_turns):
             prompt = prompt.in_one_message
@@ -139,37 +139,37 @@ class Prompter:
             stop_tokens=prompt.stop_tokens,
             min_new_tokens=prompt.min_new_tokens,
             sampling=sampling,
-            original_tokens=cut.original,
-            truncated=cut.lost > 0,
-            tokens_cut=cut.lost,
-            kept=cut.text if cut.lost else "",
+            original_tokens=cut.original_tokens,
+            truncated=cut.lost_tokens > 0,
+            tokens_cut=cut.lost_tokens,
+            kept=cut.text if cut.lost_tokens else "",
             bos_tokens=self._bos_tokens(ids),
             prompt_sha256=sha256_text(wrapped.text),
-            opens_reasoning=opens_reasoning(wrapped.after, marks),
+            opens_reasoning=opens_reasoning(wrapped.tail, marks),
             thinking_tokens=budget.reasoning,
             system=prompt.system if self._template is None else "",
             turns=prompt.turns if self._template is None else (),
-            system_place=place,
+            system_place=placement,
         )
-        cut_at = wrapped.begin + min(cut.at, len(wrapped.content)) if cut.lost else None
+        cut_at = wrapped.begin + min(cut.at, len(wrapped.content)) if cut.lost_tokens else None
         return ReadPrompt(request, wrapped.text, cut_at)
 
-    def _fit(self, key: SampleKey, prompt: Prompt, budget: _Budget) -> tuple[_Cut, ChatPrompt, list[int]]:
+    def _fit(self, key: SampleKey, prompt: Prompt, budget: _Budget) -> tuple[_CutText, ChatPrompt, list[int]]:
         chat = prompt.chat and self._template is not None
         limit = self._limit(prompt, budget.room)
-        cut = _Cut(prompt.text, original=0)
+        cut = _CutText(prompt.text, original_tokens=0)
         for _ in range(_MAX_CUTS):
-            cut = self._cut(prompt, limit, budget)
-            self._check_some_left(key, cut, limit)
+            cut = self._truncate(prompt, limit, budget)
+            self._check_not_empty(key, cut, limit)
             wrapped = self._wrapper.wrap(cut.text, prompt.system, prompt.turns, chat=prompt.chat)
             alone = not chat and not prompt.system and not prompt.turns
             ids = list(cut.ids) if cut.ids and alone else self._wrapper.encode(wrapped)
             if len(ids) <= budget.room:
                 return cut, wrapped, ids
             # Text decoded from a cut may encode to a few tokens more than were kept: cut those too.
-            limit = min(limit, cut.original) - (len(ids) - budget.room)
+            limit = min(limit, cut.original_tokens) - (len(ids) - budget.room)
         raise PromptError(
-            f"The prompt of {key} has {cut.original} tokens and cannot be truncated to fit: {budget}.",
+            f"The prompt of {key} has {cut.original_tokens} tokens and cannot be truncated to fit: {budget}.",
             fix="Use a larger context window or fewer new tokens.",
         )
 
@@ -189,12 +189,12 @@ class Prompter:
         """Encode plain text, with the prefix that the model expects."""
         return self._wrapper.with_prefix(self._tokenizer.encode(text, special=False))
 
-    def _cut(self, prompt: Prompt, limit: int, budget: _Budget) -> _Cut:
+    def _truncate(self, prompt: Prompt, limit: int, budget: _Budget) -> _CutText:
         ids = self._encode(prompt.text)
         if prompt.truncation in (Truncation.WORDS_END, Truncation.WORDS_START):
             return self._cut_words(prompt, limit, budget, ids)
         if len(ids) <= limit:
-            return _Cut(prompt.text, len(ids), ids=tuple(ids))
+            return _CutText(prompt.text, len(ids), ids=tuple(ids))
         if prompt.truncation is Truncation.REFUSE:
             raise PromptError(
                 f"The prompt has {len(ids)} tokens, more than the {limit} that fit, and this benchmark does not "
@@ -210,30 +210,30 @@ class Prompter:
             return self._cut_middle(ids, limit, prompt.truncation)
         return self._cut_document(prompt, limit, len(ids))
 
-    def _check_some_left(self, key: SampleKey, cut: _Cut, limit: int) -> None:
+    def _check_not_empty(self, key: SampleKey, cut: _CutText, limit: int) -> None:
         if cut.text.strip():
             return
-        if not cut.lost:
+        if not cut.lost_tokens:
             raise PromptError(
                 f"The prompt of {key} is empty.", fix="Its data may be damaged: check it with lbx verify."
             )
         raise EmptyPromptError(
-            f"The prompt of {key} is empty after truncation: {limit} of its {cut.original} tokens may remain, and the "
-            f"{cut.original - cut.lost} remaining tokens contain no text.",
+            f"The prompt of {key} is empty after truncation: {limit} of its {cut.original_tokens} tokens may remain, and the "
+            f"{cut.original_tokens - cut.lost_tokens} remaining tokens contain no text.",
             fix="Use a larger context window, fewer new tokens, or a larger --max-prompt-tokens.",
         )
 
-    def _cut_middle(self, ids: Sequence[int], limit: int, rule: Truncation) -> _Cut:
+    def _cut_middle(self, ids: Sequence[int], limit: int, rule: Truncation) -> _CutText:
         decode = self._tokenizer.decode
         half = int(limit / 2)
-        apart = rule is Truncation.MIDDLE
+        decodes_separately = rule is Truncation.MIDDLE
         # Slices count from the front: ids[-0:] would be the whole prompt if a limit of 1 leaves no token for the end.
-        end = len(ids) - (half if apart else limit - half)
+        end = len(ids) - (half if decodes_separately else limit - half)
         start = decode(ids[:half])
-        text = start + decode(ids[end:]) if apart else decode([*ids[:half], *ids[end:]])
-        return _Cut(text, len(ids), lost=end - half, at=len(start))
+        text = start + decode(ids[end:]) if decodes_separately else decode([*ids[:half], *ids[end:]])
+        return _CutText(text, len(ids), lost_tokens=end - half, at=len(start))
 
-    def _cut_document(self, prompt: Prompt, limit: int, original: int) -> _Cut:
+    def _cut_document(self, prompt: Prompt, limit: int, original: int) -> _CutText:
         document = self._tokenizer.encode(prompt.document, special=False)
         keep = len(document) - (original - limit)
         if keep <= 0:
@@ -246,13 +246,13 @@ class Prompter:
         head, tail = document[:first], document[len(document) - (keep - first) :]
         start, end = (self._tokenizer.decode(part) if part else "" for part in (head, tail))
         text = prompt.before + start + end + prompt.after
-        return _Cut(text, original, lost=original - limit, at=len(prompt.before + start))
+        return _CutText(text, original, lost_tokens=original - limit, at=len(prompt.before + start))
 
-    def _cut_words(self, prompt: Prompt, limit: int, budget: _Budget, ids: Sequence[int]) -> _Cut:
+    def _cut_words(self, prompt: Prompt, limit: int, budget: _Budget, ids: Sequence[int]) -> _CutText:
         at_end = prompt.truncation is Truncation.WORDS_END
         words = prompt.document.split(" ")
 
-        def kept(count: int) -> str:
+        def keep_words(count: int) -> str:
             return " ".join(words[:count] if at_end else words[max(0, len(words) - count) :])
 
         def text_with(document: str) -> str:
@@ -266,22 +266,22 @@ class Prompter:
             return within and self._read_tokens(prompt, text) <= budget.room
 
         if fits(prompt.document):
-            return _Cut(prompt.text, len(ids), ids=tuple(ids))
+            return _CutText(prompt.text, len(ids), ids=tuple(ids))
         # The official script gives up if even the last 250 words do not fit; here single words go then. Fewer words are
         # fewer tokens, so the first count that fits can be found by bisection.
         counts = [*range(limit, 0, -_WORDS_A_CUT), *range((limit - 1) % _WORDS_A_CUT, 0, -1)]
-        n_words = bisect_left(counts, True, key=lambda count: fits(kept(count)))
+        n_words = bisect_left(counts, True, key=lambda count: fits(keep_words(count)))
         if n_words == len(counts):
             raise EmptyPromptError(
                 f"Truncation would remove the whole document: the question and its instructions have "
                 f"{len(self._encode(text_with('')))} tokens, and {budget}.",
                 fix="Use a larger context window or fewer new tokens.",
             )
-        document = kept(counts[n_words])
+        document = keep_words(counts[n_words])
         text = text_with(document)
         lost = len(ids) - len(self._encode(text))
-        return _Cut(
-            text, len(ids), lost=max(1, lost), at=len(prompt.before + document) if at_end else len(prompt.before)
+        return _CutText(
+            text, len(ids), lost_tokens=max(1, lost), at=len(prompt.before + document) if at_end else len(prompt.before)
         )
 
     def _bos_tokens(self, ids: Sequence[int]) -> int:

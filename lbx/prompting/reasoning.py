@@ -24,10 +24,12 @@ from typing import Any, NamedTuple
 
 from lbx.base.errors import BackendError
 from lbx.prompting.chat_template import ChatTemplate, TemplateLimitError, Variable, template_variables
-from lbx.prompting.control_tokens import KNOWN, THINK, Marks
+from lbx.prompting.control_tokens import KNOWN, THINK, ReasoningMarks
 
 
-def choose_marks(template: str | None, is_token: Callable[[str], bool], given: tuple[str, str] | None = None) -> Marks:
+def choose_marks(
+    template: str | None, is_token: Callable[[str], bool], card_marks: tuple[str, str] | None = None
+) -> ReasoningMarks:
     """Choose the reasoning marks of a model.
 
     The order of preference: given marks; known marks in its template; marks that its template puts around reasoning;
@@ -36,10 +38,10 @@ def choose_marks(template: str | None, is_token: Callable[[str], bool], given: t
     Args:
         template: Jinja source of the chat template, or None.
         is_token: whether the tokenizer has a token with exactly this text.
-        given: marks in the model card.
+        card_marks: marks in the model card.
     """
-    if given is not None:
-        return next((marks for marks in KNOWN if marks[:2] == given), Marks(*given))
+    if card_marks is not None:
+        return next((marks for marks in KNOWN if marks[:2] == card_marks), ReasoningMarks(*card_marks))
     if template is not None:
         for marks in KNOWN:
             if marks.open in template or marks.close in template:
@@ -49,12 +51,12 @@ def choose_marks(template: str | None, is_token: Callable[[str], bool], given: t
     return next((marks for marks in KNOWN if is_token(marks.open) and is_token(marks.close)), THINK)
 
 
-def opens_reasoning(prompt: str, marks: Marks) -> bool:
+def opens_reasoning(prompt: str, marks: ReasoningMarks) -> bool:
     """Whether a prompt ends in an opening mark, ignoring trailing blanks."""
     return prompt.rstrip().endswith(marks.open)
 
 
-def split_reasoning(text: str, *, opened: bool = False, marks: Marks = THINK) -> tuple[str | None, str]:
+def split_reasoning(text: str, *, opened: bool = False, marks: ReasoningMarks = THINK) -> tuple[str | None, str]:
     """Split generated text into (reasoning, answer).
 
     Args:
@@ -77,22 +79,22 @@ def split_reasoning(text: str, *, opened: bool = False, marks: Marks = THINK) ->
         head, opening, _ = text[:at].partition(marks.open)
         if opening:
             before, start = head, len(head) + len(marks.open)
-    return without_headers(text[start:at], marks), before + answer_behind(text, at, marks)
+    return without_headers(text[start:at], marks), before + answer_text(text, at, marks)
 
 
-def answer_behind(text: str, at: int, marks: Marks) -> str:
+def answer_text(text: str, at: int, marks: ReasoningMarks) -> str:
     """Text after the closing mark at this place, without leading blanks."""
     answer = text[at + len(marks.close) :].lstrip()
     return answer.partition(marks.header[0])[0] if marks.header else answer
 
 
-def begins_message(text: str, marks: Marks) -> bool:
+def begins_message(text: str, marks: ReasoningMarks) -> bool:
     """Whether the text begins with a header other than the closing mark: a message before the answer."""
     words = text.lstrip()
     return bool(marks.header) and words.startswith(marks.header[:-1]) and not words.startswith(marks.close)
 
 
-def without_headers(reasoning: str, marks: Marks) -> str:
+def without_headers(reasoning: str, marks: ReasoningMarks) -> str:
     """Remove headers, including a truncated one, from reasoning; an empty line separates the messages."""
     if not marks.header:
         return reasoning.strip()
@@ -123,13 +125,15 @@ Values = Mapping[str, object]
 
 
 @lru_cache(8)
-def find_marks(source: str) -> Marks | None:
+def find_marks(source: str) -> ReasoningMarks | None:
     """Find the marks that a template puts around the reasoning of an answer."""
     if not _ABOUT_REASONING.search(source):
         return None
     try:
         template, variables = ChatTemplate(source), reasoning_variables(source)
-        on = {name: True for name, known in variables.items() if not known.is_number and not _NEGATIVE.search(name)}
+        on = {
+            name: True for name, variable in variables.items() if not variable.is_number and not _NEGATIVE.search(name)
+        }
         for values, answer in product(({}, on), _answers()):
             if marks := _marks_around(template.with_variables(values), answer):
                 return marks
@@ -144,8 +148,8 @@ def reasoning_variables(source: str) -> dict[str, Variable]:
     Raises:
         BackendError: the template is not valid Jinja.
     """
-    names = {name: known for name, known in template_variables(source).items() if _ABOUT_REASONING.search(name)}
-    return {name: known._replace(words=known.words[:_MOST]) for name, known in islice(names.items(), _MOST)}
+    names = {name: variable for name, variable in template_variables(source).items() if _ABOUT_REASONING.search(name)}
+    return {name: variable._replace(words=variable.words[:_MOST]) for name, variable in islice(names.items(), _MOST)}
 
 
 class ReasoningSwitch(NamedTuple):
@@ -155,7 +159,7 @@ class ReasoningSwitch(NamedTuple):
     off: Values | None
 
 
-def find_switch(template: ChatTemplate, marks: Marks, levels: Sequence[str]) -> ReasoningSwitch:
+def find_switch(template: ChatTemplate, marks: ReasoningMarks, levels: Sequence[str]) -> ReasoningSwitch:
     """Find the reasoning switch of a template; its other variables are set already.
 
     Args:
@@ -167,21 +171,21 @@ def find_switch(template: ChatTemplate, marks: Marks, levels: Sequence[str]) -> 
     prompt = partial(_prompt, template)
     plain = prompt({})
     booleans: list[tuple[Values, Values]] = []
-    others: list[ReasoningSwitch] = []
+    switches: list[ReasoningSwitch] = []
     for name, variable in reasoning_variables(template.source).items():
         if not variable.is_number and (pair := _boolean_switch(prompt, name, variable, marks)) is not None:
             booleans.append(pair)
         else:
             words = sorted(variable.words, key=[*variable.words, *levels][::-1].index)
-            made = {word: prompt({name: word}) for word in ((0,) if variable.is_number else words)}
-            on = next(({name: word} for word, text in made.items() if _is_opened(text, marks)), None)
-            off = next(({name: word} for word, text in made.items() if _is_closed(text, marks)), None)
-            others.append(ReasoningSwitch(on, off))
+            prompts = {word: prompt({name: word}) for word in ((0,) if variable.is_number else words)}
+            on = next(({name: word} for word, text in prompts.items() if _has_open_block(text, marks)), None)
+            off = next(({name: word} for word, text in prompts.items() if _has_closed_block(text, marks)), None)
+            switches.append(ReasoningSwitch(on, off))
     if booleans:
         return ReasoningSwitch(*(dict(ChainMap(*map(dict, side))) for side in zip(*booleans, strict=True)))
-    found = next((pair for pair in others if any(one is not None for one in pair)), ReasoningSwitch(None, None))
-    unsaid = found.on is None and found.off is not None and not _is_closed(plain, marks)
-    return found._replace(on={}) if unsaid or _is_opened(plain, marks) else found
+    found = next((pair for pair in switches if any(values is not None for values in pair)), ReasoningSwitch(None, None))
+    unsaid = found.on is None and found.off is not None and not _has_closed_block(plain, marks)
+    return found._replace(on={}) if unsaid or _has_open_block(plain, marks) else found
 
 
 def find_levels(template: ChatTemplate, levels: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -194,7 +198,7 @@ def find_levels(template: ChatTemplate, levels: Sequence[str]) -> dict[str, tupl
     for name, variable in reasoning_variables(template.source).items():
         if name in _ABOUT_LEVELS or {*levels} & {*variable.words}:
             unknown = _prompt(template, {name: _UNKNOWN_LEVEL})
-            found[name] = tuple(one for one in levels if _prompt(template, {name: one}) not in (None, unknown))
+            found[name] = tuple(level for level in levels if _prompt(template, {name: level}) not in (None, unknown))
     return found
 
 
@@ -209,26 +213,26 @@ def _prompt(template: ChatTemplate, values: Values) -> str | None:
 
 
 def _boolean_switch(
-    prompt: Callable[[Values], str | None], name: str, variable: Variable, marks: Marks
+    prompt: Callable[[Values], str | None], name: str, variable: Variable, marks: ReasoningMarks
 ) -> tuple[Values, Values] | None:
     """(on, off) values of a boolean template variable."""
     true, false = prompt({name: True}), prompt({name: False})
     if true is None or false is None or true == false:
         return None
     sides = {name: True}, {name: False}
-    for holds, wanted in ((_is_opened, True), (_is_closed, False)):
-        if holds(true, marks) != holds(false, marks):
-            return sides if holds(true, marks) is wanted else sides[::-1]
+    for test, expected in ((_has_open_block, True), (_has_closed_block, False)):
+        if test(true, marks) != test(false, marks):
+            return sides if test(true, marks) is expected else sides[::-1]
     return None if variable.words or _NEGATIVE.search(name) else sides
 
 
-def _is_opened(prompt: str | None, marks: Marks) -> bool:
+def _has_open_block(prompt: str | None, marks: ReasoningMarks) -> bool:
     return prompt is not None and prompt.rstrip().endswith(marks.open)
 
 
-def _is_closed(prompt: str | None, marks: Marks) -> bool:
+def _has_closed_block(prompt: str | None, marks: ReasoningMarks) -> bool:
     """Whether an empty block, or only the closing mark, follows the user's message."""
-    if prompt is None or _is_opened(prompt, marks):
+    if prompt is None or _has_open_block(prompt, marks):
         return False
     tail = prompt.partition(_USER)[2]
     return marks.open in tail or tail.rstrip().endswith(marks.close)
@@ -243,34 +247,34 @@ def _answers() -> Iterator[dict[str, Any]]:
         yield {"role": "assistant", **message}
 
 
-def _marks_around(template: ChatTemplate, answer: Mapping[str, Any]) -> Marks | None:
+def _marks_around(template: ChatTemplate, answer: Mapping[str, Any]) -> ReasoningMarks | None:
     question = {"role": "user", "content": _USER}
     plain = {"role": "assistant", "content": _ANSWER}
     try:
-        shown = template.render_messages([question, answer], adds_prompt=False)
+        text = template.render_messages([question, answer], adds_prompt=False)
         past = template.render_messages([question, plain, question], adds_prompt=False)
     except TemplateLimitError:
         raise
     except BackendError:  # the template does not accept this message
         return None
-    begun, thought, rest = shown.partition(_THOUGHT)
+    head, thought, rest = text.partition(_THOUGHT)
     between, answered, _ = rest.partition(_ANSWER)
-    opening, close = _TAG.search(begun.rstrip()), between.strip()
+    opening, close = _TAG.search(head.rstrip()), between.strip()
     # A tag that also precedes answers without reasoning is the header of the message.
     header = _TAG.search(past.partition(_ANSWER)[0].rstrip())
     if not (thought and answered and opening and close) or (header and header.group() == opening.group()):
         return None
     first = _FIRST_TAG.match(close)
     is_unique = first is not None and first.group() not in past  # otherwise it is the header of the answer
-    return Marks(opening.group(), first.group() if first and is_unique else close)
+    return ReasoningMarks(opening.group(), first.group() if first and is_unique else close)
 
 
-def _marks_of_empty_block(template: ChatTemplate, variables: Mapping[str, Variable]) -> Marks | None:
+def _marks_of_empty_block(template: ChatTemplate, variables: Mapping[str, Variable]) -> ReasoningMarks | None:
     """Marks of the empty block that a variable's value adds to the end of a prompt."""
     for name in variables:
         ends = [(_prompt(template, {name: value}) or "").partition(_USER)[2] for value in (True, False)]
         short, long = sorted(ends, key=len)
         block = _EMPTY_BLOCK.fullmatch(long[len(short) :]) if short and long.startswith(short) else None
         if block:
-            return Marks(block[1], block[2])
+            return ReasoningMarks(block[1], block[2])
     return None

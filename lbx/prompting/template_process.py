@@ -26,7 +26,7 @@ from lbx.base.limits import TEMPLATE_BYTES, TEMPLATE_SECONDS
 
 _ASKS_FOR_CLOCK = re.compile(r"\bstrftime_now\s+is\s+(not\s+)?(un)?defined")
 _DATE = date(2024, 7, 26)
-_SAID = 1000
+_MAX_ERROR_LENGTH = 1000
 _WORD = re.compile(r"\w{1,20}")
 
 
@@ -46,8 +46,8 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     wrong = "invalid"
     try:
         if request.get("asks") == "variables":
-            return {"found": _variables_read(request["source"])}
-        template = _compiled(request["source"])
+            return {"found": _external_variables(request["source"])}
+        template = _compile(request["source"])
         wrong = "failed"
         return {"text": template.render(_variables(request))} if "variables" in request else {}
     except MemoryError:
@@ -55,12 +55,12 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     except RecursionError:
         return {wrong: "it is nested too deeply, or recurses endlessly"}
     except jinja2.TemplateError as exc:
-        return {wrong: f"{exc}"[:_SAID].rstrip(".") or type(exc).__name__}
+        return {wrong: f"{exc}"[:_MAX_ERROR_LENGTH].rstrip(".") or type(exc).__name__}
     except Exception as exc:  # any error of a template's expressions or of Jinja's compiler
-        return {wrong: f"{type(exc).__name__}: {exc}"[:_SAID].rstrip(".")}
+        return {wrong: f"{type(exc).__name__}: {exc}"[:_MAX_ERROR_LENGTH].rstrip(".")}
 
 
-def _variables_read(source: str) -> dict[str, tuple[list[str], bool]]:
+def _external_variables(source: str) -> dict[str, tuple[list[str], bool]]:
     """{external variable: (words that it is compared with or set to, whether it is compared with a number)}."""
     undeclared = jinja2.meta.find_undeclared_variables(_environment().parse(source))
     values: dict[str, list[object]] = {name: [] for name in sorted(undeclared)}
@@ -70,8 +70,8 @@ def _variables_read(source: str) -> dict[str, tuple[list[str], bool]]:
             values[name] += [operand.value for operand in operands if isinstance(operand, nodes.Const)]
     return {
         name: (
-            list(dict.fromkeys(one for one in some if isinstance(one, str) and _WORD.fullmatch(one))),
-            any(type(one) in (int, float) for one in some),
+            list(dict.fromkeys(value for value in some if isinstance(value, str) and _WORD.fullmatch(value))),
+            any(type(value) in (int, float) for value in some),
         )
         for name, some in values.items()
     }
@@ -92,7 +92,7 @@ def _variables(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @lru_cache(8)
-def _compiled(source: str) -> jinja2.Template:
+def _compile(source: str) -> jinja2.Template:
     return _environment().from_string(source)
 
 

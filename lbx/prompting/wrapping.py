@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol
 
 from lbx.base.errors import BackendError, PromptError
 from lbx.prompting.chat_template import TEMPLATE_FIX, ChatTemplate
-from lbx.prompting.control_tokens import Marks
+from lbx.prompting.control_tokens import ReasoningMarks
 
 _USER = "\ue000lbx\ue001"
 """Placeholder of the user's message while a template is split; private-use characters that no template has."""
 _SYSTEM = "\ue002lbx\ue003"
-_MARK = re.compile("\ue004([0-9]+)\ue005")
+_PLACEHOLDER = re.compile("\ue004([0-9]+)\ue005")
 """Placeholder of one of several messages."""
 
 
@@ -54,7 +54,7 @@ class Tokenizer(Protocol):
         ...
 
     @property
-    def reasoning_marks(self) -> Marks:
+    def reasoning_marks(self) -> ReasoningMarks:
         """Marks that open and close the reasoning."""
         ...
 
@@ -104,7 +104,7 @@ class ChatPrompt:
         return sum(len(part.text) for part in self.parts[: self.user])
 
     @property
-    def after(self) -> str:
+    def tail(self) -> str:
         """Text after the user's message."""
         return "".join(part.text for part in self.parts[self.user + 1 :])
 
@@ -134,10 +134,10 @@ class Wrapper:
         if not chat:
             return "text"
         if self._template is not None:
-            own = self._frame(system) is not None
+            supports_system = self._frame(system) is not None
         else:
-            own = self._sends_system is not None and self._sends_system()
-        return "message" if own else "text"
+            supports_system = self._sends_system is not None and self._sends_system()
+        return "message" if supports_system else "text"
 
     def wrap(self, text: str, system: str = "", turns: Sequence[str] = (), *, chat: bool) -> ChatPrompt:
         """Wrap a text in the chat template.
@@ -154,12 +154,12 @@ class Wrapper:
             PromptError: the template wraps this text differently because of the white space around it.
         """
         if not chat or self._template is None:
-            return ChatPrompt(tuple(_Part(one, template=False) for one in (system, text, *turns)), user=1)
+            return ChatPrompt(tuple(_Part(message, template=False) for message in (system, text, *turns)), user=1)
         if turns:
             return self._wrap_turns(text, system, turns)
         frame = self._frame(system)
         if frame is None:
-            raise _changed("the user's message")
+            raise _template_error("the user's message")
         edges, words = _edges(text)
         before, after = "".join(part.text for part in frame[0]), frame[1]
         rendered = self._template.render(edges.format(_USER), system).replace(_USER, words)
@@ -174,25 +174,25 @@ class Wrapper:
     def _wrap_turns(self, text: str, system: str, turns: Sequence[str]) -> ChatPrompt:
         assert self._template is not None  # prompts without a template are never split
         edges, words = zip(*map(_edges, (system, text, *turns)), strict=True)
-        marks = [one.format(f"\ue004{number}\ue005") for number, one in enumerate(edges)]
-        first = marks[0] if system else ""
-        pieces = _MARK.split(self._template.render(marks[1], first, marks[2:]))
+        placeholders = [edge.format(f"\ue004{number}\ue005") for number, edge in enumerate(edges)]
+        first = placeholders[0] if system else ""
+        pieces = _PLACEHOLDER.split(self._template.render(placeholders[1], first, placeholders[2:]))
         found = [int(number) for number in pieces[1::2]]
-        if sorted(found) != list(range(0 if system else 1, len(marks))):
-            raise _changed("the messages of a conversation")
+        if sorted(found) != list(range(0 if system else 1, len(placeholders))):
+            raise _template_error("the messages of a conversation")
         parts = [
-            _Part(words[int(piece)], template=False) if place % 2 else _Part(piece, template=True)
-            for place, piece in enumerate(pieces)
+            _Part(words[int(piece)], template=False) if index % 2 else _Part(piece, template=True)
+            for index, piece in enumerate(pieces)
         ]
         return ChatPrompt(tuple(parts), user=2 * found.index(1) + 1)
 
     def _frame(self, system: str) -> tuple[tuple[_Part, ...], str] | None:
         """Parts before the user's message, and text after it; None if the template omits a message."""
         if system not in self._frames:
-            self._frames[system] = self._take_apart(system)
+            self._frames[system] = self._split_frame(system)
         return self._frames[system]
 
-    def _take_apart(self, system: str) -> tuple[tuple[_Part, ...], str] | None:
+    def _split_frame(self, system: str) -> tuple[tuple[_Part, ...], str] | None:
         assert self._template is not None  # prompts without a template are never split
         if not system:
             pieces = self._template.render(_USER).split(_USER)
@@ -235,13 +235,13 @@ class Wrapper:
     def _pieces(self, prompt: ChatPrompt, controls: Sequence[int]) -> Iterator[str | int]:
         """Split the text at the template's control tokens, and yield their ids in place."""
         names = {token: name for name, token in self._tokenizer.control_tokens.items()}
-        left, waiting = deque(controls), ""
+        remaining, waiting = deque(controls), ""
         for part in prompt.parts:
             at = 0
-            while part.template and left and (found := part.text.find(names[left[0]], at)) >= 0:
+            while part.template and remaining and (found := part.text.find(names[remaining[0]], at)) >= 0:
                 yield waiting + part.text[at:found]
-                at, waiting = found + len(names[left[0]]), ""
-                yield left.popleft()
+                at, waiting = found + len(names[remaining[0]]), ""
+                yield remaining.popleft()
             waiting += part.text[at:]
         yield waiting
 
@@ -264,8 +264,8 @@ def _edges(text: str) -> tuple[str, str]:
     return f"{text[:lead]}{{}}{text[lead + len(words) :]}", words
 
 
-def _changed(what: str) -> BackendError:
+def _template_error(subject: str) -> BackendError:
     return BackendError(
-        f"The model's chat template does not put {what} into the prompt unchanged.",
+        f"The model's chat template does not put {subject} into the prompt unchanged.",
         fix=TEMPLATE_FIX,
     )

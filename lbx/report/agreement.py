@@ -12,10 +12,10 @@ from itertools import combinations
 from statistics import mean, median_low
 from typing import Any, NamedTuple
 
-from lbx.report.judged import concerns
+from lbx.report.judged import matches_query
 from lbx.report.labels import labels
 from lbx.report.shapes import ReportQuery
-from lbx.scoring.scored import as_table, named
+from lbx.scoring.scored import as_table, runs_by_id
 from lbx.statistics.agreement import Level, alpha, kappa, kendall_tau, majority, percent_agreement
 from lbx.store import Store, Table
 
@@ -49,38 +49,40 @@ EqualAnswers = Mapping[Key, Key]
 """{(benchmark, task, sample id, run, iteration): (run, iteration) of the first answer with the same text}."""
 
 
-class Voice(NamedTuple):
+class OpinionSource(NamedTuple):
     """Opinions of a judge or of people on one benchmark.
 
     Attributes:
         kind: "pair" for verdicts, "score" for numbers.
-        said: opinions by subject.
+        opinions: opinions by subject.
         means: mean score of each run's answers.
     """
 
     name: str
     benchmark: str
     kind: str
-    said: Mapping[Key, Any]
+    opinions: Mapping[Key, Any]
     means: Mapping[str, float]
 
 
 def table(store: Store, query: ReportQuery) -> Table:
     """Build the report."""
-    rounds = [row for row in store.query("FROM judged_rounds ORDER BY ALL").dicts() if concerns(row, query)]
-    rated = [
+    rounds = [row for row in store.query("FROM judged_rounds ORDER BY ALL").dicts() if matches_query(row, query)]
+    rating_rows = [
         row
         for row in store.query("FROM rated_answers WHERE score IS NOT NULL ORDER BY ALL").dicts()
-        if concerns(row, query)
+        if matches_query(row, query)
     ]
-    documents = {_key(row, _WHERE): row["document_sha256"] for row in (*rated, *rounds) if row["document_sha256"]}
+    documents = {_key(row, _WHERE): row["document_sha256"] for row in (*rating_rows, *rounds) if row["document_sha256"]}
     equal = {tuple(row[:5]): tuple(row[5:]) for row in store.query(_EQUAL_ANSWERS).rows}
     lines = [
         *_between_judges(rounds, documents),
-        *_with_people(rounds, rated, documents, equal),
-        *_raters(rated, documents, equal),
+        *_between_judges_and_raters(rounds, rating_rows, documents, equal),
+        *_between_raters(rating_rows, documents, equal),
     ]
-    judges = labels(row for run, row in named(store).items() if run in {one["judge_id"] for one in rounds})
+    judges = labels(
+        row for run, row in runs_by_id(store).items() if run in {judged_round["judge_id"] for judged_round in rounds}
+    )
     for line in lines:  # a rater and a run may have the same name
         line["label_first"] = judges.get(line["first"]) if line["between"] != "raters" else None
         line["label_second"] = judges.get(line["second"]) if line["between"] == "judges" else None
@@ -91,11 +93,11 @@ def _key(row: Row, names: Sequence[str]) -> Key:
     return tuple(row[name] for name in names)
 
 
-def _of_text(key: Key, equal: EqualAnswers) -> Key:
+def _canonical_key(key: Key, equal: EqualAnswers) -> Key:
     """Replace equal answers in a key by the first of them, since they were shown and rated once."""
-    where, (run, iteration, against, against_iteration, *rest) = key[:3], key[3:]
-    first, second = ((*where, run, iteration), (*where, against, against_iteration))
-    return (*where, *equal.get(first, first[3:]), *equal.get(second, second[3:]), *rest)
+    sample_key, (run, iteration, against, against_iteration, *rest) = key[:3], key[3:]
+    first, second = ((*sample_key, run, iteration), (*sample_key, against, against_iteration))
+    return (*sample_key, *equal.get(first, first[3:]), *equal.get(second, second[3:]), *rest)
 
 
 def _by(rows: Iterable[Row], *names: str) -> dict[Key, list[Row]]:
@@ -105,27 +107,31 @@ def _by(rows: Iterable[Row], *names: str) -> dict[Key, list[Row]]:
     return groups
 
 
-def _compared(
-    between: str, one: Voice, other: Voice, documents: Mapping[Key, str], equal: EqualAnswers | None = None
+def _compare_sources(
+    between: str,
+    source: OpinionSource,
+    other_source: OpinionSource,
+    documents: Mapping[Key, str],
+    equal: EqualAnswers | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Compare two voices on common subjects; no row without any.
 
     Args:
         equal: answers that one of them rated together, which count once.
     """
-    common = [key for key in one.said if key in other.said]
-    both = [*{_of_text(key, equal or {}): key for key in reversed(common)}.values()][::-1]
+    common = [key for key in source.opinions if key in other_source.opinions]
+    both = [*{_canonical_key(key, equal or {}): key for key in reversed(common)}.values()][::-1]
     if not both:
         return
-    first, second = [one.said[key] for key in both], [other.said[key] for key in both]
-    runs = [run for run in one.means if run in other.means]
-    made: dict[str, Any] = {
-        "between": between, "first": one.name, "second": other.name, "benchmark": one.benchmark, "task": None,
-        "kind": one.kind, "percent": percent_agreement(first, second),
-        "kappa": kappa(first, second, quadratic=one.kind != _PAIR), "runs": len(runs),
-        "tau": kendall_tau([one.means[run] for run in runs], [other.means[run] for run in runs]),
+    first, second = [source.opinions[key] for key in both], [other_source.opinions[key] for key in both]
+    runs = [run for run in source.means if run in other_source.means]
+    line: dict[str, Any] = {
+        "between": between, "first": source.name, "second": other_source.name, "benchmark": source.benchmark, "task": None,
+        "kind": source.kind, "percent": percent_agreement(first, second),
+        "kappa": kappa(first, second, quadratic=source.kind != _PAIR), "runs": len(runs),
+        "tau": kendall_tau([source.means[run] for run in runs], [other_source.means[run] for run in runs]),
     }  # fmt: skip
-    yield made | _alpha(dict(zip(both, zip(first, second, strict=True), strict=True)), one.kind, documents)
+    yield line | _alpha(dict(zip(both, zip(first, second, strict=True), strict=True)), source.kind, documents)
 
 
 def _alpha(items: Mapping[Key, Sequence[Any]], kind: str, documents: Mapping[Key, str]) -> dict[str, Any]:
@@ -150,12 +156,12 @@ def _alpha(items: Mapping[Key, Sequence[Any]], kind: str, documents: Mapping[Key
 
 def _between_judges(rounds: Sequence[Row], documents: Mapping[Key, str]) -> Iterator[dict[str, Any]]:
     voices = [
-        Voice(judge, benchmark, kind, _verdicts(some), _means(some))
+        OpinionSource(judge, benchmark, kind, _verdicts(some), _means(some))
         for (benchmark, kind, judge), some in sorted(_by(rounds, "benchmark", "kind", "judge_id").items())
     ]
-    for one, other in combinations(voices, 2):
-        if (one.benchmark, one.kind) == (other.benchmark, other.kind):
-            yield from _compared("judges", one, other, documents)
+    for first, second in combinations(voices, 2):
+        if (first.benchmark, first.kind) == (second.benchmark, second.kind):
+            yield from _compare_sources("judges", first, second, documents)
 
 
 def _verdicts(rounds: Sequence[Row]) -> dict[Key, Any]:
@@ -177,21 +183,23 @@ def _means(rows: Iterable[Row]) -> dict[str, float]:
 # Judges and people
 
 
-def _with_people(
-    rounds: Sequence[Row], rated: Sequence[Row], documents: Mapping[Key, str], equal: EqualAnswers
+def _between_judges_and_raters(
+    rounds: Sequence[Row], rating_rows: Sequence[Row], documents: Mapping[Key, str], equal: EqualAnswers
 ) -> Iterator[dict[str, Any]]:
     judges = sorted(_by(rounds, "benchmark", "judge_id", "kind").items())
-    for (set_id, benchmark, of_set), some in sorted(_by(rated, "set_id", "benchmark", "kind").items()):
-        for (judged, judge, kind), of_judge in judges:
-            if judged != benchmark or (kind != _PAIR and of_set == _PAIR):
+    for (set_id, benchmark, of_set), some in sorted(_by(rating_rows, "set_id", "benchmark", "kind").items()):
+        for (judged_benchmark, judge, kind), of_judge in judges:
+            if judged_benchmark != benchmark or (kind != _PAIR and of_set == _PAIR):
                 continue
-            most = _most_say(some) if of_set == kind else _preferred(some)
-            people = Voice(f"majority of {set_id}", benchmark, kind, most, _means(some))
-            own = Voice(judge, benchmark, kind, _of_questions(of_judge), _means(of_judge))
-            yield from _compared("judge and people", own, people, documents, equal if of_set != _PAIR else None)
+            most = _majority_verdicts(some) if of_set == kind else _preferences(some)
+            rater_source = OpinionSource(f"majority of {set_id}", benchmark, kind, most, _means(some))
+            judge_source = OpinionSource(judge, benchmark, kind, _question_verdicts(of_judge), _means(of_judge))
+            yield from _compare_sources(
+                "judge and people", judge_source, rater_source, documents, equal if of_set != _PAIR else None
+            )
 
 
-def _of_questions(rounds: Sequence[Row]) -> dict[Key, Any]:
+def _question_verdicts(rounds: Sequence[Row]) -> dict[Key, Any]:
     """A judge's result for each question: the verdict of both orders, a tie if they differ, or the mean rating."""
     results = {}
     for key, some in _by(rounds, *_WHERE, *_WHOSE).items():
@@ -203,10 +211,10 @@ def _of_questions(rounds: Sequence[Row]) -> dict[Key, Any]:
     return results
 
 
-def _most_say(rated: Sequence[Row]) -> dict[Key, Any]:
+def _majority_verdicts(rating_rows: Sequence[Row]) -> dict[Key, Any]:
     """Majority of raters on each pair, or the lower median of their scores."""
     by_key = {}
-    for key, some in _by(rated, *_WHERE, *_WHOSE).items():
+    for key, some in _by(rating_rows, *_WHERE, *_WHOSE).items():
         verdicts = [("tie" if row["verdict"] in _DRAWS else row["verdict"]) for row in some]
         most = median_low([row["score"] for row in some]) if some[0]["kind"] != _PAIR else majority(verdicts)
         if most is not None:
@@ -214,51 +222,59 @@ def _most_say(rated: Sequence[Row]) -> dict[Key, Any]:
     return by_key
 
 
-def _preferred(rated: Sequence[Row]) -> dict[Key, Any]:
+def _preferences(rating_rows: Sequence[Row]) -> dict[Key, Any]:
     """For each two answers to a question the one with the higher mean score, as a verdict."""
-    preferred = {}
-    for place, some in _by((row for row in rated if row["score"] is not None), *_WHERE).items():
-        scores = {key: mean(row["score"] for row in one) for key, one in _by(some, "run_id", "iteration").items()}
-        for one, other in ((a, b) for a in scores for b in scores if a != b):
-            lead = scores[one] - scores[other]
-            preferred[(*place, *one, *other)] = "answer" if lead > 0 else "against" if lead < 0 else "tie"
-    return preferred
+    verdicts = {}
+    for sample_key, some in _by((row for row in rating_rows if row["score"] is not None), *_WHERE).items():
+        scores = {
+            key: mean(row["score"] for row in rows_of_answer)
+            for key, rows_of_answer in _by(some, "run_id", "iteration").items()
+        }
+        for answer, other_answer in ((a, b) for a in scores for b in scores if a != b):
+            lead = scores[answer] - scores[other_answer]
+            verdicts[(*sample_key, *answer, *other_answer)] = "answer" if lead > 0 else "against" if lead < 0 else "tie"
+    return verdicts
 
 
 # People
 
 
-def _raters(rated: Sequence[Row], documents: Mapping[Key, str], equal: EqualAnswers) -> Iterator[dict[str, Any]]:
+def _between_raters(
+    rating_rows: Sequence[Row], documents: Mapping[Key, str], equal: EqualAnswers
+) -> Iterator[dict[str, Any]]:
     """Compare each two raters of a set, then all together, over all tasks and by task."""
-    for (set_id, benchmark, kind), some in sorted(_by(rated, "set_id", "benchmark", "kind").items()):
+    for (set_id, benchmark, kind), some in sorted(_by(rating_rows, "set_id", "benchmark", "kind").items()):
         voices = [
-            Voice(rater, benchmark, kind, _opinions(own, equal), _means(own))
-            for (rater,), own in sorted(_by(some, "rater").items())
+            OpinionSource(rater, benchmark, kind, _opinions(rows, equal), _means(rows))
+            for (rater,), rows in sorted(_by(some, "rater").items())
         ]
-        for one, other in combinations(voices, 2):
-            yield from _compared("raters", one, other, documents)
+        for first, second in combinations(voices, 2):
+            yield from _compare_sources("raters", first, second, documents)
         tasks = dict.fromkeys(row["task"] for row in some)
         for task in (None, *(tasks if len(tasks) > 1 else ())):
             items: dict[Key, list[Any]] = {}
-            for key, opinion in ((key, one) for voice in voices for key, one in voice.said.items()):
+            for key, opinion in ((key, rating) for voice in voices for key, rating in voice.opinions.items()):
                 if task in (None, key[1]):
                     items.setdefault(key, []).append(opinion)
-            made = _alpha(items, kind, documents)
-            if made["n"]:
-                everybody = {"first": f"all {len(voices)} raters of {set_id}", "percent": _alike(items.values())}
-                yield {"between": "raters", "benchmark": benchmark, "task": task, "kind": kind, **everybody, **made}
+            columns = _alpha(items, kind, documents)
+            if columns["n"]:
+                everybody = {
+                    "first": f"all {len(voices)} raters of {set_id}",
+                    "percent": _equal_pair_share(items.values()),
+                }
+                yield {"between": "raters", "benchmark": benchmark, "task": task, "kind": kind, **everybody, **columns}
 
 
-def _opinions(rated: Sequence[Row], equal: EqualAnswers) -> dict[Key, Any]:
+def _opinions(rating_rows: Sequence[Row], equal: EqualAnswers) -> dict[Key, Any]:
     """A rater's opinions without duplicates.
 
     A pair has a row for each of its runs, and a score one for each equal answer.
     """
-    pairs = (row for row in rated if row["kind"] == _PAIR and row["run_id"] <= row["against_run_id"])
-    scores = (row for row in rated if row["kind"] != _PAIR)
+    pairs = (row for row in rating_rows if row["kind"] == _PAIR and row["run_id"] <= row["against_run_id"])
+    scores = (row for row in rating_rows if row["kind"] != _PAIR)
     return {
         **{_key(row, (*_WHERE, *_WHOSE)): _opinion(row) for row in pairs},
-        **{_of_text(_key(row, (*_WHERE, *_WHOSE)), equal): _opinion(row) for row in scores},
+        **{_canonical_key(_key(row, (*_WHERE, *_WHOSE)), equal): _opinion(row) for row in scores},
     }
 
 
@@ -266,7 +282,7 @@ def _opinion(row: Row) -> Any:
     return row["rating"] if row["kind"] != _PAIR else "tie" if row["verdict"] in _DRAWS else row["verdict"]
 
 
-def _alike(items: Iterable[Sequence[Any]]) -> float | None:
+def _equal_pair_share(items: Iterable[Sequence[Any]]) -> float | None:
     """Share of equal pairs among all pairs of ratings of the same item."""
     pairs = [(a, b) for ratings in items for a, b in combinations(ratings, 2)]
     return percent_agreement(*zip(*pairs, strict=True)) if pairs else None

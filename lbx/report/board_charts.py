@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from lbx.benchmarks.base.layout import Board, Chart, Dots, Heat, Lines, ModelDots, Radar
+from lbx.benchmarks.base.layout import Board, Chart, DotChart, HeatMap, LineChart, ModelDotChart, RadarChart
 from lbx.report.charts import Point, Series, curve, dots, heat, radar
 
 Row = Mapping[str, Any]
@@ -19,13 +19,13 @@ MOST = 8
 MOST_ROWS = 40
 
 
-def drawn(board: Board, rows: Sequence[Row], who: Who) -> list[Picture]:
+def draw_charts(board: Board, rows: Sequence[Row], who: Who) -> list[Picture]:
     """Draw a board's charts; the list is empty if its authors have none or there are too few rows.
 
     Args:
         rows: rows of the board, best first.
     """
-    return [picture for chart in board.charts for picture in _DRAWN[type(chart)](chart, rows, who)]
+    return [picture for chart in board.charts for picture in _DRAW_FUNCTIONS[type(chart)](chart, rows, who)]
 
 
 def _parts(chart: Chart, rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -52,9 +52,9 @@ def _point(row: Row, name: str, scale: float) -> Point:
     return Point(scale * row[name], low, high, row["note"] or "")
 
 
-def _of_columns(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
+def _draw_columns(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
     """Draw charts with the columns as axes or ticks, and a shape or line per model."""
-    draw, labels = (radar if isinstance(chart, Radar) else curve), list(chart.columns.values())
+    draw, labels = (radar if isinstance(chart, RadarChart) else curve), list(chart.columns.values())
     series = []
     for value, some in _parts(chart, rows).items():
         title, shapes = chart.title.format(value), _series(chart, some[:MOST], who, chart.columns)
@@ -65,39 +65,43 @@ def _of_columns(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
     return series
 
 
-def _dots(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
-    shown = rows[:MOST]
-    held = [(group, one) for group in chart.columns for one in _series(chart, shown, who, [group])]
-    about = f"{len(shown)} models {chart.about}; the numbers are in the table."
-    return [(chart.title, dots(chart.title, about, held))] if held else []
+def _draw_dots(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
+    top_rows = rows[:MOST]
+    lines = [(group, series) for group in chart.columns for series in _series(chart, top_rows, who, [group])]
+    about = f"{len(top_rows)} models {chart.about}; the numbers are in the table."
+    return [(chart.title, dots(chart.title, about, lines))] if lines else []
 
 
-def _model_dots(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
-    held = []
+def _draw_model_dots(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
+    lines = []
     for row in rows[:MOST_ROWS]:
         name, mark = who(row)
         for column, words in chart.columns.items():
             if row[column] is not None:
                 label = f"{name}, {words}" if words else name
-                held.append((name, Series(label, mark, [Point(row[column], note=row["note"] or "")])))
+                lines.append((name, Series(label, mark, [Point(row[column], note=row["note"] or "")])))
     about = f"{len(rows)} models, {chart.about}."
-    return [(chart.title, dots(chart.title, about, held))] if held else []
+    return [(chart.title, dots(chart.title, about, lines))] if lines else []
 
 
-def _heat(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
+def _draw_heat(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
     """Draw a heat map of the models, or one per model with ``by``."""
     if not chart.by:
         some = rows[:MOST_ROWS]
-        return _map(chart, chart.title, "models", [who(row)[0] for row in some], list(enumerate(some)))
+        return _draw_map(chart, chart.title, "models", [who(row)[0] for row in some], list(enumerate(some)))
     names = list(dict.fromkeys(row[chart.by] for row in rows if row[chart.by] != chart.only))
     heats = []
     for group in dict.fromkeys(who(row) for row in rows[:MOST]):
-        held = [(names.index(row[chart.by]), row) for row in rows if row[chart.by] in names and who(row) == group]
-        heats += _map(chart, chart.title.format(group[0]), chart.about, names, held)
+        indexed_rows = [
+            (names.index(row[chart.by]), row) for row in rows if row[chart.by] in names and who(row) == group
+        ]
+        heats += _draw_map(chart, chart.title.format(group[0]), chart.about, names, indexed_rows)
     return heats
 
 
-def _map(chart: Chart, title: str, what: str, names: Sequence[str], rows: Sequence[tuple[int, Row]]) -> list[Picture]:
+def _draw_map(
+    chart: Chart, title: str, what: str, names: Sequence[str], rows: Sequence[tuple[int, Row]]
+) -> list[Picture]:
     cells = {
         (at, column): Point(chart.scale * row[name], note=row["note"] or "")
         for at, row in rows
@@ -110,10 +114,10 @@ def _map(chart: Chart, title: str, what: str, names: Sequence[str], rows: Sequen
     return [(title, heat(title, about, rows=names, columns=labels, cells=cells, ends=ends))] if cells else []
 
 
-_DRAWN: Mapping[type[Chart], Callable[[Chart, Sequence[Row], Who], list[Picture]]] = {
-    Radar: _of_columns,
-    Lines: _of_columns,
-    Dots: _dots,
-    ModelDots: _model_dots,
-    Heat: _heat,
+_DRAW_FUNCTIONS: Mapping[type[Chart], Callable[[Chart, Sequence[Row], Who], list[Picture]]] = {
+    RadarChart: _draw_columns,
+    LineChart: _draw_columns,
+    DotChart: _draw_dots,
+    ModelDotChart: _draw_model_dots,
+    HeatMap: _draw_heat,
 }

@@ -12,10 +12,10 @@ from weakref import WeakKeyDictionary
 
 from lbx.base.number_key import NumberKey, task_number
 from lbx.benchmarks import BENCHMARKS, unit_of
-from lbx.benchmarks.base.layout import Entry, Sure, file_names
-from lbx.report.expecting import answered
+from lbx.benchmarks.base.layout import BoardEntry, IntervalValues, file_names
+from lbx.report.expecting import answer_counts
 from lbx.report.labels import number_label
-from lbx.report.reference import Published, published, published_beside
+from lbx.report.reference import PublishedModel, find_published, load_published
 from lbx.report.shapes import ReportQuery
 from lbx.store import Store
 from lbx.store.numbers import key_of
@@ -34,51 +34,59 @@ _CLOSED = """
 """
 
 
-def entries(store: Store, query: ReportQuery, benchmark: str) -> list[Entry]:
+def entries(store: Store, query: ReportQuery, benchmark: str) -> list[BoardEntry]:
     """Entries for the benchmark's runs, then for the requested published models and those always shown.
 
     Raises:
         UsageError: no benchmark of the file has a requested model.
     """
-    runs = [one for one in _of_runs(store, benchmark) if not query.runs or one.run_id in query.runs]
+    runs = [run for run in _run_entries(store, benchmark) if not query.runs or run.run_id in query.runs]
     if not runs:
         return []
     boards = BENCHMARKS[benchmark].boards
-    beside = published_beside(store, query) if query.models or query.references else []
-    if boards.always:
-        beside += [one for one in published() if one.model in boards.always and one not in beside]
-    models = runs + [_of_published(one) for one in beside if one.benchmark == benchmark]
-    return [boards.completed(one) for one in models]
+    published_models = find_published(store, query) if query.models or query.references else []
+    if boards.reference_models:
+        published_models += [
+            model
+            for model in load_published()
+            if model.model in boards.reference_models and model not in published_models
+        ]
+    models = runs + [_published_entry(model) for model in published_models if model.benchmark == benchmark]
+    return [boards.complete_entry(model) for model in models]
 
 
-_READ: WeakKeyDictionary[Store, dict[str, list[Entry]]] = WeakKeyDictionary()
+_READ: WeakKeyDictionary[Store, dict[str, list[BoardEntry]]] = WeakKeyDictionary()
 """Runs of read-only files by benchmark, cached because seven boards share them."""
 
 
-def _of_runs(store: Store, benchmark: str) -> list[Entry]:
-    known = _READ.setdefault(store, {}) if store.read_only else {}
-    if benchmark not in known:
+def _run_entries(store: Store, benchmark: str) -> list[BoardEntry]:
+    cached_entries = _READ.setdefault(store, {}) if store.read_only else {}
+    if benchmark not in cached_entries:
         runs = store.query(_RUNS, [benchmark]).dicts()
         numbers: dict[str, list[dict[str, Any]]] = {}
         for row in store.query(_NUMBERS, [benchmark]).dicts() if runs else ():
             numbers.setdefault(row["run_id"], []).append(row)
-        done = answered(store) if runs else {}
-        closed = {run_id: _part(*counts) for run_id, *counts in store.query(_CLOSED, [benchmark]).rows if runs}
-        known[benchmark] = [_of_run(run, benchmark, numbers.get(run["run_id"], []), done, closed) for run in runs]
-    return known[benchmark]
+        sample_counts = answer_counts(store) if runs else {}
+        closed_shares = {
+            run_id: _coverage_text(*counts) for run_id, *counts in store.query(_CLOSED, [benchmark]).rows if runs
+        }
+        cached_entries[benchmark] = [
+            _run_entry(run, benchmark, numbers.get(run["run_id"], []), sample_counts, closed_shares) for run in runs
+        ]
+    return cached_entries[benchmark]
 
 
-def _of_run(
+def _run_entry(
     run: Mapping[str, Any],
     benchmark: str,
     numbers: Iterable[Mapping[str, Any]],
-    done: Mapping[tuple[str, str, str | None], tuple[int, int]],
-    closed: Mapping[str, str | None],
-) -> Entry:
+    sample_counts: Mapping[tuple[str, str, str | None], tuple[int, int]],
+    closed_shares: Mapping[str, str | None],
+) -> BoardEntry:
     unit = unit_of(benchmark)
     settings, metadata = _object(run["settings"]), _object(run["metadata"])
     figures: dict[NumberKey, float] = {}
-    sure: dict[NumberKey, Sure] = {}
+    sure: dict[NumberKey, IntervalValues] = {}
     lacking, clusters = set(), {}
     incomplete: list[tuple[int, int]] = []
     for row in numbers:
@@ -95,19 +103,21 @@ def _of_run(
         if official is None:
             lacking.add(key)
     # Where all samples have an answer, some answers may have no part in a number.
-    note = _part(*done.get((run["run_id"], benchmark, None), (0, 0))) or _part(*_least_complete(incomplete))
+    note = _coverage_text(*sample_counts.get((run["run_id"], benchmark, None), (0, 0))) or _coverage_text(
+        *_least_complete(incomplete)
+    )
     if run["status"] == "running":
         note = "; ".join(filter(None, ("running", note)))
     mode = run["mode"] or ""
-    return Entry(
+    return BoardEntry(
         run["model"], run["run_id"], run["backend"],
-        mode=run["mode"], way=re.sub(r"\b(no thinking|thinking|cot)\b", "", mode).strip() or None,
+        mode=run["mode"], mode_without_reasoning=re.sub(r"\b(no thinking|thinking|cot)\b", "", mode).strip() or None,
         differs_in=run["differs_in"],
-        reasons=bool(re.search(r"(?<!no )\bthinking\b|\bcot\b", mode)) or _said_by_file(settings),
-        about={**settings, "made": run["backend"] != "import", "metadata": metadata},
-        figures=figures, open=frozenset(lacking), sure=sure,
+        reasons=bool(re.search(r"(?<!no )\bthinking\b|\bcot\b", mode)) or _is_reasoning_file(settings),
+        attributes={**settings, "made": run["backend"] != "import", "metadata": metadata},
+        figures=figures, unofficial=frozenset(lacking), intervals=sure,
         cluster_by="sample" if "sample" in clusters else next(filter(None, clusters), None), note=note,
-        remark=f"reasoning closed in {part}" if (part := closed.get(run["run_id"])) else None,
+        remark=f"reasoning closed in {part}" if (part := closed_shares.get(run["run_id"])) else None,
     )  # fmt: skip
 
 
@@ -116,7 +126,7 @@ def _least_complete(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
     return max(parts, key=lambda part: (part[1], -part[0]), default=(0, 0))
 
 
-def _part(some: int, every: int) -> str | None:
+def _coverage_text(some: int, every: int) -> str | None:
     return f"{some:,} of {every:,}" if some < every else None
 
 
@@ -125,7 +135,7 @@ def _object(text: str | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _said_by_file(settings: Mapping[str, Any]) -> bool:
+def _is_reasoning_file(settings: Mapping[str, Any]) -> bool:
     """Whether the name of an imported file indicates reasoning."""
     return any(re.search(r"(?<!non)thinking", name) for name in file_names(settings))
 
@@ -135,45 +145,45 @@ def _keys_by_label(benchmark: str) -> dict[str, NumberKey]:
     """Keys of a benchmark's board numbers, by their labels in files of published figures."""
     boards = BENCHMARKS[benchmark].boards.tables.values()
     parts = [part for board in boards for part in board.parts]
-    keys = {key for part in parts for key in (*part.numbers.values(), *part.reasoned.values())}
+    keys = {key for part in parts for key in (*part.numbers.values(), *part.reasoning_numbers.values())}
     return {number_label(key): key for key in keys}
 
 
-Pair = tuple[Entry | None, Entry | None]
+Pair = tuple[BoardEntry | None, BoardEntry | None]
 """Plain and reasoning entries of a model."""
 
 _REASONING = re.compile(r" \((?:w/ CoT|thinking)\)")
 _PLAIN = re.compile(r" \(nonthinking\)")
 
 
-def _of_published(one: Published) -> Entry:
+def _published_entry(model: PublishedModel) -> BoardEntry:
     """Build the entry of a published model, with the mode removed from its name so that both modes share a row."""
-    keys = _keys_by_label(one.benchmark)
-    return Entry(
-        _PLAIN.sub("", _REASONING.sub("", one.model)) + "*",
-        reasons=bool(_REASONING.search(one.model)),
-        about={**one.about, "published": one.model},
-        figures={keys.get(label, task_number(label)): figure.value for label, figure in one.figures.items()},
-        note=one.doubt,
+    keys = _keys_by_label(model.benchmark)
+    return BoardEntry(
+        _PLAIN.sub("", _REASONING.sub("", model.model)) + "*",
+        reasons=bool(_REASONING.search(model.model)),
+        attributes={**model.about, "published": model.model},
+        figures={keys.get(label, task_number(label)): figure.value for label, figure in model.figures.items()},
+        note=model.doubt,
     )
 
 
-def paired(models: Iterable[Entry], always: Collection[str] = ()) -> list[Pair]:
+def pair_entries(models: Iterable[BoardEntry], always: Collection[str] = ()) -> list[Pair]:
     """Pair plain and reasoning entries of each model; duplicates get rows of their own.
 
     Args:
         always: published models that fill both sides.
     """
-    rows: list[tuple[tuple[object, ...], list[Entry | None]]] = []
-    for one in models:
-        key = (one.model, one.run_id is None, one.backend, one.way, one.differs_in)
-        if one.run_id is None and one.model.rstrip("*") in always:
-            rows.append((key, [one, one]))
+    rows: list[tuple[tuple[object, ...], list[BoardEntry | None]]] = []
+    for entry in models:
+        key = (entry.model, entry.run_id is None, entry.backend, entry.mode_without_reasoning, entry.differs_in)
+        if entry.run_id is None and entry.model.rstrip("*") in always:
+            rows.append((key, [entry, entry]))
             continue
-        side = int(one.reasons)
+        side = int(entry.reasons)
         free = next((pair for other, pair in rows if other == key and pair[side] is None), None)
         if free is None:
             free = [None, None]
             rows.append((key, free))
-        free[side] = one
+        free[side] = entry
     return [(pair[0], pair[1]) for _, pair in rows]

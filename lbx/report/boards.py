@@ -14,24 +14,26 @@ from typing import NamedTuple
 from lbx.base.columns import Column
 from lbx.base.number_key import NumberKey, group_number
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.layout import Board, Entry, Part, Row, Words
-from lbx.report.board_entries import entries, paired
+from lbx.benchmarks.base.layout import AnswerLengthRule, Board, BoardEntry, BoardPart, Row
+from lbx.report.board_entries import entries, pair_entries
 from lbx.report.cells import interval_notes
 from lbx.report.curves import Curves, curves
-from lbx.report.shapes import PUBLISHED, Report, ReportQuery
+from lbx.report.shapes import PUBLISHED, ReportDefinition, ReportQuery
 from lbx.store import Store, Table
-from lbx.store.rows import ENDS
+from lbx.store.rows import BOUND_COLUMNS
 
 
-class Shown(NamedTuple):
+class BenchmarkBoard(NamedTuple):
     """A board and its benchmark."""
 
     benchmark: str
     board: Board
 
 
-BOARDS: dict[str, Shown] = {
-    name: Shown(family.name, board) for family in BENCHMARKS.values() for name, board in family.boards.tables.items()
+BOARDS: dict[str, BenchmarkBoard] = {
+    name: BenchmarkBoard(family.name, board)
+    for family in BENCHMARKS.values()
+    for name, board in family.boards.tables.items()
 }
 """Boards by report name."""
 
@@ -45,7 +47,7 @@ _WORDS = r"""
 """
 
 
-def report_of(board: Board) -> Report:
+def board_report(board: Board) -> ReportDefinition:
     """Report definition of a board."""
     who = (
         Column("model", "model"),
@@ -53,18 +55,18 @@ def report_of(board: Board) -> Report:
         Column("differs_in", "differs in", optional=True),
     )
     columns = (*board.first, *who, *board.columns, Column("note", "note", optional=True))
-    return Report(
+    return ReportDefinition(
         board.title, "", columns, notes=partial(_notes, further=board.note), empty=board.empty, takes=PUBLISHED,
         reads="coverage", page=3,
     )  # fmt: skip
 
 
-def _notes(made: Table, further: str) -> list[str]:
+def _notes(board_table: Table, further: str) -> list[str]:
     """Notes on the intervals of a board, and the board's own note."""
-    lows = [at for at, name in enumerate(made.columns) if name.endswith("_low")]
-    by = made.columns.index("cluster_by") if lows else 0
-    bounds = [(next((row[at] for at in lows if row[at] is not None), None), row[by]) for row in made.rows]
-    intervals = interval_notes(replace(made, columns=["low", "cluster_by"], rows=bounds)) if lows else []
+    lows = [at for at, name in enumerate(board_table.columns) if name.endswith("_low")]
+    by = board_table.columns.index("cluster_by") if lows else 0
+    bounds = [(next((row[at] for at in lows if row[at] is not None), None), row[by]) for row in board_table.rows]
+    intervals = interval_notes(replace(board_table, columns=["low", "cluster_by"], rows=bounds)) if lows else []
     return [*intervals, *filter(None, [further])]
 
 
@@ -72,30 +74,34 @@ def table(store: Store, query: ReportQuery, name: str) -> Table:
     """Build a board; in a table of pairs ``reasoning_run_id`` is the run with reasoning."""
     benchmark, board = BOARDS[name]
     rows = _rows(store, query, benchmark, board)
-    runs = _RUNS if board.paired else _RUNS[:1]
-    shown = report_of(board).columns
-    sure = [f"{column.name}_{end}" for column in shown if column.interval for end in ENDS]
-    columns = (*runs, *(column.name for column in shown), *sure, *(["cluster_by"] if sure else []))
+    runs = _RUNS if board.pairs_modes else _RUNS[:1]
+    board_columns = board_report(board).columns
+    sure = [f"{column.name}_{end}" for column in board_columns if column.interval for end in BOUND_COLUMNS]
+    columns = (*runs, *(column.name for column in board_columns), *sure, *(["cluster_by"] if sure else []))
     return Table(columns, [tuple(row.get(column) for column in columns) for row in rows])
 
 
 def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> list[Row]:
     models = entries(store, query, benchmark)
     if key := board.ordered_by:
-        models.sort(key=lambda one: (one.note is not None, -one.figures.get(key, 0)))
+        models.sort(key=lambda entry: (entry.note is not None, -entry.figures.get(key, 0)))
     words = _mean_words(store, benchmark, board.words) if board.words and models else {}
     rows = []
     for part in board.parts:
-        shown = _on_curves(models, curves(store, benchmark, query.runs), part.curve) if part.curve else models
-        sides = paired(shown, BENCHMARKS[benchmark].boards.always) if board.paired else [(one,) for one in shown]
-        made = [row for models_of_row in sides if (row := _row(board, part, models_of_row, words))]
+        part_models = _on_curves(models, curves(store, benchmark, query.runs), part.curve) if part.curve else models
+        sides = (
+            pair_entries(part_models, BENCHMARKS[benchmark].boards.reference_models)
+            if board.pairs_modes
+            else [(entry,) for entry in part_models]
+        )
+        part_rows = [row for models_of_row in sides if (row := _row(board, part, models_of_row, words))]
         if board.by:
-            made.sort(key=partial(_rank, board.by))
-        rows += board.shown(made) if board.shown else made
+            part_rows.sort(key=partial(_rank, board.by))
+        rows += board.postprocess_rows(part_rows) if board.postprocess_rows else part_rows
     return rows
 
 
-def _row(board: Board, part: Part, sides: Sequence[Entry | None], words: Mapping[str, float]) -> Row | None:
+def _row(board: Board, part: BoardPart, sides: Sequence[BoardEntry | None], words: Mapping[str, float]) -> Row | None:
     """Build a row with the interval of each number ("overall_low").
 
     None without any number, unless the board keeps such rows.
@@ -103,25 +109,25 @@ def _row(board: Board, part: Part, sides: Sequence[Entry | None], words: Mapping
     Args:
         sides: the model's entry; in a table of pairs the plain and the reasoning one.
     """
-    models = [one for one in sides if one]
+    models = [entry for entry in sides if entry]
     first = models[0]
-    numbers: Row = dict.fromkeys([*part.numbers, *part.reasoned])
+    numbers: Row = dict.fromkeys([*part.numbers, *part.reasoning_numbers])
     sure: Row = {}
-    for one, keys in zip(sides, (part.numbers, part.reasoned), strict=False):
-        if one:
-            numbers |= {column: one.figures.get(key) for column, key in keys.items()}
-            sure |= {f"{column}_{end}": value for column, key in keys.items() for end, value in _ends(one, key)}
+    for entry, keys in zip(sides, (part.numbers, part.reasoning_numbers), strict=False):
+        if entry:
+            numbers |= {column: entry.figures.get(key) for column, key in keys.items()}
+            sure |= {f"{column}_{end}": value for column, key in keys.items() for end, value in _ends(entry, key)}
     if board.words:
         numbers["length"] = words.get(first.run_id or "")
     if not board.keeps_empty and all(value is None for value in numbers.values()):
         return None
     return {
-        "model": board.called(first) if board.called else first.model,
+        "model": board.model_label(first) if board.model_label else first.model,
         **{name: getattr(first, name) for name in ("backend", "differs_in")},
-        "mode": first.way if board.paired else first.mode,
-        **{name: one.run_id if one else None for name, one in zip(_RUNS, sides, strict=False)},
-        "note": _joined(text for one in models for text in (_hindrance(part, one), one.remark)),
-        "hindered": any(_hindrance(part, one) for one in models),
+        "mode": first.mode_without_reasoning if board.pairs_modes else first.mode,
+        **{name: entry.run_id if entry else None for name, entry in zip(_RUNS, sides, strict=False)},
+        "note": _join_texts(text for entry in models for text in (_hindrance(part, entry), entry.remark)),
+        "hindered": any(_hindrance(part, entry) for entry in models),
         "cluster_by": _cluster_by(models),
         **part.texts,
         **{column.name: column.value(models) for column in board.columns if column.value},
@@ -130,21 +136,23 @@ def _row(board: Board, part: Part, sides: Sequence[Entry | None], words: Mapping
     }
 
 
-def _ends(one: Entry, key: NumberKey) -> Iterable[tuple[str, object]]:
-    return zip(ENDS, one.sure.get(key, ()), strict=False)
+def _ends(entry: BoardEntry, key: NumberKey) -> Iterable[tuple[str, object]]:
+    return zip(BOUND_COLUMNS, entry.intervals.get(key, ()), strict=False)
 
 
-def _joined(texts: Iterable[str | None]) -> str | None:
+def _join_texts(texts: Iterable[str | None]) -> str | None:
     return "; ".join(dict.fromkeys(filter(None, texts))) or None
 
 
-def _hindrance(part: Part, one: Entry) -> str | None:
-    return one.note or ("not all tasks" if one.open & {*part.numbers.values(), *part.reasoned.values()} else None)
+def _hindrance(part: BoardPart, entry: BoardEntry) -> str | None:
+    return entry.note or (
+        "not all tasks" if entry.unofficial & {*part.numbers.values(), *part.reasoning_numbers.values()} else None
+    )
 
 
-def _cluster_by(models: Iterable[Entry]) -> str | None:
-    known = [one.cluster_by for one in models if one.cluster_by]
-    return "sample" if "sample" in known else next(iter(known), None)
+def _cluster_by(models: Iterable[BoardEntry]) -> str | None:
+    clusters = [entry.cluster_by for entry in models if entry.cluster_by]
+    return "sample" if "sample" in clusters else next(iter(clusters), None)
 
 
 def _rank(by: Callable[[Row], float | None], row: Row) -> tuple[bool, bool, float]:
@@ -153,11 +161,11 @@ def _rank(by: Callable[[Row], float | None], row: Row) -> tuple[bool, bool, floa
     return score is None, row["hindered"], -(score or 0)
 
 
-def _on_curves(models: Iterable[Entry], made: Curves, grouping: str) -> list[Entry]:
+def _on_curves(models: Iterable[BoardEntry], curve_of_run: Curves, grouping: str) -> list[BoardEntry]:
     """Runs that have the curve, with its points and their components as figures."""
     on_curves = []
-    for one in models:
-        if curve := made.get((one.run_id or "", grouping)):
+    for entry in models:
+        if curve := curve_of_run.get((entry.run_id or "", grouping)):
             values = {name: point.value for name, point in curve.points.items()}
             values |= {"tasks": len(curve.tasks), "n": curve.n, "fewest": curve.fewest}
             figures = {group_number(grouping, metric=name): value for name, value in values.items()}
@@ -165,15 +173,15 @@ def _on_curves(models: Iterable[Entry], made: Curves, grouping: str) -> list[Ent
                 group_number(grouping, metric=name): (point.low, point.high, point.method, curve.cluster_by)
                 for name, point in curve.points.items()
             }
-            on_curves.append(replace(one, figures=figures, sure=sure, open=frozenset(), cluster_by=curve.cluster_by))
+            on_curves.append(replace(entry, figures=figures, intervals=sure, unofficial=frozenset(), cluster_by=curve.cluster_by))
     return on_curves
 
 
-def _mean_words(store: Store, benchmark: str, rule: Words) -> dict[str, float]:
+def _mean_words(store: Store, benchmark: str, rule: AnswerLengthRule) -> dict[str, float]:
     """Mean number of words of a run's counted answers."""
     by = ", ".join(f"a.meta->>'{key}'" for key in rule.by)
     words_of: dict[str, list[tuple[float, int]]] = {}
-    counted = store.once(("words", benchmark, by), lambda: store.query(_WORDS.format(by=by), [benchmark]).rows)
+    counted = store.compute_once(("words", benchmark, by), lambda: store.query(_WORDS.format(by=by), [benchmark]).rows)
     for run_id, task, marks, n, words in counted:
         if rule.counts(task, marks):
             words_of.setdefault(run_id, []).append((words, n))

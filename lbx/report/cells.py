@@ -10,14 +10,14 @@ from typing import Any
 from lbx.base.columns import Column
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks import unit_of
-from lbx.report.digits import decimals_beside, number, quantity, quantity_with_interval, with_interval
+from lbx.report.digits import interval_decimals, number, quantity, quantity_with_interval, with_interval
 from lbx.report.labels import LABELS
-from lbx.report.shapes import Report
+from lbx.report.shapes import ReportDefinition
 from lbx.report.sheets import BLOCKS, Cells, Sheet
 from lbx.store import Table
-from lbx.store.rows import ENDS, SURE
+from lbx.store.rows import BOUND_COLUMNS, INTERVAL_COLUMNS
 
-_WRITTEN: Mapping[str, Callable[[Any], str]] = {
+_FORMATTERS: Mapping[str, Callable[[Any], str]] = {
     "count": quantity,
     "percent": lambda value: f"{100 * value:.2f}",
     "points": lambda value: f"{100 * value:+.2f}",
@@ -27,39 +27,39 @@ _WRITTEN: Mapping[str, Callable[[Any], str]] = {
     "share": lambda value: number(100 * value),
     "p": lambda value: f"{value:.3f}" if value >= 0.001 else "<0.001",
 }
-_NAMED = 3
+_MOST_NAMED_RUNS = 3
 """Number of runs named in a note."""
 
 _LABELS = {"model": "label", **LABELS, "first": "label_first", "second": "label_second"}
-_IN_LABELS = ("mode", "differs_in")
+_LABEL_PARTS = ("mode", "differs_in")
 """Columns that run labels include if needed to distinguish runs."""
 
 
-def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
+def sheet(view: ReportDefinition, table: Table, *, curves: bool = False) -> Sheet:
     """Format a view's rows for reading; ``curves`` adds a sparkline to pivots by length."""
     if not table.rows:
         return Sheet(view.title, view.columns, [], [view.empty])
-    whole, table = table, listed(view, table)
-    unknown = _unknown_notes(view, whole, table)
+    full_table, table = table, rows_for_people(view, table)
+    unknown = _unknown_notes(view, full_table, table)
     if not table.rows:
         return Sheet(view.title, view.columns, [], unknown)
     columns, rows = cells(view, table)
     notes = [*interval_notes(table), *(view.notes(table) if view.notes else ()), *unknown]
     if curves and view.pivot and view.pivot[0] == "length_up_to":
-        drawn = _curves(view, table.dicts())
-        columns, rows = [*columns, Column("curve", "curve", "curve")], [[*row, drawn.pop(0)] for row in rows]
+        curve_texts = _curves(view, table.dicts())
+        columns, rows = [*columns, Column("curve", "curve", "curve")], [[*row, curve_texts.pop(0)] for row in rows]
     return Sheet(view.title, columns, rows, notes)
 
 
-def listed(view: Report, table: Table) -> Table:
+def rows_for_people(view: ReportDefinition, table: Table) -> Table:
     """Filter out rows without information, which only programs need."""
     if view.says is None:
         return table
     rows = zip(table.dicts(), table.rows, strict=True)
-    return Table(table.columns, [row for named, row in rows if view.says(named)])
+    return Table(table.columns, [row for fields, row in rows if view.says(fields)])
 
 
-def _unknown_notes(view: Report, whole: Table, table: Table) -> list[str]:
+def _unknown_notes(view: ReportDefinition, full_table: Table, table: Table) -> list[str]:
     """Notes on unknown values, which replace a word in each row."""
     notes, rows = [], table.dicts()
     columns = [column for column in view.columns if column.unknown and column.name in table.columns]
@@ -68,11 +68,11 @@ def _unknown_notes(view: Report, whole: Table, table: Table) -> list[str]:
         notes.append(f"Columns left out, because no answer has a value: {', '.join(nowhere)}.")
     if any(0 < count < len(rows) for count in counts.values()):
         notes.append("-: unknown; imported answers and some backends do not report it.")
-    if left := [row for row in whole.dicts() if view.says and not view.says(row)]:
-        who = list(dict.fromkeys(str(row.get("label") or row["model"]) for row in left))
-        more = f" and {len(who) - _NAMED:,} more" if len(who) > _NAMED else ""
+    if omitted_rows := [row for row in full_table.dicts() if view.says and not view.says(row)]:
+        who = list(dict.fromkeys(str(row.get("label") or row["model"]) for row in omitted_rows))
+        more = f" and {len(who) - _MOST_NAMED_RUNS:,} more" if len(who) > _MOST_NAMED_RUNS else ""
         notes.append(
-            f"Left out: {len(left):,} rows of {', '.join(who[:_NAMED])}{more}, without these values (imported answers "
+            f"Left out: {len(omitted_rows):,} rows of {', '.join(who[:_MOST_NAMED_RUNS])}{more}, without these values (imported answers "
             "never have them). JSON and csv include the rows."
         )
     return notes
@@ -94,48 +94,50 @@ def interval_notes(table: Table) -> list[str]:
     return ["Scores are followed by 95% intervals." + (narrow if alone else "")]
 
 
-def cells(view: Report, table: Table) -> Cells:
+def cells(view: ReportDefinition, table: Table) -> Cells:
     """Format a view's rows as texts, in the order of its columns."""
     rows = table.dicts()
     present = [c for c in view.columns if c.name in table.columns]  # --no-interval omits some
-    gone = _IN_LABELS if "label" in table.columns and any(c.name == "model" for c in present) else ()
-    present = [c for c in present if c.name not in gone]
+    label_parts = _LABEL_PARTS if "label" in table.columns and any(c.name == "model" for c in present) else ()
+    present = [c for c in present if c.name not in label_parts]
     columns = [c for c in present if not (c.optional or c.unknown) or any(row[c.name] is not None for row in rows)]
     if view.pivot is None:
-        return columns, [[shown(row, c) for c in columns] for row in rows]
-    made_of = view.pivot[1]
-    values, lines = _pivoted(view, rows)
-    made = [*columns, *(replace(made_of, name=str(v), heading=_heading(v), across=True) for v in values)]
-    return made, [
+        return columns, [[cell_text(row, c) for c in columns] for row in rows]
+    value_column = view.pivot[1]
+    values, lines = _pivot_rows(view, rows)
+    table_columns = [*columns, *(replace(value_column, name=str(v), heading=_heading(v), across=True) for v in values)]
+    return table_columns, [
         [
-            *(shown(next(iter(line.values())), c) for c in columns),
-            *(shown(line[value], made_of) if value in line else "" for value in values),
+            *(cell_text(next(iter(line.values())), c) for c in columns),
+            *(cell_text(line[value], value_column) if value in line else "" for value in values),
         ]
         for line in lines
     ]
 
 
-def _pivoted(view: Report, rows: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[dict[Any, Mapping[str, Any]]]]:
+def _pivot_rows(
+    view: ReportDefinition, rows: Sequence[Mapping[str, Any]]
+) -> tuple[list[Any], list[dict[Any, Mapping[str, Any]]]]:
     """Pivot values in order, unknown last, and for each table line its rows by pivot value.
 
     The unknown value gets a column if any line has a number there.
     """
     assert view.pivot is not None
-    across, made_of = view.pivot
+    across, value_column = view.pivot
     keys = [column.name for column in view.columns]
     lines: dict[tuple[Any, ...], dict[Any, Mapping[str, Any]]] = {}
     for row in rows:
         line = (None if across == "run" else row["run_id"], *(row.get(name) for name in keys))
         lines.setdefault(line, {})[row[across]] = row
-    held = {row[across] for row in rows if row[across] is not None or row.get(made_of.name) is not None}
-    values = sorted(held, key=lambda value: (value is None, value))
+    present_values = {row[across] for row in rows if row[across] is not None or row.get(value_column.name) is not None}
+    values = sorted(present_values, key=lambda value: (value is None, value))
     return values, list(lines.values())
 
 
-def _curves(view: Report, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    values, lines = _pivoted(view, rows)
-    known = [value for value in values if value is not None]
-    return [spark([line[value]["score"] if value in line else None for value in known]) for line in lines]
+def _curves(view: ReportDefinition, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    values, lines = _pivot_rows(view, rows)
+    known_values = [value for value in values if value is not None]
+    return [spark([line[value]["score"] if value in line else None for value in known_values]) for line in lines]
 
 
 def spark(values: Sequence[float | None]) -> str:
@@ -152,14 +154,14 @@ def _heading(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else one_line(str(value))
 
 
-def without_intervals(view: Report, table: Table) -> Table:
+def without_intervals(view: ReportDefinition, table: Table) -> Table:
     """Remove the columns of intervals, leaving plain scores."""
-    sure = {*SURE, *(c.of + name for c in view.columns if c.interval for name in ENDS)}
-    kept = [at for at, name in enumerate(table.columns) if name not in sure]
-    return Table([table.columns[at] for at in kept], [tuple(row[at] for at in kept) for row in table.rows])
+    sure = {*INTERVAL_COLUMNS, *(c.of + name for c in view.columns if c.interval for name in BOUND_COLUMNS)}
+    remaining = [at for at, name in enumerate(table.columns) if name not in sure]
+    return Table([table.columns[at] for at in remaining], [tuple(row[at] for at in remaining) for row in table.rows])
 
 
-def shown(row: Mapping[str, Any], column: Column) -> str:
+def cell_text(row: Mapping[str, Any], column: Column) -> str:
     """Format a row's value in a column."""
     value = row[column.name] if (label := row.get(_LABELS.get(column.name, ""))) is None else label
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
@@ -169,7 +171,7 @@ def shown(row: Mapping[str, Any], column: Column) -> str:
         return f"{value:.2f}" if None in ends else "{:.2f} [{:.2f}, {:.2f}]".format(value, *ends)
     if column.interval:
         scale = 100 if column.kind in ("percent", "points") else 1
-        low, high, method, cluster_by = (row.get(column.of + name) for name in ENDS)
+        low, high, method, cluster_by = (row.get(column.of + name) for name in BOUND_COLUMNS)
         if column.kind == "quantity":
             return quantity_with_interval(value, low, high)
         most = 4 if scale == 1 and unit_of(row.get("benchmark")) == 1 else 2
@@ -178,6 +180,6 @@ def shown(row: Mapping[str, Any], column: Column) -> str:
     if column.digits_of is not None:
         low, high = (row.get(column.digits_of + name) for name in ("low", "high"))
         if low is not None and high is not None:
-            return f"{100 * value:.{decimals_beside(50 * (high - low))}f}"
-    written = _WRITTEN.get(column.kind)
-    return written(value) if written else visible(str(value))
+            return f"{100 * value:.{interval_decimals(50 * (high - low))}f}"
+    formatter = _FORMATTERS.get(column.kind)
+    return formatter(value) if formatter else visible(str(value))

@@ -16,38 +16,38 @@ import numpy as np
 
 from lbx.base.marks import WORST_FIRST
 from lbx.report.labels import number_label
-from lbx.report.pairs import cautions_of, chosen_pairs, runs_unlike
+from lbx.report.pairs import cautions_of, runs_unlike, select_pairs
 from lbx.report.shapes import ReportQuery
-from lbx.report.sides import Number, Shared, Side, made_alike, on_both
-from lbx.scoring.scored import SURE, known, scored
-from lbx.statistics.differences import Difference, difference, holm, samples_needed
+from lbx.report.sides import CommonStrata, ComparisonSide, RunScore, have_equal_strata, restrict_to_common
+from lbx.scoring.scored import INTERVAL_COLUMNS, find_benchmark, read_scores
+from lbx.statistics.differences import Difference, difference, holm, required_samples
 from lbx.store import Store, Table
-from lbx.store.answers import tasks_named
-from lbx.store.rows import sureness
+from lbx.store.answers import resolve_tasks
+from lbx.store.rows import interval_columns
 from lbx.store.views import HEADS
 
 COLUMNS = (
     "run_a", "run_b", "benchmark", "task", "metric", "n", "score_a", "score_b", "difference", "same_outputs",
-    "samples", "bundle_samples", "coverage", "level", *SURE, "p", "p_holm", "test", "wins", "ties", "losses",
+    "samples", "bundle_samples", "coverage", "level", *INTERVAL_COLUMNS, "p", "p_holm", "test", "wins", "ties", "losses",
     "detectable", "verdict", "caution",
 )  # fmt: skip
 
 
 @dataclass(slots=True)
-class Compared:
+class ComparisonRow:
     """One row of the report.
 
-    ``alike``: all known outputs are equal.
+    ``equal_outputs``: all known outputs are equal.
     """
 
     run_a: str
     run_b: str
     benchmark: str
-    first: Number
-    second: Number
-    found: Difference
+    first: RunScore
+    second: RunScore
+    difference: Difference
     same_outputs: int | None
-    alike: bool
+    equal_outputs: bool
     caution: str
     p_holm: float | None = None
 
@@ -67,18 +67,18 @@ def table(store: Store, query: ReportQuery) -> Table:
     return Table(COLUMNS, [_row(line, in_bundles, query.margin) for line in lines])
 
 
-def compare_runs(store: Store, query: ReportQuery) -> list[Compared]:
+def compare_runs(store: Store, query: ReportQuery) -> list[ComparisonRow]:
     """Compare the numbers of the chosen pairs of runs.
 
     Raises:
         UsageError: a run does not exist; there are too many runs without a baseline; or two runs had different inputs
             and ``query.force`` is not set.
     """
-    pairs = chosen_pairs(store, query)
+    pairs = select_pairs(store, query)
     sides = {
-        key: Side(family, tasks)
-        for key, tasks in scored(store, {run for pair in pairs for run in pair}, outputs=True).items()
-        if (family := known(key[1]))
+        key: ComparisonSide(family, tasks)
+        for key, tasks in read_scores(store, {run for pair in pairs for run in pair}, outputs=True).items()
+        if (family := find_benchmark(key[1]))
     }
     cautions = cautions_of(store, pairs, sides, force=query.force)
     lines = [
@@ -86,25 +86,25 @@ def compare_runs(store: Store, query: ReportQuery) -> list[Compared]:
         for run_a, run_b in pairs
         for benchmark in dict.fromkeys(name for run, name in sides if run == run_a)
         if (run_b, benchmark) in sides
-        for line in _compared(run_a, run_b, benchmark, sides, cautions)
+        for line in _compare_benchmark(run_a, run_b, benchmark, sides, cautions)
     ]
     _correct(lines)
     return lines
 
 
-def _compared(
+def _compare_benchmark(
     run_a: str,
     run_b: str,
     benchmark: str,
-    sides: Mapping[tuple[str, str], Side],
+    sides: Mapping[tuple[str, str], ComparisonSide],
     cautions: Mapping[tuple[str, str, str], str],
-) -> Iterator[Compared]:
+) -> Iterator[ComparisonRow]:
     first, second = sides[run_a, benchmark], sides[run_b, benchmark]
     both = [task for task in first.tasks if task in second.tasks]
     if not both:
         return
     first, second = first.of(both), second.of(both)
-    here, theirs = first.marks.beside(second.marks)
+    here, theirs = first.answer_arrays.restrict_to_common(second.answer_arrays)
     equal = here.output == theirs.output
     counts = np.bincount(here.task, minlength=len(both)).tolist()
     same = np.bincount(here.task[equal], minlength=len(both)).tolist()
@@ -114,12 +114,12 @@ def _compared(
         at = both.index(a.name) if a.level == "task" else None
         of_these, alike = (sum(every) if at is None else every[at] for every in (counts, same))
         count = None if a.level == "group" else alike
-        yield Compared(
+        yield ComparisonRow(
             run_a, run_b, benchmark, a, b, difference(a.estimate, b.estimate), count, 0 < of_these == alike, caution
         )
 
 
-def compared_averages(first: Side, second: Side) -> Difference | None:
+def compare_averages(first: ComparisonSide, second: ComparisonSide) -> Difference | None:
     """Difference of two runs' overall averages, as the report tests it; None without common samples."""
     both = [task for task in first.tasks if task in second.tasks]
     pairs = _numbers_on_both(first.of(both), second.of(both), "benchmark") if both else ()
@@ -127,7 +127,9 @@ def compared_averages(first: Side, second: Side) -> Difference | None:
     return next(averages, None)
 
 
-def _numbers_on_both(first: Side, second: Side, level: str = "") -> Iterator[tuple[Number, Number]]:
+def _numbers_on_both(
+    first: ComparisonSide, second: ComparisonSide, level: str = ""
+) -> Iterator[tuple[RunScore, RunScore]]:
     """Yield each number of both sides on their common samples.
 
     A number that is a sum of parts is restricted to these samples; others are recomputed.
@@ -135,33 +137,33 @@ def _numbers_on_both(first: Side, second: Side, level: str = "") -> Iterator[tup
     Args:
         level: yield only numbers of this level; "" for all.
     """
-    anew: list[Side] = []
-    shared = Shared()
+    anew: list[ComparisonSide] = []
+    shared = CommonStrata()
     for key in [key for key in first.numbers if key in second.numbers and level in ("", key[0])]:
         a, b = first.numbers[key], second.numbers[key]
-        if first.samples != second.samples and not made_alike(a, b):
-            anew = anew or [first.beside(second), second.beside(first)]
+        if first.samples != second.samples and not have_equal_strata(a, b):
+            anew = anew or [first.restrict_to(second), second.restrict_to(first)]
             if not all(key in side.numbers for side in anew):
                 continue
             a, b = (side.numbers[key] for side in anew)
-        if pair := on_both(a, b, shared):
+        if pair := restrict_to_common(a, b, shared):
             yield pair
 
 
-def _correct(lines: Sequence[Compared]) -> None:
-    families: dict[tuple[str, str], list[Compared]] = {}
+def _correct(lines: Sequence[ComparisonRow]) -> None:
+    families: dict[tuple[str, str], list[ComparisonRow]] = {}
     for line in lines:
-        if line.found.p is not None:
+        if line.difference.p is not None:
             families.setdefault(line.family, []).append(line)
     for family in families.values():
-        for line, p in zip(family, holm([one.found.p or 0.0 for one in family]), strict=True):
+        for line, p in zip(family, holm([row.difference.p or 0.0 for row in family]), strict=True):
             line.p_holm = p
 
 
-def verdict(line: Compared, margin: float) -> str:
+def verdict(line: ComparisonRow, margin: float) -> str:
     """Verdict of a comparison in words, with ``margin`` in points."""
-    estimate, value = line.found, line.found.interval.value
-    if line.alike and not (estimate.wins or estimate.losses):
+    estimate, value = line.difference, line.difference.interval.value
+    if line.equal_outputs and not (estimate.wins or estimate.losses):
         return "same outputs"
     inside = estimate.low_90 is not None and estimate.high_90 is not None and (
         -margin / 100 < estimate.low_90 and estimate.high_90 < margin / 100
@@ -170,29 +172,29 @@ def verdict(line: Compared, margin: float) -> str:
         return ("better" if value > 0 else "worse") + (f", by less than {margin:g}" if inside else "")
     if inside:
         return f"same within {margin:g}"
-    needed = samples_needed(estimate, margin / 100)
+    needed = required_samples(estimate, margin / 100)
     if needed is None:
         if estimate.interval.method == "one cluster":
             return "undecided: one document" + (" in a part" if estimate.interval.clusters > 1 else "")
         return "undecided: all differ alike" if estimate.wins or estimate.losses else "undecided: no score differs"
-    return f"undecided: needs about {_rounded(needed):,} questions"
+    return f"undecided: needs about {_round_up(needed):,} questions"
 
 
-def _rounded(count: int) -> int:
+def _round_up(count: int) -> int:
     """Round up to two significant digits, as only the order of magnitude is meaningful."""
     step = int(10 ** max(len(str(count)) - 2, 0))
     return -(-count // step) * step
 
 
-def _row(line: Compared, in_bundles: Mapping[tuple[str, str, str], int], margin: float) -> tuple[Any, ...]:
-    estimate, interval = line.found, line.found.interval
+def _row(line: ComparisonRow, in_bundles: Mapping[tuple[str, str, str], int], margin: float) -> tuple[Any, ...]:
+    estimate, interval = line.difference, line.difference.interval
     in_bundle = in_bundles.get((line.run_a, line.benchmark, line.first.name)) if line.first.level == "task" else None
     part = f"{interval.n:,} of {in_bundle:,}" if in_bundle and interval.n < in_bundle else None
-    sure = sureness(interval, "document" if line.first.estimate.clustered else "sample")
+    sure = interval_columns(interval, "document" if line.first.estimate.clustered else "sample")
     return (
         line.run_a, line.run_b, line.benchmark, line.first.name, line.first.metric, interval.n, line.first.score,
         line.second.score, interval.value, line.same_outputs, interval.n, in_bundle, part, line.first.level,
-        *(sure[name] for name in SURE), estimate.p, line.p_holm, estimate.test, estimate.wins, estimate.ties,
+        *(sure[name] for name in INTERVAL_COLUMNS), estimate.p, line.p_holm, estimate.test, estimate.wins, estimate.ties,
         estimate.losses, estimate.detectable, verdict(line, margin), line.caution or None,
     )  # fmt: skip
 
@@ -211,7 +213,7 @@ def changes(store: Store, query: ReportQuery) -> Table:
     Raises:
         UsageError: a run or task does not exist, or there are too many runs without a baseline.
     """
-    pairs, tasks = chosen_pairs(store, query), tasks_named(store, query.tasks)
+    pairs, tasks = select_pairs(store, query), resolve_tasks(store, query.tasks)
     answers = store.query(
         f"""
         WITH pairs AS (SELECT unnest(?::VARCHAR[]) AS run_a, unnest(?::VARCHAR[]) AS run_b),
@@ -257,7 +259,7 @@ def _flags(row: str) -> str:
     return f"nullif(concat_ws(', ', {', '.join(marks)}), '')"
 
 
-Lines = dict[tuple[str, str], dict[str, Any]]
+LineValues = dict[tuple[str, str], dict[str, Any]]
 """Values per run, by (benchmark, line)."""
 
 TIES_NOTE = "Bold: the best, and all that do not differ significantly from it (paired tests, 5%, Holm within a column)."
@@ -269,21 +271,21 @@ def mark_ties(store: Store, query: ReportQuery, paper: Table) -> Table:
     A line led by a published figure has no ties, since a figure has no samples to compare.
     """
     rows = paper.dicts()
-    scores: Lines = {}
+    scores: LineValues = {}
     for row in rows:
         if row["official"] is not None:
             by_run = scores.setdefault((row["benchmark"], row["line"]), {})
             by_run[row["run_id"]] = max(row["official"], by_run.get(row["run_id"], row["official"]))
     best = {key: max(by_run, key=lambda run: by_run[run]) for key, by_run in scores.items() if len(by_run) > 1}
-    tests: Lines = {}
-    for compared in compare_runs(store, replace(query, baseline="", force=True)):  # all pairs: samples read once
-        number = (compared.benchmark, number_label(compared.first.key))
-        pair = (compared.run_a, compared.run_b)
+    tests: LineValues = {}
+    for comparison in compare_runs(store, replace(query, baseline="", force=True)):  # all pairs: samples read once
+        number = (comparison.benchmark, number_label(comparison.first.key))
+        pair = (comparison.run_a, comparison.run_b)
         if (top := best.get(number)) in pair:
-            tests.setdefault(number, {})[pair[pair[0] == top]] = compared.found.p
+            tests.setdefault(number, {})[pair[pair[0] == top]] = comparison.difference.p
     alike = {(*key, run) for key, by_run in tests.items() for run in _ties(by_run)}
     same = [(row["benchmark"], row["line"], row["run_id"]) in alike for row in rows]
-    return Table([*paper.columns, "alike"], [(*row, one) for row, one in zip(paper.rows, same, strict=True)])
+    return Table([*paper.columns, "alike"], [(*row, is_tie) for row, is_tie in zip(paper.rows, same, strict=True)])
 
 
 def _ties(p_values: dict[str, float | None]) -> list[str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lbx.base.columns import Column
-from lbx.report.shapes import COVERAGE, PUBLISHED, Report
+from lbx.report.shapes import COVERAGE, PUBLISHED, ReportDefinition
 
 if TYPE_CHECKING:
     from lbx.store import Table
 
 
-def _comparison_notes(made: Table) -> list[str]:
-    rows = made.dicts()
+def _comparison_notes(table: Table) -> list[str]:
+    rows = table.dicts()
     pairs = {(row["run_a"], row["run_b"]) for row in rows}
     texts = (
         "A benchmark's average is one test, uncorrected" if len(pairs) == 1 else "Averages are corrected for the pairs"
@@ -21,16 +21,16 @@ def _comparison_notes(made: Table) -> list[str]:
         "Samples are paired, each with the mean of its answers. "
         f"{texts}; tasks and groups are corrected for their number (Holm). Verdicts are at the 5% level."
     ]
-    return [*lines, *cautions(made)]
+    return [*lines, *cautions(table)]
 
 
-def cautions(made: Table) -> list[str]:
+def cautions(table: Table) -> list[str]:
     """Known or possible differences between the compared runs, other than the model."""
-    return [f"Caution: {text}." for text in dict.fromkeys(row["caution"] for row in made.dicts()) if text]
+    return [f"Caution: {text}." for text in dict.fromkeys(row["caution"] for row in table.dicts()) if text]
 
 
-COMPARISONS: dict[str, Report] = {
-    "comparison": Report(
+COMPARISONS: dict[str, ReportDefinition] = {
+    "comparison": ReportDefinition(
         "Runs side by side, on the samples that both answered (percent; points: second minus first)",
         "",
         (
@@ -57,7 +57,7 @@ COMPARISONS: dict[str, Report] = {
         takes=("--baseline", "--margin", "--force"),
         page=5,
     ),
-    "changes": Report(
+    "changes": ReportDefinition(
         "Answers that differ between two runs: largest score difference first, then equal scores, different outputs",
         "",
         (
@@ -80,7 +80,7 @@ COMPARISONS: dict[str, Report] = {
         empty="No answers differ: on their common samples, the runs have the same outputs and scores.",
         takes=("--baseline", "--force", "--tasks", "--rows"),
     ),
-    "reference": Report(
+    "reference": ReportDefinition(
         "Published figures for these benchmarks (lines and units of the report paper)",
         "",
         (
@@ -94,7 +94,7 @@ COMPARISONS: dict[str, Report] = {
         empty="No published figures for these benchmarks.",
         takes=PUBLISHED,
     ),
-    "expected": Report(
+    "expected": ReportDefinition(
         "Runs compared with published figures (agrees: in the run's 95% interval, plus or minus half a last digit)",
         "",
         (

@@ -22,7 +22,18 @@ import numpy as np
 
 from lbx.benchmarks.base.columns import Array, Bools, ScoredRows
 from lbx.report.shapes import ReportQuery
-from lbx.scoring.scored import SURE, WHO, Tasks, as_table, known, named, number, overall, scored, told
+from lbx.scoring.scored import (
+    INTERVAL_COLUMNS,
+    RUN_COLUMNS,
+    RowsByTask,
+    as_table,
+    benchmark_score,
+    find_benchmark,
+    headline_of,
+    read_scores,
+    runs_by_id,
+    score_interval_columns,
+)
 from lbx.statistics.estimates import Codes, Design, Estimate, Floats, Stratum, interval, interval_of
 from lbx.statistics.tails import t_quantile
 from lbx.store import Store, Table
@@ -31,7 +42,7 @@ from lbx.store.views import MODE_OF_RUN
 
 _PER_CORRECT = tuple(f"{what}_per_correct{end}" for what in ("tokens", "seconds") for end in ("", "_low", "_high"))
 COLUMNS = (
-    *WHO, "benchmark", "task", "n", "score", *SURE, "measured", "prompt_tokens", "cached_tokens", "output_tokens",
+    *RUN_COLUMNS, "benchmark", "task", "n", "score", *INTERVAL_COLUMNS, "measured", "prompt_tokens", "cached_tokens", "output_tokens",
     "prefill_s", "decode_s", "prefill_tokens_s", "decode_tokens_s", "cached_share", "seconds_saved",
     "seconds_per_answer", *_PER_CORRECT, "hours", "hours_of", "untimed_sessions", "unbeaten",
 )  # fmt: skip
@@ -61,14 +72,14 @@ _JUDGES = f"""
     ORDER BY run_id, task
 """  # noqa: S608 (our own names)
 
-Line = dict[str, Any]
+CostLine = dict[str, Any]
 
 
 _COSTS = (*_MEASURED, "computed_prompt", "seconds", "tokens")
 
 
 @dataclass(frozen=True, eq=False)
-class Paid:
+class AnswerCosts:
     """Costs and headline scores of one or more answers, with their samples, documents and clusters.
 
     ``costs`` has a row for each of _COSTS, NaN if not measured. ``tokens`` are computed tokens; all tokens of a prompt
@@ -82,30 +93,30 @@ class Paid:
     costs: Floats
 
     @classmethod
-    def of(cls, rows: ScoredRows) -> Paid:
+    def of(cls, rows: ScoredRows) -> AnswerCosts:
         measured = [rows.column(name) for name in _MEASURED]
         samples, documents, clusters, scores = map(rows.column, ("samples", "documents", "clusters", "score"))
         return cls(samples, documents, clusters, scores, _with_sums(*measured))
 
     @classmethod
-    def unscored(cls, measured: Mapping[str, Array]) -> Paid:
+    def without_scores(cls, columns: Mapping[str, Array]) -> AnswerCosts:
         """Build from answers without scores, each a sample of its own."""
-        values = [measured[name] for name in _MEASURED]
-        places = np.arange(len(values[0]))
-        return cls(places, places, places, np.full(len(places), np.nan), _with_sums(*values))
+        values = [columns[name] for name in _MEASURED]
+        indices = np.arange(len(values[0]))
+        return cls(indices, indices, indices, np.full(len(indices), np.nan), _with_sums(*values))
 
     @classmethod
-    def together(cls, parts: Sequence[Paid]) -> Paid:
+    def concatenate(cls, parts: Sequence[AnswerCosts]) -> AnswerCosts:
         names = [field.name for field in fields(cls)]
         return cls(*(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names))
 
-    def split(self, sizes: Sequence[int]) -> list[Paid]:
+    def split(self, sizes: Sequence[int]) -> list[AnswerCosts]:
         """Split into consecutive parts of the given sizes."""
         ends = np.cumsum(sizes)[:-1]
         parts = [np.split(getattr(self, field.name), ends, axis=-1) for field in fields(self)]
-        return [Paid(*part) for part in zip(*parts, strict=True)]
+        return [AnswerCosts(*part) for part in zip(*parts, strict=True)]
 
-    def with_shared_prefill(self) -> Paid:
+    def with_shared_prefill(self) -> AnswerCosts:
         """Divide the prefill of each document among its answers, in proportion to their prompt tokens.
 
         Only the first prompt with a document computed it: the others found its prefix in the KV cache.
@@ -113,157 +124,163 @@ class Paid:
         prompt, cached, output, prefill_s, decode_s = self.costs[: len(_MEASURED)]
         _, document = np.unique(self.documents, return_inverse=True)
 
-        def of_document(values: Floats, chosen: Bools) -> Floats:
-            return np.asarray(np.bincount(document, np.where(chosen, values, 0))[document])
+        def sum_by_document(values: Floats, mask: Bools) -> Floats:
+            return np.asarray(np.bincount(document, np.where(mask, values, 0))[document])
 
-        known = np.isfinite(prompt) & np.isfinite(cached) & (prompt > 0)
-        known &= of_document(cached, known) > 0
-        timed = known & np.isfinite(prefill_s)
+        has_counts = np.isfinite(prompt) & np.isfinite(cached) & (prompt > 0)
+        has_counts &= sum_by_document(cached, has_counts) > 0
+        has_times = has_counts & np.isfinite(prefill_s)
         with np.errstate(invalid="ignore", divide="ignore"):
-            computed = prompt / of_document(prompt, known) * of_document(prompt - cached, known)
-            seconds = prompt / of_document(prompt, timed) * of_document(prefill_s, timed)
+            computed = prompt / sum_by_document(prompt, has_counts) * sum_by_document(prompt - cached, has_counts)
+            seconds = prompt / sum_by_document(prompt, has_times) * sum_by_document(prefill_s, has_times)
         costs = (
             prompt,
-            np.where(known, prompt - computed, cached),
+            np.where(has_counts, prompt - computed, cached),
             output,
-            np.where(timed, seconds, prefill_s),
+            np.where(has_times, seconds, prefill_s),
             decode_s,
         )
         return replace(self, costs=_with_sums(*costs))
 
-    def at(self, known: Bools) -> Paid:
-        return self if known.all() else Paid(*(getattr(self, field.name)[..., known] for field in fields(self)))
+    def at(self, mask: Bools) -> AnswerCosts:
+        return self if mask.all() else AnswerCosts(*(getattr(self, field.name)[..., mask] for field in fields(self)))
 
     @cached_property
     def design(self) -> Design:
         return Estimate((Stratum(1.0, self.samples, self.clusters, self.scores),)).design
 
     @cached_property
-    def _known(self) -> Bools:
+    def _has_value(self) -> Bools:
         return np.isfinite(self.costs)
 
     @cached_property
-    def measured(self) -> dict[str, int]:
+    def value_counts(self) -> dict[str, int]:
         """Number of answers with a known value, per cost."""
-        return dict(zip(_COSTS, np.count_nonzero(self._known, axis=1).tolist(), strict=True))
+        return dict(zip(_COSTS, np.count_nonzero(self._has_value, axis=1).tolist(), strict=True))
 
     @cached_property
     def _sums(self) -> dict[str, float]:
         return dict(zip(_COSTS, self.costs.sum(axis=1).tolist(), strict=True))
 
-    def total(self, cost: str, beside: str | None = None) -> float | None:
-        """Sum of known values, only over answers that also have the cost ``beside``; None if there are none."""
-        if self.measured[cost] == self.measured[beside or cost] == len(self.scores):
+    def total(self, cost: str, other_cost: str | None = None) -> float | None:
+        """Sum of known values, only over answers that also have the cost ``other_cost``; None if there are none."""
+        if self.value_counts[cost] == self.value_counts[other_cost or cost] == len(self.scores):
             return self._sums[cost]
-        known = self._known[_COSTS.index(cost)] & self._known[_COSTS.index(beside or cost)]
-        return float(self.costs[_COSTS.index(cost), known].sum()) if known.any() else None
+        has_both = self._has_value[_COSTS.index(cost)] & self._has_value[_COSTS.index(other_cost or cost)]
+        return float(self.costs[_COSTS.index(cost), has_both].sum()) if has_both.any() else None
 
 
-def _with_sums(prompt: Floats, cached: Floats, output: Floats, prefill_s: Floats, decode_s: Floats) -> Floats:
-    made = [prompt - cached, prefill_s + decode_s, prompt - np.nan_to_num(cached) + output]
-    return np.stack([prompt, cached, output, prefill_s, decode_s, *made])
+def _with_sums(prompt: Floats, cached_tokens: Floats, output: Floats, prefill_s: Floats, decode_s: Floats) -> Floats:
+    sums = [prompt - cached_tokens, prefill_s + decode_s, prompt - np.nan_to_num(cached_tokens) + output]
+    return np.stack([prompt, cached_tokens, output, prefill_s, decode_s, *sums])
 
 
 def table(store: Store, query: ReportQuery) -> Table:
     """Build the report: for each run and benchmark all tasks together, then each task."""
-    names, samples = named(store), scored(store, query.runs)
-    paid = _paid(samples)
+    names, samples = runs_by_id(store), read_scores(store, query.runs)
+    costs = _costs_by_task(samples)
     totals: dict[str, float] = {}
-    for (run, _), parts in paid.items():
+    for (run, _), parts in costs.items():
         totals[run] = totals.get(run, 0.0) + sum(part.total("seconds") or 0.0 for part in parts.values())
     hours = _hours(store)
-    lines: list[Line] = []
+    lines: list[CostLine] = []
     for (run, benchmark), tasks in samples.items():
-        alone = sum(name == run for name, _ in samples) == 1
-        for line, part in _lines(benchmark, tasks, paid[run, benchmark]):
+        is_only_benchmark = sum(name == run for name, _ in samples) == 1
+        for line, part in _lines(benchmark, tasks, costs[run, benchmark]):
             share = (part.total("seconds") or 0.0) / totals[run] if totals[run] else None
-            if share is None and alone and line["task"] is None:
+            if share is None and is_only_benchmark and line["task"] is None:
                 share = 1.0
-            lines.append(names[run] | {"benchmark": benchmark} | line | _costs(part) | _shared(hours, run, share))
+            lines.append(names[run] | {"benchmark": benchmark} | line | _costs(part) | _hours_share(hours, run, share))
     _mark_unbeaten(lines, samples)
-    return as_table(COLUMNS, [*lines, *_of_judges(store, query, hours)])
+    return as_table(COLUMNS, [*lines, *_judge_lines(store, query, hours)])
 
 
-def _paid(samples: Mapping[tuple[str, str], Tasks]) -> dict[tuple[str, str], dict[str, Paid]]:
+def _costs_by_task(samples: Mapping[tuple[str, str], RowsByTask]) -> dict[tuple[str, str], dict[str, AnswerCosts]]:
     """Costs by (run, benchmark) and task; tasks of a run share the prefill of their documents."""
-    runs: dict[str, dict[tuple[str, str], Paid]] = {}
+    runs: dict[str, dict[tuple[str, str], AnswerCosts]] = {}
     for (run, benchmark), tasks in samples.items():
-        runs.setdefault(run, {}).update({(benchmark, task): Paid.of(rows) for task, rows in tasks.items()})
-    paid: dict[tuple[str, str], dict[str, Paid]] = {}
+        runs.setdefault(run, {}).update({(benchmark, task): AnswerCosts.of(rows) for task, rows in tasks.items()})
+    costs: dict[tuple[str, str], dict[str, AnswerCosts]] = {}
     for run, parts in runs.items():
-        shared = Paid.together([*parts.values()]).with_shared_prefill()
+        shared = AnswerCosts.concatenate([*parts.values()]).with_shared_prefill()
         split = shared.split([len(part.scores) for part in parts.values()])
         for (benchmark, task), part in zip(parts, split, strict=True):
-            paid.setdefault((run, benchmark), {})[task] = part
-    return paid
+            costs.setdefault((run, benchmark), {})[task] = part
+    return costs
 
 
-def _of_judges(store: Store, query: ReportQuery, hours: Mapping[str, Line]) -> Iterator[Line]:
+def _judge_lines(store: Store, query: ReportQuery, hours: Mapping[str, CostLine]) -> Iterator[CostLine]:
     rows = store.arrays(_JUDGES, [list(query.runs)])
     keys = list(zip(rows["run_id"].tolist(), rows["task"].tolist(), strict=True))
     for run, rubric in dict.fromkeys(keys):
-        chosen = np.array([key == (run, rubric) for key in keys])
-        who = {name: rows[name][chosen].tolist()[0] for name in WHO}
-        of_run = Paid.unscored({name: rows[name][rows["run_id"] == run] for name in _MEASURED})
-        part = Paid.unscored({name: rows[name][chosen] for name in _MEASURED})
+        mask = np.array([key == (run, rubric) for key in keys])
+        who = {name: rows[name][mask].tolist()[0] for name in RUN_COLUMNS}
+        of_run = AnswerCosts.without_scores({name: rows[name][rows["run_id"] == run] for name in _MEASURED})
+        part = AnswerCosts.without_scores({name: rows[name][mask] for name in _MEASURED})
         total = of_run.total("seconds")
         share = (part.total("seconds") or 0.0) / total if total else None
-        line = {"benchmark": "judge", "task": rubric, "n": int(chosen.sum())}
-        yield who | line | _costs(part) | _shared(hours, run, share)
+        line = {"benchmark": "judge", "task": rubric, "n": int(mask.sum())}
+        yield who | line | _costs(part) | _hours_share(hours, run, share)
 
 
-def _lines(benchmark: str, tasks: Tasks, paid: Mapping[str, Paid]) -> Iterator[tuple[Line, Paid]]:
-    family = known(benchmark)
-    heads = {task: number(benchmark, task, rows) for task, rows in tasks.items()}
-    estimates = {task: one.estimate if one else None for task, one in heads.items()}
-    whole = overall(benchmark, tasks, [one for one in heads.values() if one])
-    parts = [(None, whole.estimate if whole else None, Paid.together(list(paid.values())))]
-    for task, made, part in [*parts, *((task, estimates[task], paid[task]) for task in tasks)]:
-        line: Line = {"task": task}
-        if made is not None:
-            sure = interval(made)
-            line |= {"n": sure.n, "score": sure.value, **told(sure, family, clustered=made.clustered)}
+def _lines(
+    benchmark: str, tasks: RowsByTask, task_costs: Mapping[str, AnswerCosts]
+) -> Iterator[tuple[CostLine, AnswerCosts]]:
+    family = find_benchmark(benchmark)
+    heads = {task: headline_of(benchmark, task, rows) for task, rows in tasks.items()}
+    estimates = {task: head.estimate if head else None for task, head in heads.items()}
+    average = benchmark_score(benchmark, tasks, [head for head in heads.values() if head])
+    parts = [(None, average.estimate if average else None, AnswerCosts.concatenate(list(task_costs.values())))]
+    for task, estimate, part in [*parts, *((task, estimates[task], task_costs[task]) for task in tasks)]:
+        line: CostLine = {"task": task}
+        if estimate is not None:
+            sure = interval(estimate)
+            line |= {
+                "n": sure.n,
+                "score": sure.value,
+                **score_interval_columns(sure, family, clustered=estimate.clustered),
+            }
         yield line, part
 
 
-def _costs(paid: Paid) -> Line:
-    total = paid.total
+def _costs(part: AnswerCosts) -> CostLine:
+    total = part.total
     saved = _ratio(total("prefill_s", "computed_prompt"), total("computed_prompt", "prefill_s"))
     cached = total("cached_tokens", "prompt_tokens")
     return {
-        "measured": paid.measured["seconds"],
-        **{name: _whole(total(name)) for name in ("prompt_tokens", "cached_tokens", "output_tokens")},
+        "measured": part.value_counts["seconds"],
+        **{name: _as_integer(total(name)) for name in ("prompt_tokens", "cached_tokens", "output_tokens")},
         "prefill_s": total("prefill_s"),
         "decode_s": total("decode_s"),
         "prefill_tokens_s": _ratio(total("computed_prompt", "prefill_s"), total("prefill_s", "computed_prompt")),
         "decode_tokens_s": _ratio(total("output_tokens", "decode_s"), total("decode_s", "output_tokens")),
         "cached_share": _ratio(cached, total("prompt_tokens", "cached_tokens")),
         "seconds_saved": None if cached is None or saved is None else cached * saved,
-        "seconds_per_answer": _ratio(total("seconds"), paid.measured["seconds"]),
-        **_per_correct("tokens", paid),
-        **_per_correct("seconds", paid),
+        "seconds_per_answer": _ratio(total("seconds"), part.value_counts["seconds"]),
+        **_per_correct("tokens", part),
+        **_per_correct("seconds", part),
     }
 
 
-def _per_correct(what: str, paid: Paid) -> Line:
+def _per_correct(what: str, part: AnswerCosts) -> CostLine:
     """Cost per correct answer, over answers with both cost and score; empty if no answer is correct."""
-    paid = paid.at(np.isfinite(paid.costs[_COSTS.index(what)]) & np.isfinite(paid.scores))
-    scores, costs = paid.scores, paid.costs[_COSTS.index(what)]
+    part = part.at(np.isfinite(part.costs[_COSTS.index(what)]) & np.isfinite(part.scores))
+    scores, costs = part.scores, part.costs[_COSTS.index(what)]
     score, cost = float(scores.sum()), float(costs.sum())
     if score <= 0 or cost <= 0:
         return {}
     ratio = cost / score
-    estimate = interval_of(paid.design, ratio + (costs - ratio * scores) / scores.mean(), bounded=False)
-    line: Line = {f"{what}_per_correct": ratio}
+    estimate = interval_of(part.design, ratio + (costs - ratio * scores) / scores.mean(), bounded=False)
+    line: CostLine = {f"{what}_per_correct": ratio}
     if estimate.se and estimate.df:
         spread = math.exp(min(t_quantile(0.975, estimate.df) * estimate.se / ratio, 700))
         line |= {f"{what}_per_correct_low": ratio / spread, f"{what}_per_correct_high": ratio * spread}
     return line
 
 
-def _hours(store: Store) -> dict[str, Line]:
+def _hours(store: Store) -> dict[str, CostLine]:
     """Hardware hours by run, with their unit and the number of untimed sessions, such as killed ones."""
-    hours_of: dict[str, Line] = {}
+    hours_of: dict[str, CostLine] = {}
     for run, workers, hardware, wall_s in store.query(_SESSIONS).rows:
         line = hours_of.setdefault(run, {"hours": 0.0, "hours_of": None, "untimed_sessions": 0})
         kind, units = _units(json.loads(hardware), max(workers, 1))
@@ -288,7 +305,7 @@ def _units(hardware: Any, processes: int) -> tuple[str, int]:
     return "core", processes * cores if isinstance(cores, int) else 0
 
 
-def _shared(hours: Mapping[str, Line], run: str, share: float | None) -> Line:
+def _hours_share(hours: Mapping[str, CostLine], run: str, share: float | None) -> CostLine:
     """Hours of a part of a run, in proportion to its share of the model's seconds."""
     line = hours.get(run, {})
     if line.get("hours") is None or share is None:
@@ -296,24 +313,26 @@ def _shared(hours: Mapping[str, Line], run: str, share: float | None) -> Line:
     return {**line, "hours": line["hours"] * share}
 
 
-def _mark_unbeaten(lines: Sequence[Line], found: Mapping[tuple[str, str], Tasks]) -> None:
+def _mark_unbeaten(lines: Sequence[CostLine], answers: Mapping[tuple[str, str], RowsByTask]) -> None:
     """Mark runs that no other run on the same tasks beats in score and seconds per answer."""
     heads = [line for line in lines if line["task"] is None]
     for line in heads:
-        tasks = found[line["run_id"], line["benchmark"]].keys()
+        tasks = answers[line["run_id"], line["benchmark"]].keys()
         point = _point(line)
-        others = [
+        rival_points = [
             other
-            for one in heads
-            if one is not line and one["benchmark"] == line["benchmark"] and (other := _point(one))
-            and found[one["run_id"], one["benchmark"]].keys() == tasks
+            for rival in heads
+            if rival is not line and rival["benchmark"] == line["benchmark"] and (other := _point(rival))
+            and answers[rival["run_id"], rival["benchmark"]].keys() == tasks
         ]  # fmt: skip
         if point:
             score, seconds = point
-            line["unbeaten"] = not any(other[0] >= score and other[1] <= seconds and other != point for other in others)
+            line["unbeaten"] = not any(
+                other[0] >= score and other[1] <= seconds and other != point for other in rival_points
+            )
 
 
-def _point(line: Line) -> tuple[float, float] | None:
+def _point(line: CostLine) -> tuple[float, float] | None:
     score, seconds = line.get("score"), line.get("seconds_per_answer")
     return (score, seconds) if score is not None and seconds is not None and math.isfinite(score) else None
 
@@ -322,5 +341,5 @@ def _ratio(above: float | None, below: float | None) -> float | None:
     return above / below if above is not None and below else None
 
 
-def _whole(value: float | None) -> int | None:
+def _as_integer(value: float | None) -> int | None:
     return None if value is None else round(value)

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.layout import LengthCurve
-from lbx.scoring.scored import scored
+from lbx.scoring.scored import read_scores
 from lbx.store import Store
 
 Curves = Mapping[tuple[str, str], LengthCurve]
@@ -20,13 +20,13 @@ _READ: WeakKeyDictionary[Store, tuple[object, Curves]] = WeakKeyDictionary()
 def curves(store: Store, benchmark: str, runs: Collection[str] = ()) -> Curves:
     """Curves of a benchmark for the given runs, or for all."""
     key = (benchmark, sorted(runs))
-    if (kept := _READ.get(store)) and kept[0] == key:
-        return kept[1]
-    made = {
+    if (cached := _READ.get(store)) and cached[0] == key:
+        return cached[1]
+    result = {
         (run, group): curve
-        for (run, _), tasks in scored(store, runs, [benchmark]).items()
+        for (run, _), tasks in read_scores(store, runs, [benchmark]).items()
         for group, curve in BENCHMARKS[benchmark].scoring.curves(tasks).items()
     }
     if store.read_only:
-        _READ[store] = (key, made)
-    return made
+        _READ[store] = (key, result)
+    return result

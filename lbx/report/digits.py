@@ -16,7 +16,7 @@ WHY_NONE = {"one cluster": "one {}", "all alike": "all alike"}
 """Reasons for a missing interval, by the interval's method."""
 
 
-def decimals_beside(half: float, most: int = 2) -> int:
+def interval_decimals(half: float, most: int = 2) -> int:
     """Number of decimals of a score and its interval with the half-width ``half``."""
     return most if half < 10.0 ** (2 - most) * 0.995 else most - 1
 
@@ -73,13 +73,13 @@ def with_interval(  # noqa: PLR0917 (as a row of a view has them)
         return "-"
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         why = WHY_NONE.get(method or "", "").format(cluster_by)
-        alone = f"{scale * value:.2f}" if scale != 1 else _shortest(value, most)
-        return f"{alone} ({why})" if why else alone
+        text = f"{scale * value:.2f}" if scale != 1 else _shortest(value, most)
+        return f"{text} ({why})" if why else text
     own_decimals = most if scale != 1 else _decimals(value)
     rounded = 0.0 if scale != 1 else 0.5 * 10.0**-own_decimals
     value, low, high = scale * value, scale * low, scale * high
     half = (high - low) / 2
-    decimals = min(decimals_beside(half, most), max(own_decimals, 1))
+    decimals = min(interval_decimals(half, most), max(own_decimals, 1))
     least = 10.0**-decimals
     if abs((high + low) / 2 - value) < least / 4 + rounded * 1.001:
         return f"{value:.{decimals}f} ± {max(half, least):.{decimals}f}"

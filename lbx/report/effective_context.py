@@ -22,7 +22,17 @@ from lbx.benchmarks.base.aggregates import average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.report.shapes import ReportQuery
-from lbx.scoring.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
+from lbx.scoring.scored import (
+    INTERVAL_COLUMNS,
+    RUN_COLUMNS,
+    RowsByTask,
+    as_table,
+    find_benchmark,
+    headline_of,
+    read_scores,
+    runs_by_id,
+    score_interval_columns,
+)
 from lbx.statistics.estimates import Estimate, Interval, Stratum, interval
 from lbx.store import Store, Table
 from lbx.store.rows import PROMPT_TOKENS
@@ -38,7 +48,7 @@ MOST_CUT = 0.05
 FLOOR = 0.1
 """Score that uninformative answers may reach, used unless guessing scores more (``Benchmark.chance``)."""
 COLUMNS = (
-    *WHO, "benchmark", "length_unit", "tasks", "task_names", "left_out", "length_up_to", "n", "score", *SURE,
+    *RUN_COLUMNS, "benchmark", "length_unit", "tasks", "task_names", "left_out", "length_up_to", "n", "score", *INTERVAL_COLUMNS,
     "kept", "margin", "margin_low", "margin_high", "verdict", "effective", "kept_to", "lost_from", "rule", "why",
 )  # fmt: skip
 
@@ -86,58 +96,58 @@ def table(store: Store, query: ReportQuery) -> Table:
     """
     if query.keep is not None and query.at_least is not None:
         raise UsageError("--keep and --at-least exclude each other.", fix="Give one of them.")
-    names = named(store)
+    names = runs_by_id(store)
     return as_table(COLUMNS, [
         names[run] | {"benchmark": benchmark} | line
-        for (run, benchmark), tasks in scored(store, query.runs).items()
+        for (run, benchmark), tasks in read_scores(store, query.runs).items()
         for line in _lines(benchmark, tasks, KEEP if query.keep is None else query.keep, query.at_least)
     ])  # fmt: skip
 
 
-def _lines(benchmark: str, tasks: Tasks, keep: float, at_least: float | None) -> Iterator[dict[str, Any]]:
-    family = known(benchmark)
-    by_name = {_name(family, task): task for task in reversed(list(tasks))}
+def _lines(benchmark: str, tasks: RowsByTask, keep: float, at_least: float | None) -> Iterator[dict[str, Any]]:
+    family = find_benchmark(benchmark)
+    by_name = {_task_name(family, task): task for task in reversed(list(tasks))}
     rule = f"{100 * keep:g}% of the shortest" if at_least is None else f"at least {100 * at_least:g}"
     for unit, binned in _by_length(family, tasks).items():
-        lengths, compared = chosen({task: {up_to: _samples(rows) for up_to, rows in bins.items()}
+        lengths, common_tasks = choose_lengths({task: {up_to: _sample_count(rows) for up_to, rows in bins.items()}
                                     for task, bins in binned.items()})  # fmt: skip
         line = {
             "length_unit": unit,
-            "tasks": len(compared),
-            "task_names": ", ".join(compared) or None,
-            "left_out": ", ".join(task for task in binned if task not in compared) or None,
+            "tasks": len(common_tasks),
+            "task_names": ", ".join(common_tasks) or None,
+            "left_out": ", ".join(task for task in binned if task not in common_tasks) or None,
             "rule": rule,
         }
         if not lengths:
             yield line
             continue
         estimates = {
-            up_to: average([_estimate(benchmark, by_name[name], binned[name][up_to]) for name in compared])
+            up_to: average([_estimate(benchmark, by_name[name], binned[name][up_to]) for name in common_tasks])
             for up_to in lengths
         }
-        floor = _floor(family, [binned[name][lengths[0]] for name in compared])
+        floor = _floor(family, [binned[name][lengths[0]] for name in common_tasks])
         bins = [
-            one._replace(
-                unread=_unread(one.up_to, [binned[name][one.up_to] for name in compared]),
-                guessed=_guessed(one, *floor),
+            length_bin._replace(
+                unread=_unread_reason(length_bin.up_to, [binned[name][length_bin.up_to] for name in common_tasks]),
+                guessed=_guess_reason(length_bin, *floor),
             )
-            for one in _judged(estimates, keep, at_least)
+            for length_bin in _make_bins(estimates, keep, at_least)
         ]
         line |= _range(bins, rule)
-        for one in bins:
+        for length_bin in bins:
             yield line | {
-                "length_up_to": one.up_to, "n": one.sure.n, "score": one.sure.value,
-                **told(one.sure, family, clustered=one.estimate.clustered),
-                "kept": one.sure.value / bins[0].sure.value if bins[0].sure.value else None,
-                "margin": one.margin, "margin_low": one.low, "margin_high": one.high, "verdict": one.verdict,
+                "length_up_to": length_bin.up_to, "n": length_bin.sure.n, "score": length_bin.sure.value,
+                **score_interval_columns(length_bin.sure, family, clustered=length_bin.estimate.clustered),
+                "kept": length_bin.sure.value / bins[0].sure.value if bins[0].sure.value else None,
+                "margin": length_bin.margin, "margin_low": length_bin.low, "margin_high": length_bin.high, "verdict": length_bin.verdict,
             }  # fmt: skip
 
 
-def _by_length(family: Benchmark | None, tasks: Tasks) -> dict[str, dict[str, Bins]]:
+def _by_length(family: Benchmark | None, tasks: RowsByTask) -> dict[str, dict[str, Bins]]:
     """Group answers as {unit: {task: {length bin: answers}}}, without those of unknown length."""
     rows_of: dict[str, dict[str, dict[int, list[ScoredRows]]]] = {}
     for task, rows in tasks.items():
-        name = _name(family, task)
+        name = _task_name(family, task)
         tokens = np.nan_to_num(rows.column("original_tokens"))
         units = np.where(tokens > 0, PROMPT_TOKENS, rows.column("length_unit"))
         lengths = np.where(tokens > 0, tokens, rows.column("length"))
@@ -146,16 +156,17 @@ def _by_length(family: Benchmark | None, tasks: Tasks) -> dict[str, dict[str, Bi
             here = (units == unit) & (lengths > 0)
             bins = rows_of.setdefault(unit, {}).setdefault(name, {})
             for length in np.unique(up_to[here]).tolist():
-                bins.setdefault(length, []).append(rows.at(here & (up_to == length)))
+                bins.setdefault(length, []).append(rows.take(here & (up_to == length)))
     return {
         unit: {
-            name: {length: ScoredRows.joined(parts) for length, parts in bins.items()} for name, bins in names.items()
+            name: {length: ScoredRows.concatenate(parts) for length, parts in bins.items()}
+            for name, bins in names.items()
         }
         for unit, names in rows_of.items()
     }
 
 
-def chosen(samples: Mapping[str, Mapping[int, int]]) -> tuple[list[int], list[str]]:
+def choose_lengths(samples: Mapping[str, Mapping[int, int]]) -> tuple[list[int], list[str]]:
     """Choose lengths and tasks such that every task has every length.
 
     More lengths leave fewer tasks: the choice maximises their product; ties go to the longest lengths.
@@ -177,14 +188,16 @@ def chosen(samples: Mapping[str, Mapping[int, int]]) -> tuple[list[int], list[st
         for end in range(begin + 2, len(enough) + 1):
             lengths = enough[begin:end]
             tasks = [
-                task for task, bins in samples.items() if all(bins.get(one, 0) >= FEWEST_OF_TASK for one in lengths)
+                task
+                for task, bins in samples.items()
+                if all(bins.get(length, 0) >= FEWEST_OF_TASK for length in lengths)
             ]
-            if all(sum(samples[task][one] for task in tasks) >= FEWEST for one in lengths):
+            if all(sum(samples[task][length] for task in tasks) >= FEWEST for length in lengths):
                 best = max(best, ((len(lengths) * len(tasks), lengths[-1], len(tasks)), lengths, tasks))
     return best[1], best[2]
 
 
-def _judged(estimates: Mapping[int, Estimate | None], keep: float, at_least: float | None) -> Iterator[Bin]:
+def _make_bins(estimates: Mapping[int, Estimate | None], keep: float, at_least: float | None) -> Iterator[Bin]:
     shortest: tuple[Estimate, Interval] | None = None
     for up_to, estimate in estimates.items():
         if estimate is None:
@@ -195,10 +208,12 @@ def _judged(estimates: Mapping[int, Estimate | None], keep: float, at_least: flo
             low, high = (None if end is None else end - at_least for end in (sure.low, sure.high))
             yield Bin(up_to, estimate, sure, sure.value - at_least, low, high)
         else:
-            yield _beside(up_to, (estimate, sure), shortest, keep)
+            yield _compare_with_shortest(up_to, (estimate, sure), shortest, keep)
 
 
-def _beside(up_to: int, this: tuple[Estimate, Interval], shortest: tuple[Estimate, Interval], keep: float) -> Bin:
+def _compare_with_shortest(
+    up_to: int, this: tuple[Estimate, Interval], shortest: tuple[Estimate, Interval], keep: float
+) -> Bin:
     """Compare a length with the shortest one, which is kept by definition if its score is above 0."""
     (estimate, sure), (first, base) = this, shortest
     margin = sure.value - keep * base.value
@@ -209,7 +224,9 @@ def _beside(up_to: int, this: tuple[Estimate, Interval], shortest: tuple[Estimat
         return Bin(up_to, estimate, sure, margin, None, None)
     if {sure.method, base.method} != {"t"}:
         return Bin(up_to, estimate, sure, margin, *_from_intervals(sure, base, keep))
-    lowered = tuple(Stratum(-keep * one.weight, one.samples, one.clusters, one.values) for one in first.strata)
+    lowered = tuple(
+        Stratum(-keep * stratum.weight, stratum.samples, stratum.clusters, stratum.values) for stratum in first.strata
+    )
     lowered_estimate = interval(Estimate(estimate.strata + lowered), bounded=False)
     return Bin(up_to, estimate, sure, margin, lowered_estimate.low, lowered_estimate.high)
 
@@ -228,7 +245,7 @@ def _from_intervals(this: Interval, base: Interval, keep: float) -> tuple[float 
     return margin - below, margin + above
 
 
-def _unread(up_to: int, tasks: Sequence[ScoredRows]) -> str:
+def _unread_reason(up_to: int, tasks: Sequence[ScoredRows]) -> str:
     """Reason to doubt that prompts of a length were read in full, or ""."""
     cut = np.concatenate([rows.column("truncated") for rows in tasks])
     if np.isnan(cut).mean() > MOST_CUT:
@@ -244,14 +261,14 @@ def _floor(family: Benchmark | None, tasks: Sequence[ScoredRows]) -> tuple[float
     return float(np.mean([max(FLOOR, chance) for chance in chances])), name
 
 
-def _guessed(one: Bin, floor: float, name: str) -> str:
-    least = one.sure.value if one.sure.low is None else one.sure.low
+def _guess_reason(length_bin: Bin, floor: float, name: str) -> str:
+    least = length_bin.sure.value if length_bin.sure.low is None else length_bin.sure.low
     if least > floor:
         return ""
     if math.isnan(least):
-        return f"the score up to {one.up_to:,} is not a number"
-    score, chance = f"{100 * one.sure.value:.1f}", f"{100 * floor:.1f}"
-    return f"the score up to {one.up_to:,}, {score}, is not significantly above {name}, {chance}"
+        return f"the score up to {length_bin.up_to:,} is not a number"
+    score, chance = f"{100 * length_bin.sure.value:.1f}", f"{100 * floor:.1f}"
+    return f"the score up to {length_bin.up_to:,}, {score}, is not significantly above {name}, {chance}"
 
 
 def _range(bins: Sequence[Bin], rule: str) -> dict[str, Any]:
@@ -264,29 +281,29 @@ def _range(bins: Sequence[Bin], rule: str) -> dict[str, Any]:
         return span | {"why": why}
     if bins[0].margin < 0:
         span["why"] = f"the score up to {bins[0].up_to:,} is not {rule}"
-    for one in bins:
-        if one.margin < 0:
+    for length_bin in bins:
+        if length_bin.margin < 0:
             break
-        if one.why:
-            span["why"] = one.why
+        if length_bin.why:
+            span["why"] = length_bin.why
             break
-        span["effective"] = one.up_to
-    for one in bins:
-        if one.verdict != "kept":
+        span["effective"] = length_bin.up_to
+    for length_bin in bins:
+        if length_bin.verdict != "kept":
             break
-        span["kept_to"] = one.up_to
-    span["lost_from"] = next((one.up_to for one in bins if one.verdict == "lost"), None)
+        span["kept_to"] = length_bin.up_to
+    span["lost_from"] = next((length_bin.up_to for length_bin in bins if length_bin.verdict == "lost"), None)
     return span
 
 
-def _name(family: Benchmark | None, task: str) -> str:
+def _task_name(family: Benchmark | None, task: str) -> str:
     return family.catalogue.length_groups.get(task, task) if family else task
 
 
 def _estimate(benchmark: str, task: str, rows: ScoredRows) -> Estimate | None:
-    numbers = number(benchmark, task, rows)
+    numbers = headline_of(benchmark, task, rows)
     return numbers.estimate if numbers else None
 
 
-def _samples(rows: ScoredRows) -> int:
+def _sample_count(rows: ScoredRows) -> int:
     return len(np.unique(rows.column("ids")))

@@ -8,7 +8,7 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.report.labels import number_label
-from lbx.report.reference import Figure, Published, listed, published_beside
+from lbx.report.reference import Figure, PublishedModel, find_published, join_names
 from lbx.report.shapes import ReportQuery
 from lbx.store import Store, Table
 from lbx.store.numbers import key_of
@@ -51,27 +51,27 @@ def table(store: Store | None, query: ReportQuery) -> Table:
     Raises:
         UsageError: a name matches no model or several, or there is no common line.
     """
-    if store is None or not query.expected:
+    if store is None or not query.expected_models:
         return Table(COLUMNS, [])
-    every = published_beside(store, replace(query, models=query.expected))
-    chosen = [one for part in query.expected for one in _named(every, part)]
-    part_of = answered(store)
+    every = find_published(store, replace(query, models=query.expected_models))
+    models = [model for part in query.expected_models for model in _match_models(every, part)]
+    part_of = answer_counts(store)
     rows = [
-        _row(one, figure, own, part_of)
-        for own in _own_numbers(store)
-        if not query.runs or own["run_id"] in query.runs
-        for one in chosen
-        if one.benchmark == own["benchmark"] and (figure := one.figures.get(own["line"]))
+        _row(model, figure, number, part_of)
+        for number in _run_numbers(store)
+        if not query.runs or number["run_id"] in query.runs
+        for model in models
+        if model.benchmark == number["benchmark"] and (figure := model.figures.get(number["line"]))
     ]
     if not rows:
         raise UsageError(
-            f"No figure of {listed(one.model for one in chosen)} was published for a line of these runs.",
+            f"No figure of {join_names(model.model for model in models)} was published for a line of these runs.",
             fix="List its lines with `lbx report reference --against MODEL`.",
         )
     return Table(COLUMNS, rows)
 
 
-def _own_numbers(store: Store) -> list[dict[str, Any]]:
+def _run_numbers(store: Store) -> list[dict[str, Any]]:
     """Numbers of runs with their keys and labels, in the papers' order."""
     rows = store.query(_OWN).dicts()
     for row in rows:
@@ -81,69 +81,71 @@ def _own_numbers(store: Store) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: [(row[name] is None, row[name]) for name in order])
 
 
-def answered(store: Store) -> dict[tuple[str, str, str | None], tuple[int, int]]:
+def answer_counts(store: Store) -> dict[tuple[str, str, str | None], tuple[int, int]]:
     """Samples with an answer, and samples asked or in the bundle, by (run, benchmark, task); task None for all."""
-    return store.once(
+    return store.compute_once(
         "answered", lambda: {(run, name, task): (done, of) for run, name, task, done, of in store.query(_ANSWERED).rows}
     )
 
 
-def _named(every: Iterable[Published], part: str) -> list[Published]:
+def _match_models(every: Iterable[PublishedModel], part: str) -> list[PublishedModel]:
     """Models with this name, or with this part of their name, one per benchmark.
 
     Raises:
         UsageError: several models of a benchmark match.
     """
-    by_name: dict[str, list[Published]] = {}
-    for one in every:
-        if part.casefold() in one.model.casefold():
-            by_name.setdefault(one.benchmark, []).append(one)
+    by_name: dict[str, list[PublishedModel]] = {}
+    for model in every:
+        if part.casefold() in model.model.casefold():
+            by_name.setdefault(model.benchmark, []).append(model)
     for benchmark, some in by_name.items():
-        exact = [one for one in some if one.model.casefold() == part.casefold()]
+        exact = [model for model in some if model.model.casefold() == part.casefold()]
         by_name[benchmark] = exact or some
         if len(by_name[benchmark]) > 1:
             raise UsageError(
                 f"{part!r} matches several published models of {benchmark}.",
-                fix=f"Give the full name of one: {listed(one.model for one in by_name[benchmark])}.",
+                fix=f"Give the full name of one: {join_names(model.model for model in by_name[benchmark])}.",
             )
-    return [one for some in by_name.values() for one in some]
+    return [model for some in by_name.values() for model in some]
 
 
 def _row(
-    one: Published,
+    model: PublishedModel,
     figure: Figure,
-    own: Mapping[str, Any],
+    number: Mapping[str, Any],
     part_of: Mapping[tuple[str, str, str | None], tuple[int, int]],
 ) -> tuple[object, ...]:
-    samples, every = part_of.get((own["run_id"], one.benchmark, own["key"].task or None), (0, 0))
+    samples, every = part_of.get((number["run_id"], model.benchmark, number["key"].task or None), (0, 0))
     part = f"{samples:,} of {every:,} answered" if samples < every else None
-    outcome, why = verdict(figure, own, one.doubt or part)
-    difference = None if own["official"] is None else round(own["official"] - figure.value, 10)
+    outcome, why = verdict(figure, number, model.doubt or part)
+    difference = None if number["official"] is None else round(number["official"] - figure.value, 10)
     return (
-        one.benchmark, own["line"], one.model, figure.value, own["run"], own["run_id"], own["official"], difference,
-        own.get("low"), own.get("high"), outcome, why, one.source,
+        model.benchmark, number["line"], model.model, figure.value, number["run"], number["run_id"], number["official"], difference,
+        number.get("low"), number.get("high"), outcome, why, model.source,
     )  # fmt: skip
 
 
-def verdict(figure: Figure, own: Mapping[str, Any], hindrance: str | None = None) -> tuple[str, str | None]:
+def verdict(figure: Figure, number: Mapping[str, Any], hindrance: str | None = None) -> tuple[str, str | None]:
     """Verdict (``agrees``, ``differs`` or ``cannot tell``) and the reason, unless it is obvious.
 
     They agree if the printed figure, give or take half a unit of its last digit, and the run's 95% interval overlap.
 
     Args:
-        own: the run's ``official`` number, and ``low``, ``high``, ``method`` and ``clusters`` of its interval, in the
+        number: the run's ``official`` number, and ``low``, ``high``, ``method`` and ``clusters`` of its interval, in the
             figure's unit.
         hindrance: reason that the numbers are not comparable, such as different samples.
     """
-    value, low, high = (own.get(name) for name in ("official", "low", "high"))
+    value, low, high = (number.get(name) for name in ("official", "low", "high"))
     if hindrance or value is None:
         return CANNOT_TELL, hindrance or "there is no official number"
     half = figure.unit / 2 * (1 + 1e-9)
     if abs(value - figure.value) <= half:
         return AGREES, "equal as printed"
     if low is None or high is None:
-        why = _NO_INTERVAL.get(own.get("method"), _NO_INTERVAL[None])
-        return CANNOT_TELL, _IN_A_PART if own.get("method") == "one cluster" and (own.get("clusters") or 1) > 1 else why
+        why = _NO_INTERVAL.get(number.get("method"), _NO_INTERVAL[None])
+        return CANNOT_TELL, _IN_A_PART if number.get("method") == "one cluster" and (
+            number.get("clusters") or 1
+        ) > 1 else why
     if figure.value + half < low or figure.value - half > high:
         return DIFFERS, None
     if figure.unit > high - low:

@@ -20,14 +20,14 @@ from lbx.statistics.estimates import Estimate
 from lbx.store import Store
 
 _MOST_ERRORS = 0.05
-_ASKS = ("orders",)
+_INPUT_SETTINGS = ("orders",)
 """Settings of a judge's inputs rather than of the judge."""
 
 FIT, UNFIT, UN_OFFICIAL = "fit", "unfit", "not calibrated"
 
 
 @dataclass(frozen=True, slots=True)
-class Calibrated:
+class JudgeCalibration:
     """A judge's win rate of a published model and GPT-4's, both in 0..1.
 
     Attributes:
@@ -48,7 +48,7 @@ class Calibrated:
     errors: int
 
     @property
-    def holds(self) -> bool:
+    def agrees(self) -> bool:
         return self.low <= self.gpt4 <= self.high
 
 
@@ -64,7 +64,7 @@ class Fitness:
 
     verdict: str
     why: str
-    rows: Sequence[Calibrated] = ()
+    rows: Sequence[JudgeCalibration] = ()
 
     def __str__(self) -> str:
         return f"{self.verdict}: {self.why}"
@@ -78,17 +78,19 @@ def fitness(store: Store, judge_id: str) -> Fitness:
 def fitness_of(store: Store) -> dict[str, Fitness]:
     """Fitness of every judge in the file."""
     judges = store.query("FROM judges ORDER BY judge_id").dicts()
-    made = _calibrations(store) if judges else {}
+    calibrations = _calibrations(store) if judges else {}
     who = {row["judge_id"]: (row["model"], row["backend"], _settings(row["settings"])) for row in judges}
     fit = {
-        judge: _fitness(*(made.get(other, {}) for other, same in who.items() if same == one))
-        for judge, one in who.items()
+        judge: _fitness(*(calibrations.get(other, {}) for other, same in who.items() if same == identity))
+        for judge, identity in who.items()
     }
-    own = {row["judge_id"]: row["rubric"] for row in judges if row["rubric"] != official_judge.BENCHMARK}
-    return fit | {judge: _own(rubric) for judge, rubric in own.items() if not fit[judge].rows}
+    custom_rubrics = {row["judge_id"]: row["rubric"] for row in judges if row["rubric"] != official_judge.BENCHMARK}
+    return fit | {
+        judge: _custom_rubric_fitness(rubric) for judge, rubric in custom_rubrics.items() if not fit[judge].rows
+    }
 
 
-def _own(rubric: str | None) -> Fitness:
+def _custom_rubric_fitness(rubric: str | None) -> Fitness:
     """Fitness of a judge with an unofficial rubric, for which there are no published judgements."""
     by = f"by the rubric {rubric!r}" if rubric else "by its rubric"
     return Fitness(
@@ -97,11 +99,11 @@ def _own(rubric: str | None) -> Fitness:
     )
 
 
-def _fitness(*made: Mapping[str, tuple[Calibrated, Estimate]]) -> Fitness:
+def _fitness(*calibrations: Mapping[str, tuple[JudgeCalibration, Estimate]]) -> Fitness:
     """Fitness by the calibration with the most questions."""
-    known = max(made, key=lambda parts: sum(row.questions for row, _ in parts.values()))
-    rows = [row for row, _ in known.values()]
-    if lacking := [model for model in official_judge.PUBLISHED_RUNS if model not in known]:
+    calibration = max(calibrations, key=lambda parts: sum(row.questions for row, _ in parts.values()))
+    rows = [row for row, _ in calibration.values()]
+    if lacking := [model for model in official_judge.PUBLISHED_RUNS if model not in calibration]:
         return Fitness(UN_OFFICIAL, f"it has not judged the published answers of {_and(lacking)}", rows)
     if few := [row for row in rows if row.questions < official_judge.COMPARED_QUESTIONS]:
         listed = _and([f"{row.questions} of {row.model}" for row in few])
@@ -110,30 +112,30 @@ def _fitness(*made: Mapping[str, tuple[Calibrated, Estimate]]) -> Fitness:
             f"of {official_judge.COMPARED_QUESTIONS} published answers each, it has judged only {listed}",
             rows,
         )
-    why = list(_contradictions(known))
+    why = list(_contradictions(calibration))
     if why:
         return Fitness(UNFIT, "; ".join(why), rows)
     listed = _and([f"{_percent(row.win_rate)} [{_percent(row.low)}, {_percent(row.high)}]" for row in rows])
     return Fitness(
-        FIT, f"{official_judge.JUDGE}'s win rates of {_and(list(known))} are inside its intervals, {listed}", rows
+        FIT, f"{official_judge.JUDGE}'s win rates of {_and(list(calibration))} are inside its intervals, {listed}", rows
     )
 
 
-def _contradictions(known: Mapping[str, tuple[Calibrated, Estimate]]) -> Iterator[str]:
-    for row, _ in known.values():
+def _contradictions(calibration: Mapping[str, tuple[JudgeCalibration, Estimate]]) -> Iterator[str]:
+    for row, _ in calibration.values():
         if row.errors > _MOST_ERRORS * row.rounds:
             yield f"{row.errors} of {row.rounds} texts on {row.model} have no verdict"
-        if not row.holds and row.errors < row.rounds:
+        if not row.agrees and row.errors < row.rounds:
             yield (
                 f"its win rate of {row.model} against {official_judge.BASELINE_MODEL} is {_percent(row.win_rate)} "
                 f"[{_percent(row.low)}, {_percent(row.high)}], {official_judge.JUDGE}'s {_percent(row.gpt4)}"
             )
     for better, worse in official_judge.ORDERED:
-        if _surely_above(known[worse][1], known[better][1]):
+        if _is_significantly_above(calibration[worse][1], calibration[better][1]):
             yield f"it ranks {worse} above {better}"
 
 
-def _calibrations(store: Store) -> dict[str, dict[str, tuple[Calibrated, Estimate]]]:
+def _calibrations(store: Store) -> dict[str, dict[str, tuple[JudgeCalibration, Estimate]]]:
     """Calibrations as {judge: {published model compared with the opponent: (row, estimate)}}."""
     models = {run_id: model for model, run_id in official_judge.PUBLISHED_RUNS.items()}
     rounds: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -143,20 +145,20 @@ def _calibrations(store: Store) -> dict[str, dict[str, tuple[Calibrated, Estimat
         [official_judge.BASELINE_RUN, list(models), official_judge.COMPARED_MARK],
     ).dicts():
         rounds.setdefault((row["judge_id"], models[row["run_id"]]), []).append(row)
-    calibrations: dict[str, dict[str, tuple[Calibrated, Estimate]]] = {}
+    calibrations: dict[str, dict[str, tuple[JudgeCalibration, Estimate]]] = {}
     for judge, model in sorted(rounds, key=lambda key: list(official_judge.PUBLISHED_RUNS).index(key[1])):
-        calibrations.setdefault(judge, {})[model] = _calibrated(model, rounds[judge, model])
+        calibrations.setdefault(judge, {})[model] = _calibrate(model, rounds[judge, model])
     return calibrations
 
 
-def _calibrated(model: str, rounds: Sequence[Mapping[str, Any]]) -> tuple[Calibrated, Estimate]:
-    made = opinions.estimate(rounds)
+def _calibrate(model: str, rounds: Sequence[Mapping[str, Any]]) -> tuple[JudgeCalibration, Estimate]:
+    estimate = opinions.estimate(rounds)
     ratings = [row["score"] for row in rounds if row["score"] is not None]
     rate = sum(ratings) / len(ratings) if ratings else 0.0
-    sure = opinions.sureness(made)
+    sure = opinions.opinion_interval_columns(estimate)
     low, high = (rate if sure[end] is None else sure[end] for end in ("low", "high"))
     questions = len({(row["task"], row["sample_id"]) for row in rounds})
-    row = Calibrated(
+    row = JudgeCalibration(
         model,
         official_judge.WIN_RATES[model] / 100,
         rate,
@@ -166,25 +168,27 @@ def _calibrated(model: str, rounds: Sequence[Mapping[str, Any]]) -> tuple[Calibr
         len(rounds),
         len(rounds) - len(ratings),
     )
-    return row, made
+    return row, estimate
 
 
 def _settings(text: str) -> dict[str, Any]:
-    return {name: value for name, value in json.loads(text).items() if name not in _ASKS}
+    return {name: value for name, value in json.loads(text).items() if name not in _INPUT_SETTINGS}
 
 
-def _surely_above(upper: Estimate, lower: Estimate) -> bool:
+def _is_significantly_above(upper: Estimate, lower: Estimate) -> bool:
     """Whether the first is significantly higher, on questions with a verdict in both."""
-    both = set.intersection(*(set(one.strata[0].samples.tolist()) if one.strata else set() for one in (upper, lower)))
+    both = set.intersection(
+        *(set(rate.strata[0].samples.tolist()) if rate.strata else set() for rate in (upper, lower))
+    )
     if not both:
         return False
-    estimate = difference(*(_only(one, both) for one in (lower, upper)))
+    estimate = difference(*(_restrict(rate, both) for rate in (lower, upper)))
     return estimate.interval.low is not None and estimate.interval.low > 0
 
 
-def _only(made: Estimate, samples: set[int]) -> Estimate:
-    (stratum,) = made.strata
-    return replace(made, strata=(stratum.at(np.isin(stratum.samples, sorted(samples))),))
+def _restrict(estimate: Estimate, samples: set[int]) -> Estimate:
+    (stratum,) = estimate.strata
+    return replace(estimate, strata=(stratum.at(np.isin(stratum.samples, sorted(samples))),))
 
 
 def _percent(share: float) -> str:

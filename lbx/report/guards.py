@@ -15,7 +15,7 @@ import numpy as np
 
 from lbx.base.marks import MARKS, OF_ANSWERS, Mark
 from lbx.report.shapes import ReportQuery
-from lbx.scoring.scored import Samples, as_table, beside, starts_of
+from lbx.scoring.scored import Samples, as_table, match_keys, starts_of
 from lbx.statistics.estimates import Codes, Design, Estimate, Stratum, interval_of, wilson
 from lbx.store import Store, Table
 
@@ -25,13 +25,13 @@ _UNKNOWN = -1
 
 def table(store: Store, query: ReportQuery) -> Table:
     """Build the report: the view's columns, then each mark's rate with its interval, which ``query.alone`` omits."""
-    held = counts(store, query)
-    at = [held.columns.index(name) for name in ("run_id", "benchmark", "task")]
-    rates = _rates(store, list(dict.fromkeys(row[at[0]] for row in held.rows)))
-    kinds = ("rate",) if query.alone else ("rate", "low", "high")
-    columns = [*held.columns, *(f"{mark.name}_{kind}" for mark in MARKS for kind in kinds)]
-    rows = zip(held.dicts(), held.rows, strict=True)
-    return as_table(columns, [named | rates.get(tuple(row[place] for place in at), {}) for named, row in rows])
+    count_table = counts(store, query)
+    at = [count_table.columns.index(name) for name in ("run_id", "benchmark", "task")]
+    rates = _rates(store, list(dict.fromkeys(row[at[0]] for row in count_table.rows)))
+    kinds = ("rate",) if query.without_intervals else ("rate", "low", "high")
+    columns = [*count_table.columns, *(f"{mark.name}_{kind}" for mark in MARKS for kind in kinds)]
+    rows = zip(count_table.dicts(), count_table.rows, strict=True)
+    return as_table(columns, [fields | rates.get(tuple(row[index] for index in at), {}) for fields, row in rows])
 
 
 def counts(store: Store, query: ReportQuery) -> Table:
@@ -46,38 +46,38 @@ def counts(store: Store, query: ReportQuery) -> Table:
 def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str, float | None]]:
     """Rate columns by (run, benchmark, task)."""
     samples = Samples(store, unknown=True)
-    held = samples.numbered(runs, "generations", _as_columns(OF_ANSWERS))
-    scores = samples.numbered(runs, "scores", _as_columns(_OF_SCORES), where="headline")
-    ranks, placed = held["sample"], held["run"]
-    marks = {mark.name: held[mark.name] for mark in OF_ANSWERS}
-    scores, places = beside(scores, held["key"])
+    answers = samples.read_columns(runs, "generations", _as_columns(OF_ANSWERS))
+    scores = samples.read_columns(runs, "scores", _as_columns(_OF_SCORES), condition="headline")
+    ranks, run_indices = answers["sample"], answers["run"]
+    marks = {mark.name: answers[mark.name] for mark in OF_ANSWERS}
+    scores, places = match_keys(scores, answers["key"])
     for mark in _OF_SCORES:
         marks[mark.name] = np.full(len(ranks), _UNKNOWN)
         marks[mark.name][places] = scores[mark.name]
     clusters = samples.clusters[ranks]
-    starts = starts_of(placed, samples.tasks[ranks])
+    starts = starts_of(run_indices, samples.tasks[ranks])
     bounds = [*itertools.pairwise([*starts.tolist(), len(ranks)])]
     designs = [_design(ranks[begin:end], clusters[begin:end]) for begin, end in bounds]
     columns: list[dict[str, float | None]] = [{} for _ in bounds]
     for name, column in marks.items():
-        known, values = column != _UNKNOWN, (column == 1).astype(float)
-        counts = np.add.reduceat(known.astype(float), starts).tolist() if bounds else []
+        is_known, values = column != _UNKNOWN, (column == 1).astype(float)
+        counts = np.add.reduceat(is_known.astype(float), starts).tolist() if bounds else []
         sums = np.add.reduceat(values, starts).tolist() if bounds else []
         for at, (begin, end) in enumerate(bounds):
-            here, made = slice(begin, end), designs[at]
+            here, design = slice(begin, end), designs[at]
             # Most marks never occur, and this case is computed quickly.
-            if counts[at] == end - begin and not sums[at] and made.clusters > 1:
-                low, high = _nowhere(made.clusters)
+            if counts[at] == end - begin and not sums[at] and design.clusters > 1:
+                low, high = _zero_share_interval(design.clusters)
                 columns[at] |= {f"{name}_rate": 0.0, f"{name}_low": low, f"{name}_high": high}
             elif counts[at]:
                 if counts[at] < end - begin:
-                    here = begin + np.flatnonzero(known[here])
-                    made = _design(ranks[here], clusters[here])
-                rate = interval_of(made, values[here])
+                    here = begin + np.flatnonzero(is_known[here])
+                    design = _design(ranks[here], clusters[here])
+                rate = interval_of(design, values[here])
                 columns[at] |= {f"{name}_rate": rate.value, f"{name}_low": rate.low, f"{name}_high": rate.high}
     names = [
         (runs[run], *samples.names[task])
-        for run, task in zip(placed[starts], samples.tasks[ranks[starts]], strict=True)
+        for run, task in zip(run_indices[starts], samples.tasks[ranks[starts]], strict=True)
     ]
     return dict(zip(names, columns, strict=True))
 
@@ -92,6 +92,6 @@ def _design(samples: Codes, clusters: Codes) -> Design:
 
 
 @cache
-def _nowhere(documents: int) -> tuple[float, float]:
+def _zero_share_interval(documents: int) -> tuple[float, float]:
     """Interval of a share of 0 in answers on this many documents, as computed by ``interval``."""
     return wilson(0.0, documents)

@@ -13,10 +13,10 @@ from lbx.report.fitness import Fitness, fitness_of
 from lbx.report.labels import labels
 from lbx.report.shapes import ReportQuery
 from lbx.scoring import opinions
-from lbx.scoring.scored import SURE, as_table, named
+from lbx.scoring.scored import INTERVAL_COLUMNS, as_table, runs_by_id
 from lbx.statistics.differences import mcnemar
 from lbx.store import Store, Table
-from lbx.store.rows import ENDS
+from lbx.store.rows import BOUND_COLUMNS
 
 Row = dict[str, Any]
 
@@ -31,52 +31,52 @@ def results(store: Store, query: ReportQuery) -> Table:
 
     A mark has rows only if it does not cover all questions.
     """
-    believed = fitness_of(store)
-    every = [row for row in opinions.judged(store) if concerns(row, query)]
-    whole = {_numbered(row): row["n_questions"] for row in every if row["questions"] == "all"}
-    rows = [row for row in every if row["questions"] == "all" or row["n_questions"] < whole[_numbered(row)]]
+    fitness_by_judge = fitness_of(store)
+    every = [row for row in opinions.read_judge_results(store) if matches_query(row, query)]
+    question_counts = {_row_key(row): row["n_questions"] for row in every if row["questions"] == "all"}
+    rows = [row for row in every if row["questions"] == "all" or row["n_questions"] < question_counts[_row_key(row)]]
     rows = _of_several_tasks(rows, "judge_id", "benchmark", "run_id", "against_run_id", "questions")
-    columns = [*_columns(store, "judge_results"), *SURE, *_ends("rating"), "fitness", "why", "caution"]
-    return as_table(columns, [row | _on_scale(row, "rating") | _doubts(row, believed) for row in rows])
+    columns = [*_columns(store, "judge_results"), *INTERVAL_COLUMNS, *_ends("rating"), "fitness", "why", "caution"]
+    return as_table(columns, [row | _on_scale(row, "rating") | _doubts(row, fitness_by_judge) for row in rows])
 
 
 def bias(store: Store, query: ReportQuery) -> Table:
     """The report ``judge_bias``: each judge over all runs, then by run if it judged several."""
-    held = store.query("FROM judged_rounds WHERE kind = 'pair' ORDER BY ALL").dicts()
+    pair_rounds = store.query("FROM judged_rounds WHERE kind = 'pair' ORDER BY ALL").dicts()
     rows = [row for row in store.query(
         "FROM judge_bias ORDER BY judge, judge_id, benchmark, run_id NULLS FIRST, against_run_id"
-    ).dicts() if concerns(row, query) or row["run_id"] is None]  # fmt: skip
+    ).dicts() if matches_query(row, query) or row["run_id"] is None]  # fmt: skip
     several = {(row["judge_id"], row["benchmark"]) for row in rows if row["run_id"] is not None}
     rows = [row for row in rows if (row["judge_id"], row["benchmark"]) in several]
-    believed = fitness_of(store)
-    made = []
+    fitness_by_judge = fitness_of(store)
+    bias_rows = []
     for row in rows:
         rounds = [
-            one
-            for one in held
-            if (one["judge_id"], one["benchmark"]) == (row["judge_id"], row["benchmark"])
-            and (row["run_id"] is None or _opponents(one) == _opponents(row))
+            judged_round
+            for judged_round in pair_rounds
+            if (judged_round["judge_id"], judged_round["benchmark"]) == (row["judge_id"], row["benchmark"])
+            and (row["run_id"] is None or _opponents(judged_round) == _opponents(row))
         ]
         sure = {f"{share}_{end}": value for share in _SHARES for end, value in _share(rounds, share).items()}
         tests = {
             "first_p": _sign_test(row["first_questions"], row["second_questions"]),
             "longer_p": _sign_test(row["longer_questions"], row["shorter_questions"]),
         }
-        made.append(row | sure | tests | {"fitness": believed[row["judge_id"]].verdict})
+        bias_rows.append(row | sure | tests | {"fitness": fitness_by_judge[row["judge_id"]].verdict})
     shares = [end for share in _SHARES for end in _ends(share)]
-    return as_table([*_columns(store, "judge_bias"), *shares, "first_p", "longer_p", "fitness"], made)
+    return as_table([*_columns(store, "judge_bias"), *shares, "first_p", "longer_p", "fitness"], bias_rows)
 
 
 def ratings(store: Store, query: ReportQuery) -> Table:
     """The report ``rating_results``: over all tasks, then each task."""
-    rows = [row for row in opinions.rated(store) if concerns(row, query)]
+    rows = [row for row in opinions.read_rating_results(store) if matches_query(row, query)]
     rows = _of_several_tasks(rows, "set_id", "benchmark", "run_id", "against_run_id")
-    columns = [*_columns(store, "rating_results"), *SURE, *_ends("mean")]
+    columns = [*_columns(store, "rating_results"), *INTERVAL_COLUMNS, *_ends("mean")]
     return as_table(columns, [row | _on_scale(row, "mean") for row in rows])
 
 
 def _ends(name: str) -> list[str]:
-    return [f"{name}_{end}" for end in ENDS]
+    return [f"{name}_{end}" for end in BOUND_COLUMNS]
 
 
 def _of_several_tasks(rows: Sequence[Row], *names: str) -> list[Row]:
@@ -91,12 +91,12 @@ def _columns(store: Store, view: str) -> Sequence[str]:
     return store.query(f"FROM {view} LIMIT 0").columns
 
 
-def concerns(row: Mapping[str, Any], query: ReportQuery) -> bool:
+def matches_query(row: Mapping[str, Any], query: ReportQuery) -> bool:
     """Whether a row belongs to the runs or judges named by ``--run``."""
     return not query.runs or bool({row["run_id"], row.get("judge_id")} & set(query.runs))
 
 
-def _numbered(row: Row) -> tuple[Any, ...]:
+def _row_key(row: Row) -> tuple[Any, ...]:
     return tuple(row[name] for name in ("judge_id", "benchmark", "run_id", "against_run_id", "task"))
 
 
@@ -106,7 +106,7 @@ def _on_scale(row: Row, name: str) -> Row:
         return {}
     width = row["scale_high"] - row["scale_low"]
     ends = {end: None if row[end] is None else row[name] + width * (row[end] - row["score"]) for end in ("low", "high")}
-    return {f"{name}_{end}": ends.get(end, row.get(end)) for end in ENDS}
+    return {f"{name}_{end}": ends.get(end, row.get(end)) for end in BOUND_COLUMNS}
 
 
 def _opponents(row: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -121,33 +121,33 @@ def _sign_test(wins: int, losses: int) -> float | None:
 def _share(rounds: Iterable[Mapping[str, Any]], share: str) -> Row:
     """Interval of the share of rounds, or of questions, with a property."""
     column = _SHARES[share]
-    known = [
-        {**one, "score": float(one[column])}
-        for one in rounds
-        if one[column] is not None and (column != "consistent" or one["counts_question"])
+    known_rounds = [
+        {**judged_round, "score": float(judged_round[column])}
+        for judged_round in rounds
+        if judged_round[column] is not None and (column != "consistent" or judged_round["counts_question"])
     ]
-    estimate = opinions.sureness(opinions.estimate(known))
-    return {end: estimate[end] for end in ENDS}
+    estimate = opinions.opinion_interval_columns(opinions.estimate(known_rounds))
+    return {end: estimate[end] for end in BOUND_COLUMNS}
 
 
-def _doubts(row: Row, believed: Mapping[str, Fitness]) -> Row:
+def _doubts(row: Row, fitness_by_judge: Mapping[str, Fitness]) -> Row:
     """Fitness of the judge and other reasons for caution."""
-    fitness = believed[row["judge_id"]]
+    fitness = fitness_by_judge[row["judge_id"]]
     doubts = [text for name, text in (("same_family", "same family"), ("many_errors", "many errors")) if row[name]]
     return {"fitness": fitness.verdict, "why": fitness.why, "caution": ", ".join(doubts) or None}
 
 
-def doubted(store: Store, paper: Table) -> Table:
+def with_judge_warnings(store: Store, paper: Table) -> Table:
     """Add judges' labels and verdicts ("unfit: ...") to the report ``paper``; NULL in other rows."""
-    believed = fitness_of(store)
-    shown = labels(named(store).values()) if believed else {}
+    fitness_by_judge = fitness_of(store)
+    label_of = labels(runs_by_id(store).values()) if fitness_by_judge else {}
     rows = paper.dicts()
     for row in rows:
         row["fitness"] = None
         key: NumberKey = row["key"]
-        known = key.judge in believed and (not key.against or key.against in shown)
-        if row["table"] in JUDGE_TABLES and known:
+        has_labels = key.judge in fitness_by_judge and (not key.against or key.against in label_of)
+        if row["table"] in JUDGE_TABLES and has_labels:
             questions = "" if key.questions == ALL else f", {key.questions} questions"
-            row["column"] = " vs ".join(shown[run] for run in (key.judge, key.against) if run) + questions
-            row["fitness"] = f"{shown[key.judge]} is {believed[key.judge]}"
+            row["column"] = " vs ".join(label_of[run] for run in (key.judge, key.against) if run) + questions
+            row["fitness"] = f"{label_of[key.judge]} is {fitness_by_judge[key.judge]}"
     return Table([*paper.columns, "fitness"], [tuple(row.values()) for row in rows])

@@ -15,7 +15,7 @@ from typing import Any
 
 from lbx.base.number_key import ALL, NumberKey
 from lbx.report.sheets import Sheet
-from lbx.scoring.scored import named
+from lbx.scoring.scored import runs_by_id
 from lbx.store import Store, Table
 from lbx.store.sessions import progress_of_runs
 from lbx.store.views import RUN_COVERAGE
@@ -53,10 +53,10 @@ def labels(runs: Iterable[Row]) -> dict[str, str]:
     alike: dict[tuple[Any, Any], list[Row]] = {}
     for row in rows.values():
         alike.setdefault((row["model"], _mode(row)), []).append(row)
-    words = {run: texts for some in alike.values() for run, texts in _apart(some).items()}
-    made = {run: _label(row, _mode(row), *words[run]) for run, row in rows.items()}
-    counts = Counter(made.values())  # a model's name may equal another run's label
-    return {run: label if counts[label] == 1 else f"{label} [{run}]" for run, label in made.items()}
+    words = {run: texts for some in alike.values() for run, texts in _distinguishing_words(some).items()}
+    label_of = {run: _label(row, _mode(row), *words[run]) for run, row in rows.items()}
+    counts = Counter(label_of.values())  # a model's name may equal another run's label
+    return {run: label if counts[label] == 1 else f"{label} [{run}]" for run, label in label_of.items()}
 
 
 def _mode(run: Row) -> str | None:
@@ -64,7 +64,7 @@ def _mode(run: Row) -> str | None:
     return ": ".join(filter(None, (run.get("mode"), run.get("rubric")))) or None
 
 
-def _apart(runs: Sequence[Row]) -> dict[str, list[str]]:
+def _distinguishing_words(runs: Sequence[Row]) -> dict[str, list[str]]:
     """Distinguishing words by run: the backend, the fewest settings, or else the run's own name.
 
     A setting that a run lacks has its default value and is not named.
@@ -72,27 +72,29 @@ def _apart(runs: Sequence[Row]) -> dict[str, list[str]]:
     if len(runs) == 1:
         return {runs[0]["run_id"]: []}
     words = {row["run_id"]: _words(row) for row in runs}
-    names = sorted({name for own in words.values() for name in own}, key=_turn)
-    chosen: list[str] = []
+    names = sorted({name for run_words in words.values() for name in run_words}, key=_setting_order)
+    setting_names: list[str] = []
 
     def kinds(more: Sequence[str]) -> Counter[tuple[str, ...]]:
-        return Counter(tuple(own.get(name, "") for name in (*chosen, *more)) for own in words.values())
+        return Counter(
+            tuple(run_words.get(name, "") for name in (*setting_names, *more)) for run_words in words.values()
+        )
 
     while len(kinds([])) < len(runs) and names:
         best = max(names, key=lambda name: len(kinds([name])))
         if len(kinds([best])) == len(kinds([])):
             break
-        chosen.append(best)
+        setting_names.append(best)
     counts = kinds([])
     return {
-        run: [own[name] for name in chosen if name in own]
-        if counts[tuple(own.get(name, "") for name in chosen)] == 1
+        run: [run_words[name] for name in setting_names if name in run_words]
+        if counts[tuple(run_words.get(name, "") for name in setting_names)] == 1
         else [run]
-        for run, own in words.items()
+        for run, run_words in words.items()
     }
 
 
-def _turn(name: str) -> tuple[bool, bool, bool, str]:
+def _setting_order(name: str) -> tuple[bool, bool, bool, str]:
     """Sort key of equally distinctive settings: inputs first, then how they were computed."""
     return name != "backend", name.startswith("backend."), name == "seed", name
 
@@ -113,7 +115,7 @@ def _label(row: Row, *what: str | None) -> str:
     return f"{row['model']} ({text})" if text else str(row["model"])
 
 
-def labelled(store: Store, table: Table, among: Collection[str] = ()) -> Table:
+def with_labels(store: Store, table: Table, among: Collection[str] = ()) -> Table:
     """Add labels to a report's rows; a column ``run`` gets them with the run's coverage, if that is partial.
 
     Args:
@@ -122,38 +124,38 @@ def labelled(store: Store, table: Table, among: Collection[str] = ()) -> Table:
     columns = [name for name in LABELS if name in table.columns]
     if not columns:
         return table
-    who = named(store)
-    places = [table.columns.index(name) for name in columns]
-    held = {str(row[place]) for row in table.rows for place in places if row[place] is not None}
-    shown = labels(who[run] for run in sorted(held.union(among)) if run in who)
-    made = Table(
+    who = runs_by_id(store)
+    indices = [table.columns.index(name) for name in columns]
+    run_ids = {str(row[index]) for row in table.rows for index in indices if row[index] is not None}
+    label_of = labels(who[run] for run in sorted(run_ids.union(among)) if run in who)
+    result = Table(
         [*table.columns, *(LABELS[name] for name in columns)],
-        [(*row, *(shown.get(row[place], row[place]) for place in places)) for row in table.rows],
+        [(*row, *(label_of.get(row[index], row[index]) for index in indices)) for row in table.rows],
     )
     if "run" not in table.columns:
-        return made
-    covered = store.once("covered", lambda: dict(store.query(RUN_COVERAGE).rows))
-    rows = made.dicts()
+        return result
+    covered = store.compute_once("covered", lambda: dict(store.query(RUN_COVERAGE).rows))
+    rows = result.dicts()
     for row in rows:
         if row["run_id"] is not None:
             coverage = covered.get(row["run_id"])
             row["run"] = f"{row['label']} ({coverage})" if coverage else row["label"]
-    return Table(made.columns, [tuple(row.values()) for row in rows])
+    return Table(result.columns, [tuple(row.values()) for row in rows])
 
 
-def labelled_models(store: Store, table: Table) -> Table:
+def with_model_labels(store: Store, table: Table) -> Table:
     """Add labels to a board's rows: a row may be two runs or a published model, and names may include the mode."""
     rows = table.dicts()
     keys = [row["run_id"] or row.get("reasoning_run_id") for row in rows]
-    who = named(store)
+    who = runs_by_id(store)
     runs = {run: who[run] | {"model": row["model"]} for row, run in zip(rows, keys, strict=True) if run}
-    shown = labels(row if row["model"] == who[run]["model"] else row | {"mode": None} for run, row in runs.items())
+    label_of = labels(row if row["model"] == who[run]["model"] else row | {"mode": None} for run, row in runs.items())
     for row, run in zip(rows, keys, strict=True):
-        row["label"] = shown[run] if run else row["model"]
-    return _with(table, rows, ["label"])
+        row["label"] = label_of[run] if run else row["model"]
+    return _with_columns(table, rows, ["label"])
 
 
-def _with(table: Table, rows: Sequence[Row], more: Sequence[str]) -> Table:
+def _with_columns(table: Table, rows: Sequence[Row], more: Sequence[str]) -> Table:
     columns = [*table.columns, *more]
     return Table(columns, [tuple(row.get(name) for name in columns) for row in rows])
 
@@ -169,7 +171,7 @@ def progress(store: Store, runs: Collection[str] = ()) -> str:
     going_on = progress_of_runs(store)
     if not going_on:
         return ""
-    rows = [row for row in named(store).values() if not runs or row["run_id"] in runs]
+    rows = [row for row in runs_by_id(store).values() if not runs or row["run_id"] in runs]
     if len(rows) == 1:
         return going_on.get(rows[0]["run_id"], "")
     label_of = labels(rows)

@@ -46,24 +46,24 @@ def pieces(sheets: Iterable[Sheet]) -> Iterator[str]:
     yield "\\begin{document}\n"
     for sheet in sheets:
         if not sheet.rows:
-            yield f"\n\\section*{{{escaped(sheet.title)}}}\n" + "".join(f"{escaped(note)}\n" for note in sheet.notes)
+            yield f"\n\\section*{{{escape(sheet.title)}}}\n" + "".join(f"{escape(note)}\n" for note in sheet.notes)
         for number, columns in enumerate(_blocks(sheet)):
             yield _table(sheet, columns, continued=number > 0)
         yield "\\clearpage\n"
     yield "\\end{document}\n"
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Escape a text such that LaTeX prints it literally in any position."""
-    made = []
+    parts = []
     at = 0
     text = one_line(text)
     for match in _FOREIGN.finditer(text):
-        made.append(_plain(text[at : match.start()]))
+        parts.append(_plain(text[at : match.start()]))
         codes = " ".join(f"U+{ord(letter):04X}" for letter in match[0])
-        made.append(f"\\foreignletters{{{match[0]}}}{{{codes}}}")
+        parts.append(f"\\foreignletters{{{match[0]}}}{{{codes}}}")
         at = match.end()
-    return "".join([*made, _plain(text[at:])])
+    return "".join([*parts, _plain(text[at:])])
 
 
 def _plain(text: str) -> str:
@@ -87,25 +87,25 @@ class _Column:
         self.width = max(map(len, [sheet.columns[at].heading, *texts])) + 2
         scores = [None if sheet.columns[at].kind == "text" else _SCORE.fullmatch(text) for text in texts]
         numbers = [best[1] for best in scores if best]
-        beside = any(best and best[2] for best in scores)
+        has_intervals = any(best and best[2] for best in scores)
         self._numeric = bool(numbers)
-        self.layout = _layout(numbers) + ("@{\\,}l" if beside else "")
+        self.layout = _layout(numbers) + ("@{\\,}l" if has_intervals else "")
         heading = sheet.columns[at].heading
-        self.heading = f"\\multicolumn{{2}}{{c}}{{{escaped(heading)}}}" if beside else self._text(heading)
+        self.heading = f"\\multicolumn{{2}}{{c}}{{{escape(heading)}}}" if has_intervals else self._text(heading)
         self.cells = [
-            self._cell(text, best, (row, at) in sheet.best) + ("" if not beside or (best and best[2]) else " &")
+            self._cell(text, best, (row, at) in sheet.best) + ("" if not has_intervals or (best and best[2]) else " &")
             for row, (text, best) in enumerate(zip(texts, scores, strict=True))
         ]
 
     def _cell(self, text: str, score: re.Match[str] | None, bold: bool) -> str:
         if score is None:
             return self._text(text)
-        after = f" & {{\\scriptsize {escaped(score[2])}}}" if score[2] else ""
+        after = f" & {{\\scriptsize {escape(score[2])}}}" if score[2] else ""
         return ("\\bfseries " if bold else "") + score[1].replace(",", "") + after
 
     def _text(self, text: str) -> str:
         """Brace text in S columns that is not a number, and text that LaTeX would read as an option."""
-        return f"{{{escaped(text)}}}" if text and (self._numeric or _STEERS.match(text)) else escaped(text)
+        return f"{{{escape(text)}}}" if text and (self._numeric or _STEERS.match(text)) else escape(text)
 
 
 def _layout(numbers: Sequence[str]) -> str:
@@ -113,12 +113,12 @@ def _layout(numbers: Sequence[str]) -> str:
         return "l"
     plain = [number.replace(",", "").lstrip("+") for number in numbers]
     sign = "-" if any(text.startswith("-") for text in plain) else ""
-    whole = max(len(text.partition(".")[0].lstrip("-")) for text in plain)
-    return f"S[table-format={sign}{whole}.{max(len(text.partition('.')[2]) for text in plain)}]"
+    integer_digits = max(len(text.partition(".")[0].lstrip("-")) for text in plain)
+    return f"S[table-format={sign}{integer_digits}.{max(len(text.partition('.')[2]) for text in plain)}]"
 
 
-def _table(sheet: Sheet, chosen: Sequence[int], *, continued: bool) -> str:
-    columns = [_Column(sheet, at) for at in chosen]
+def _table(sheet: Sheet, indices: Sequence[int], *, continued: bool) -> str:
+    columns = [_Column(sheet, at) for at in indices]
     lines = [
         f"\\begin{{tabular}}{{{''.join(column.layout for column in columns)}}}",
         "\\toprule",
@@ -131,6 +131,6 @@ def _table(sheet: Sheet, chosen: Sequence[int], *, continued: bool) -> str:
     body = "\n".join(lines)
     if sum(column.width for column in columns) > _WIDEST:
         body = f"\\resizebox{{\\linewidth}}{{!}}{{%\n{body}}}"
-    caption = escaped(sheet.title) + (" (continued)" if continued else "")
-    notes = "".join(f"\\par\\smallskip\\footnotesize {escaped(note)}\n" for note in sheet.notes)
+    caption = escape(sheet.title) + (" (continued)" if continued else "")
+    notes = "".join(f"\\par\\smallskip\\footnotesize {escape(note)}\n" for note in sheet.notes)
     return f"\n\\begin{{table}}[!htp]\n\\centering\n\\caption{{{caption}}}\n{body}\n{notes}\\end{{table}}\n"

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lbx.benchmarks.base.benchmark import ScoringRules
-from lbx.report.comparing import compared_averages
+from lbx.report.comparing import compare_averages
 from lbx.report.shapes import ReportQuery
-from lbx.report.sides import Side
-from lbx.scoring.scored import known, scored
+from lbx.report.sides import ComparisonSide
+from lbx.scoring.scored import find_benchmark, read_scores
 from lbx.statistics.differences import holm
 from lbx.statistics.tails import normal_quantile, t_tail
 from lbx.store import Store, Table
@@ -55,63 +55,63 @@ _AVERAGED = """
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Return the view's rows, ordered, with a column ``place``: "1" or "1-3".
+    """Return the view's rows, ordered, with a column ``rank_range``: "1" or "1-3".
 
-    ``place`` is None for a run without others on the same tasks.
+    ``rank_range`` is None for a run without others on the same tasks.
     """
     result = store.query(_RUNS, [list(query.runs)])
     rows = result.dicts()
     averaged = {*store.query(_AVERAGED).rows}
     for row in rows:
-        family = known(row["benchmark"]) if (row["run_id"], row["benchmark"]) in averaged else None
+        family = find_benchmark(row["benchmark"]) if (row["run_id"], row["benchmark"]) in averaged else None
         row["score_of"] = None if row["score"] is None else (family.scoring if family else ScoringRules()).average_of
-    rows.sort(key=lambda row: (row["benchmark"], -standing(row), row["model"], row["backend"], row["run_id"]))
+    rows.sort(key=lambda row: (row["benchmark"], -sort_score(row), row["model"], row["backend"], row["run_id"]))
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["benchmark"], *row.pop("done")), []).append(row)
     for group in groups.values():
-        for row, place in zip(group, places(group, _paired(store, group)), strict=True):
-            row["place"] = place
+        for row, rank_range in zip(group, rank_ranges(group, _test_pairs(store, group)), strict=True):
+            row["place"] = rank_range
     columns = [name for name in result.columns if name != "done"] + ["place", "score_of"]
     return Table(columns, [tuple(row[name] for name in columns) for row in rows])
 
 
-def standing(row: Mapping[str, Any]) -> float:
+def sort_score(row: Mapping[str, Any]) -> float:
     """Return a run's sort key: its score, or the lower bound of the score if too many answers are missing."""
     if row["score"] is None or math.isnan(row["score"]):
         return -1.0
-    return _open_to(row, max(row["asked"] or 0, row["scorable_samples"] or 0))[0]
+    return _score_bounds(row, max(row["asked"] or 0, row["scorable_samples"] or 0))[0]
 
 
-def _open_to(row: Mapping[str, Any], whole: int) -> tuple[float, float]:
-    """Return the bounds of the score over ``whole`` samples.
+def _score_bounds(row: Mapping[str, Any], n_samples: int) -> tuple[float, float]:
+    """Return the bounds of the score over ``n_samples`` samples.
 
     Both equal the score if at least 99% of the samples are answered.
     """
     answered, n_asked = row["answered"] or 0, row["asked"] or 0
-    if not n_asked or None in (row["failed_as_0"], row["failed_as_1"]) or answered >= _ALL_OF_IT * whole:
+    if not n_asked or None in (row["failed_as_0"], row["failed_as_1"]) or answered >= _ALL_OF_IT * n_samples:
         return float(row["score"]), float(row["score"])
-    return row["failed_as_0"] * n_asked / whole, 1 - (1 - row["failed_as_1"]) * n_asked / whole
+    return row["failed_as_0"] * n_asked / n_samples, 1 - (1 - row["failed_as_1"]) * n_asked / n_samples
 
 
-def places(
-    rows: Sequence[Mapping[str, Any]], paired: Mapping[tuple[int, int], float] | None = None
+def rank_ranges(
+    rows: Sequence[Mapping[str, Any]], p_of_pair: Mapping[tuple[int, int], float] | None = None
 ) -> list[str | None]:
     """Return the range of each run's place.
 
     It extends from 1 + the number of significantly better runs to all but the significantly worse ones (Holm, 5%).
 
     Args:
-        paired: p of the paired test of each two runs, by their indices in ``rows``.
+        p_of_pair: p of the paired test of each two runs, by their indices in ``rows``.
     """
     if len(rows) < 2:
         return [None] * len(rows)
     pairs = list(combinations(range(len(rows)), 2))
-    if paired is None:
-        apart = _perhaps_apart(rows)
-        ps = [_p(rows[a], rows[b]) if apart[a, b] else 1.0 for a, b in pairs]
+    if p_of_pair is None:
+        may_differ = _may_differ(rows)
+        ps = [_welch_p(rows[a], rows[b]) if may_differ[a, b] else 1.0 for a, b in pairs]
     else:
-        ps = [1.0 if _may_turn(rows[a], rows[b]) else paired[a, b] for a, b in pairs]
+        ps = [1.0 if _may_reverse(rows[a], rows[b]) else p_of_pair[a, b] for a, b in pairs]
     corrected = holm(ps)
     better, worse = [0] * len(rows), [0] * len(rows)
     for (a, b), p in zip(pairs, corrected, strict=True):
@@ -123,24 +123,24 @@ def places(
     return [str(first) if first == last else f"{first}-{last}" for first, last in ends]
 
 
-def _paired(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int], float] | None:
+def _test_pairs(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int], float] | None:
     """Return p of each two runs' averages, tested as in the report ``comparison``; None for too many answers."""
     pairs = list(combinations(range(len(rows)), 2))
     if not pairs or len(pairs) * (max(row["n"] for row in rows) + _PAIR_OVERHEAD) > _MOST_COMPARED:
         return None
     benchmark, runs = rows[0]["benchmark"], [row["run_id"] for row in rows]
-    family, tasks = known(benchmark), scored(store, runs, [benchmark])
-    sides = {run: Side(family, tasks[run, benchmark]) for run in runs if family and (run, benchmark) in tasks}
+    family, tasks = find_benchmark(benchmark), read_scores(store, runs, [benchmark])
+    sides = {run: ComparisonSide(family, tasks[run, benchmark]) for run in runs if family and (run, benchmark) in tasks}
     tested = {}
     for a, b in pairs:
         both = runs[a] in sides and runs[b] in sides
-        found = compared_averages(sides[runs[a]], sides[runs[b]]) if both else None
+        found = compare_averages(sides[runs[a]], sides[runs[b]]) if both else None
         in_order = found and found.interval.value * ((rows[b]["score"] or 0) - (rows[a]["score"] or 0)) > 0
         tested[a, b] = found.p if found and found.p is not None and in_order else 1.0
     return tested
 
 
-def _perhaps_apart(rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.bool_]:
+def _may_differ(rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.bool_]:
     """Return a mask of the pairs that may differ significantly after correction.
 
     Of 1,000 runs there are half a million pairs, and few of them differ. The t distribution has heavier tails than the
@@ -151,37 +151,37 @@ def _perhaps_apart(rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.bool_]:
     with np.errstate(divide="ignore", invalid="ignore"):  # for errors of 0, and NaN scores
         ratios = np.abs(scores[:, None] - scores) / np.hypot(errors[:, None], errors)
     pairs = len(rows) * (len(rows) - 1) // 2
-    left, before = pairs, pairs + 1
-    apart = np.ones_like(ratios, bool)
-    while left < before:
-        apart = ratios >= _NEARLY * normal_quantile(1 - _SURELY / 2 / (pairs - left + 1))
-        left, before = int(np.triu(apart, 1).sum()), left
-    return apart
+    n_candidates, n_before = pairs, pairs + 1
+    may_differ = np.ones_like(ratios, bool)
+    while n_candidates < n_before:
+        may_differ = ratios >= _NEARLY * normal_quantile(1 - _SURELY / 2 / (pairs - n_candidates + 1))
+        n_candidates, n_before = int(np.triu(may_differ, 1).sum()), n_candidates
+    return may_differ
 
 
-def _p(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+def _welch_p(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
     """Return p of Welch's test, from the runs' own standard errors and degrees of freedom.
 
     It is 1 if one of them is missing, or if missing answers could reverse the order.
     """
-    upper, lower = (one, other) if (one["score"] or 0) > (other["score"] or 0) else (other, one)
+    upper, lower = (first, second) if (first["score"] or 0) > (second["score"] or 0) else (second, first)
     errors = _error(upper, "low"), _error(lower, "high")
-    if not all(errors) or not all(row["df"] for row in (one, other)):
+    if not all(errors) or not all(row["df"] for row in (first, second)):
         return 1.0
-    if _may_turn(one, other):
+    if _may_reverse(first, second):
         return 1.0
     variances = [error**2 for error in errors]
     df = sum(variances) ** 2 / sum(v**2 / row["df"] for v, row in zip(variances, (upper, lower), strict=True))
     return min(1.0, 2 * t_tail((upper["score"] - lower["score"]) / math.sqrt(sum(variances)), df))
 
 
-def _may_turn(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _may_reverse(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """Return whether missing answers could reverse the order of two runs."""
-    upper, lower = (one, other) if (one["score"] or 0) > (other["score"] or 0) else (other, one)
+    upper, lower = (first, second) if (first["score"] or 0) > (second["score"] or 0) else (second, first)
     if upper["score"] is None or lower["score"] is None:
         return True
-    whole = max(row["asked"] or 0 for row in (one, other))
-    return _open_to(upper, whole)[0] <= _open_to(lower, whole)[1]
+    n_samples = max(row["asked"] or 0 for row in (first, second))
+    return _score_bounds(upper, n_samples)[0] <= _score_bounds(lower, n_samples)[1]
 
 
 def _error(row: Mapping[str, Any], end: str) -> float:

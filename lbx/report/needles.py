@@ -8,11 +8,32 @@ from typing import Any
 from lbx.base.records import ScoredSample, TaskScore
 from lbx.benchmarks.base.aggregates import average
 from lbx.report.shapes import ReportQuery
-from lbx.scoring.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
+from lbx.scoring.scored import (
+    INTERVAL_COLUMNS,
+    RUN_COLUMNS,
+    RowsByTask,
+    as_table,
+    find_benchmark,
+    headline_of,
+    read_scores,
+    runs_by_id,
+    score_interval_columns,
+)
 from lbx.statistics.estimates import interval
 from lbx.store import Store, Table
 
-COLUMNS = (*WHO, "benchmark", "task", "tasks", "length_unit", "length", "depth", "n", "score", *SURE)
+COLUMNS = (
+    *RUN_COLUMNS,
+    "benchmark",
+    "task",
+    "tasks",
+    "length_unit",
+    "length",
+    "depth",
+    "n",
+    "score",
+    *INTERVAL_COLUMNS,
+)
 
 Cell = tuple[str, int, float]
 """Length unit, length and depth."""
@@ -23,16 +44,18 @@ def table(store: Store, query: ReportQuery) -> Table:
 
     Includes every benchmark whose samples have a needle's depth in ``meta`` (``depth``, 0 to 1).
     """
-    held = store.query("SELECT DISTINCT benchmark FROM samples WHERE json_exists(meta, '$.depth') ORDER BY ALL").rows
-    names, benchmarks = named(store) if held else {}, [benchmark for (benchmark,) in held]
+    benchmark_rows = store.query(
+        "SELECT DISTINCT benchmark FROM samples WHERE json_exists(meta, '$.depth') ORDER BY ALL"
+    ).rows
+    names, benchmarks = runs_by_id(store) if benchmark_rows else {}, [benchmark for (benchmark,) in benchmark_rows]
     return as_table(COLUMNS, [
         names[run] | {"benchmark": benchmark} | line
-        for (run, benchmark), tasks in (scored(store, query.runs, benchmarks) if held else {}).items()
+        for (run, benchmark), tasks in (read_scores(store, query.runs, benchmarks) if benchmark_rows else {}).items()
         for line in _lines(benchmark, tasks)
     ])  # fmt: skip
 
 
-def _lines(benchmark: str, tasks: Tasks) -> Iterator[dict[str, Any]]:
+def _lines(benchmark: str, tasks: RowsByTask) -> Iterator[dict[str, Any]]:
     cells: dict[str, dict[Cell, list[ScoredSample]]] = {}
     for task, rows in tasks.items():
         for row in rows:
@@ -42,18 +65,20 @@ def _lines(benchmark: str, tasks: Tasks) -> Iterator[dict[str, Any]]:
                 cell = (sample.length_unit, sample.length, float(depth))
                 cells.setdefault(task, {}).setdefault(cell, []).append(row)
     lines = {
-        task: {cell: one for cell, rows in sorted(held.items()) if (one := number(benchmark, task, rows))}
-        for task, held in cells.items()
+        task: {
+            cell: score for cell, rows in sorted(cells_of_task.items()) if (score := headline_of(benchmark, task, rows))
+        }
+        for task, cells_of_task in cells.items()
     }
-    for task, held in lines.items():
-        for cell, one in held.items():
-            yield {"task": task, **_numbers(benchmark, cell, [one])}
+    for task, scores in lines.items():
+        for cell, score in scores.items():
+            yield {"task": task, **_numbers(benchmark, cell, [score])}
     # Words of one language and characters of another do not share an axis.
-    for unit in dict.fromkeys(cell[0] for held in lines.values() for cell in held):
-        alike = [held for held in lines.values() if any(cell[0] == unit for cell in held)]
+    for unit in dict.fromkeys(cell[0] for scores in lines.values() for cell in scores):
+        alike = [scores for scores in lines.values() if any(cell[0] == unit for cell in scores)]
         if len(alike) > 1:
             for cell in sorted(set.intersection(*map(set, alike))):
-                yield {"tasks": len(alike), **_numbers(benchmark, cell, [held[cell] for held in alike])}
+                yield {"tasks": len(alike), **_numbers(benchmark, cell, [scores[cell] for scores in alike])}
 
 
 def _numbers(benchmark: str, cell: Cell, parts: list[TaskScore]) -> dict[str, Any]:
@@ -63,4 +88,8 @@ def _numbers(benchmark: str, cell: Cell, parts: list[TaskScore]) -> dict[str, An
     if estimate is None:
         return line
     sure = interval(estimate)
-    return line | {"n": sure.n, "score": sure.value, **told(sure, known(benchmark), clustered=estimate.clustered)}
+    return line | {
+        "n": sure.n,
+        "score": sure.value,
+        **score_interval_columns(sure, find_benchmark(benchmark), clustered=estimate.clustered),
+    }

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lbx.base.columns import Column
-from lbx.base.units import counted
-from lbx.report.shapes import Report
+from lbx.base.units import format_count
+from lbx.report.shapes import ReportDefinition
 
 if TYPE_CHECKING:
     from lbx.store import Table
 
 
-def judge_notes(made: Table) -> list[str]:
-    rows = made.dicts()
+def judge_notes(table: Table) -> list[str]:
+    rows = table.dicts()
     notes = list(dict.fromkeys(f"{row['label_judge']} is {row['fitness']}: {row['why']}." for row in rows))
     if any(row["same_family"] for row in rows):
         notes.append(
@@ -29,7 +29,7 @@ def judge_notes(made: Table) -> list[str]:
         cut[key] = max(row["n_cut"], cut.get(key, 0))
     if total := sum(cut.values()):
         notes.append(
-            f"{counted(total, 'text reached its', 'texts reached their')} token limit before a verdict. "
+            f"{format_count(total, 'text reached its', 'texts reached their')} token limit before a verdict. "
             "Ask for the verdict only, or raise the limit: max_new_tokens in a rubric, or --max-new-tokens."
         )
     if any(row["win_rate_agreeing"] is not None for row in rows):
@@ -37,15 +37,15 @@ def judge_notes(made: Table) -> list[str]:
     return notes
 
 
-def _judge_bias_notes(made: Table) -> list[str]:
+def _judge_bias_notes(table: Table) -> list[str]:
     return [
         "p tests for no preference: each question counts for the side that won more of its rounds (exact sign test). "
         "A judge that looks only at the answers is consistent and has the first win half of the time."
     ]
 
 
-def _agreement_notes(made: Table) -> list[str]:
-    rows = made.dicts()
+def _agreement_notes(table: Table) -> list[str]:
+    rows = table.dicts()
     notes = ["Krippendorff's alpha is followed by its 95% interval from a bootstrap over documents."]
     if any(row["kind"] == "score" for row in rows):
         notes.append("For scores, kappa weights disagreements by squared distance, and alpha compares ranks.")
@@ -56,8 +56,8 @@ def _agreement_notes(made: Table) -> list[str]:
     return notes
 
 
-OPINIONS: dict[str, Report] = {
-    "judge_results": Report(
+OPINIONS: dict[str, ReportDefinition] = {
+    "judge_results": ReportDefinition(
         "Judge results (win rates and shares in percent; as officially, each round counts separately)",
         "",
         (
@@ -85,7 +85,7 @@ OPINIONS: dict[str, Report] = {
         empty="No judge has judged any answers yet.",
         page=6,
     ),
-    "judge_bias": Report(
+    "judge_bias": ReportDefinition(
         "Judge bias: position and length (percent: same in both orders; won by the first, by the longer answer)",
         "",
         (
@@ -107,7 +107,7 @@ OPINIONS: dict[str, Report] = {
         empty="No judge has compared two answers yet.",
         page=7,
     ),
-    "rating_results": Report(
+    "rating_results": ReportDefinition(
         "Rating results (means on the rating scale, as on the official page; win rates in percent)",
         "",
         (
@@ -129,7 +129,7 @@ OPINIONS: dict[str, Report] = {
         "them with lbx rate RESULTS --collect.",
         page=8,
     ),
-    "agreement": Report(
+    "agreement": ReportDefinition(
         "Agreement between judges and raters (percent; coefficients: 1 is full agreement, 0 is chance)",
         "",
         (

@@ -13,12 +13,12 @@ from lbx.base.columns import Column
 from lbx.base.commands import as_command
 from lbx.base.marks import WORST_FIRST
 from lbx.report.boards import BOARDS
-from lbx.report.cells import sheet, shown
+from lbx.report.cells import cell_text, sheet
 from lbx.report.guards import counts
-from lbx.report.labels import labelled
+from lbx.report.labels import with_labels
 from lbx.report.pairs import MOST_RUNS, runs_unlike
 from lbx.report.papers import KEY, OPINION_TITLES, paper_of
-from lbx.report.reports import REPORTS, read, read_paper
+from lbx.report.reports import REPORTS, read_paper, read_report
 from lbx.report.shapes import BOARD, ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
@@ -48,27 +48,27 @@ _FAILURES = r"""
 
 def sheets(store: Store, query: ReportQuery, results: Path) -> list[Sheet]:
     """Return the parts of the screen, with the best runs of each benchmark, up to the screen's height."""
-    board, paper = read(store, "leaderboard", query), labelled(store, read_paper(store, query))
+    board, paper = read_report(store, "leaderboard", query), with_labels(store, read_paper(store, query))
     among = {row["run_id"] for row in board.dicts()}
     failures = list(_failures(store, query.runs, among))
     more = _more(
         store, board, results, _with_rows(store, query, board, {"paper": bool(paper.rows), "failures": bool(failures)})
     )
     if not board.rows:
-        tables = [(name, read(store, name, query)) for name in _opinions(store)]
+        tables = [(name, read_report(store, name, query)) for name in _opinions(store)]
         opinions = [sheet(REPORTS[name], table) for name, table in tables if table.rows]
         return [*opinions, *failures, more] if opinions else [sheet(REPORTS["leaderboard"], board)]
     averages = _averages(paper)
-    marks = labelled(store, counts(store, query), among)
-    rest = [*_marks(marks), *failures, more]
+    marks = with_labels(store, counts(store, query), among)
+    rest = [*_mark_counts(marks), *failures, more]
     for most, most_averages in _SHARES:
-        made = [_best(board, most), *_first(averages, most_averages), *rest]
-        if sum(1 for one in made for _ in lines(one, _WIDTH)) <= SCREEN:
+        parts = [_best_runs(board, most), *_first_rows(averages, most_averages), *rest]
+        if sum(1 for part in parts for _ in lines(part, _WIDTH)) <= SCREEN:
             break
-    return made
+    return parts
 
 
-def _best(board: Table, most: int) -> Sheet:
+def _best_runs(board: Table, most: int) -> Sheet:
     """Return the leaderboard with the first ``most`` runs of each benchmark."""
     at, seen = board.columns.index("benchmark"), Counter[str]()
     rows = []
@@ -76,15 +76,19 @@ def _best(board: Table, most: int) -> Sheet:
         seen[row[at]] += 1
         if seen[row[at]] <= most:
             rows.append(row)
-    whole = sheet(REPORTS["leaderboard"], Table(board.columns, rows))
+    full_sheet = sheet(REPORTS["leaderboard"], Table(board.columns, rows))
     more = len(board.rows) - len(rows)
-    return replace(whole, notes=[*whole.notes, f"and {more:,} more: lbx report FILE leaderboard"]) if more else whole
+    return (
+        replace(full_sheet, notes=[*full_sheet.notes, f"and {more:,} more: lbx report FILE leaderboard"])
+        if more
+        else full_sheet
+    )
 
 
-def _first(averages: Sequence[Sheet], most: int) -> Iterator[Sheet]:
-    for whole in averages if most else ():
-        more = len(whole.rows) - most
-        yield replace(whole, rows=whole.rows[:most], notes=[f"and {more:,} more"]) if more > 0 else whole
+def _first_rows(averages: Sequence[Sheet], most: int) -> Iterator[Sheet]:
+    for full_sheet in averages if most else ():
+        more = len(full_sheet.rows) - most
+        yield replace(full_sheet, rows=full_sheet.rows[:most], notes=[f"and {more:,} more"]) if more > 0 else full_sheet
 
 
 def _averages(numbers: Table) -> list[Sheet]:
@@ -92,7 +96,7 @@ def _averages(numbers: Table) -> list[Sheet]:
 
     The overall average is omitted, as the leaderboard has it. The last columns are dropped on narrow screens.
     """
-    made = []
+    average_sheets = []
     rows_of: dict[str, list[dict[str, Any]]] = {}
     for row in numbers.dicts():
         if row["part"] != 1 or row["table"] in OPINION_TITLES:
@@ -109,22 +113,22 @@ def _averages(numbers: Table) -> list[Sheet]:
         first = next((name for name in _OF_EVERYTHING if name in names), parts[0])
         heads = {(row["run"], row["run_id"]): row["official"] for row in rows if row["column"] == first}
         runs = sorted(dict.fromkeys((row["run"], row["run_id"]) for row in rows), key=lambda run: -heads.get(run, -1))
-        cells = {(row["run"], row["run_id"], row["column"]): shown(row, _OFFICIAL) for row in rows}
+        cells = {(row["run"], row["run_id"], row["column"]): cell_text(row, _OFFICIAL) for row in rows}
         columns = [Column("run", "run"), *(Column(name, name, "number", rank=at) for at, name in enumerate(parts))]
         body = [[run[0], *(cells.get((*run, name), "") for name in parts)] for run in runs]
-        made.append(Sheet(f"The paper's averages: {benchmark}", columns, body))
-    return made
+        average_sheets.append(Sheet(f"The paper's averages: {benchmark}", columns, body))
+    return average_sheets
 
 
-def _marks(guards: Table) -> Iterator[Sheet]:
+def _mark_counts(guards: Table) -> Iterator[Sheet]:
     rows = guards.dicts()
     body = []
     for mark in WORST_FIRST:
         name = mark.name
-        known = [row for row in rows if row[name] is not None]
-        count, total = sum(row[name] for row in known), sum(row["n"] for row in known)
+        known_rows = [row for row in rows if row[name] is not None]
+        count, total = sum(row[name] for row in known_rows), sum(row["n"] for row in known_rows)
         if count:
-            body.append([mark.sentence, f"{count:,}", f"{100 * count / total:.1f}", _worst(known, name)])
+            body.append([mark.sentence, f"{count:,}", f"{100 * count / total:.1f}", _worst(known_rows, name)])
     columns = [
         Column("what", "possible faults in scores"),
         Column("n", "answers", "count"),
@@ -142,13 +146,13 @@ def _worst(rows: Iterable[Mapping[str, Any]], name: str) -> str:
         counts = by_place.setdefault((row["run_id"], row["label"], row["benchmark"]), [0, 0])
         counts[0] += row[name]
         counts[1] += row["n"]
-    (_, label, benchmark), (count, total) = max(by_place.items(), key=lambda one: one[1][0])
+    (_, label, benchmark), (count, total) = max(by_place.items(), key=lambda item: item[1][0])
     return f"{label}, {benchmark}: {count:,} of {total:,}"
 
 
 def _failures(store: Store, runs: Sequence[str], among: Collection[str] = ()) -> Iterator[Sheet]:
     only = f"AND g.run_id IN ({', '.join('?' for _ in runs)})" if runs else ""
-    failures = labelled(store, store.query(_FAILURES.format(only=only), list(runs)), among).dicts()
+    failures = with_labels(store, store.query(_FAILURES.format(only=only), list(runs)), among).dicts()
     columns = [
         Column("n", "failed", "count"),
         Column("kind", "kind", rank=2),
@@ -183,11 +187,11 @@ def _opinions(store: Store) -> list[str]:
 def _with_rows(store: Store, query: ReportQuery, board: Table, rows_of: Mapping[str, bool]) -> list[str]:
     """Return the non-empty reports to read next; ``rows_of`` gives this for some reports."""
     rows = board.dicts()
-    held = {row["benchmark"] for row in rows}
-    boards = [name for name, one in BOARDS.items() if one.benchmark in held]
+    benchmarks = {row["benchmark"] for row in rows}
+    boards = [name for name, benchmark_board in BOARDS.items() if benchmark_board.benchmark in benchmarks]
     tables = {BOARD: boards, "length_curve": ["length_curve"]}
     full = dict(rows_of) | {
-        view: any(read(store, name, query).rows for name in names) for view, names in tables.items()
+        view: any(read_report(store, name, query).rows for name in names) for view, names in tables.items()
     }
     views = ["task_scores", "paper", BOARD, "guards", "failures", "length_curve"]
     return [*(view for view in views if full.get(view, bool(rows))), *_opinions(store)]
@@ -211,6 +215,6 @@ def _comparison(store: Store, board: Table) -> Sequence[str]:
         return ()
     best, unlike = board.dicts()[0]["run_id"], runs_unlike(store)
     pairs = combinations(runs, 2) if len(runs) <= MOST_RUNS else ((best, run) for run in runs)
-    if any(unlike(one, other) for one, other in pairs):
+    if any(unlike(first, second) for first, second in pairs):
         return ()
     return ("comparison",) if len(runs) <= MOST_RUNS else ("comparison", "--baseline", best)

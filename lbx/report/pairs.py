@@ -7,28 +7,28 @@ from itertools import combinations
 
 from lbx.base.errors import UsageError
 from lbx.report.shapes import ReportQuery
-from lbx.report.sides import Side
+from lbx.report.sides import ComparisonSide
 from lbx.store import Store
-from lbx.store.runs import runs_named
+from lbx.store.runs import resolve_runs
 from lbx.store.views import MODE_OF_RUN
 
 MOST_RUNS = 6
 """Maximum number of runs without a baseline: the table of all pairs of more runs is unreadable."""
 
 
-def chosen_pairs(store: Store, query: ReportQuery) -> list[tuple[str, str]]:
+def select_pairs(store: Store, query: ReportQuery) -> list[tuple[str, str]]:
     """Pair the baseline with each other run, or all runs with each other without a baseline."""
-    held = [
+    run_ids = [
         row[0]
         for row in store.query(
             "SELECT run_id FROM runs ANTI JOIN judges ON run_id = judge_id ORDER BY started_at, run_id"
         ).rows
     ]
     if query.baseline:
-        baseline = run_named(store, query.baseline)
-        others = [run_named(store, run) for run in query.runs] or held
+        baseline = find_run(store, query.baseline)
+        others = [find_run(store, run) for run in query.runs] or run_ids
         return [(baseline, run) for run in dict.fromkeys(others) if run != baseline]
-    runs = [run for run in held if not query.runs or run in query.runs]
+    runs = [run for run in run_ids if not query.runs or run in query.runs]
     if len(runs) > MOST_RUNS and not query.force:
         raise UsageError(
             f"There are too many pairs to compare: {len(runs)} runs make {len(runs) * (len(runs) - 1) // 2:,} pairs.",
@@ -37,13 +37,13 @@ def chosen_pairs(store: Store, query: ReportQuery) -> list[tuple[str, str]]:
     return list(combinations(runs, 2))
 
 
-def run_named(store: Store, name: str) -> str:
+def find_run(store: Store, name: str) -> str:
     """Resolve the name of a run that is not a judge, as ``runs_named`` does. Raises UsageError."""
-    return runs_named(store, [name], judges=False)[0]
+    return resolve_runs(store, [name], judges=False)[0]
 
 
 def cautions_of(
-    store: Store, pairs: Sequence[tuple[str, str]], sides: Mapping[tuple[str, str], Side], *, force: bool
+    store: Store, pairs: Sequence[tuple[str, str]], sides: Mapping[tuple[str, str], ComparisonSide], *, force: bool
 ) -> dict[tuple[str, str, str], str]:
     """Explain why the numbers of runs may not be comparable, by (run, run, benchmark).
 
@@ -64,7 +64,7 @@ def cautions_of(
                 unknown.append("whether the bundles are the same")
             if versions.get((a, benchmark)) != versions.get((b, benchmark)):
                 differ.append("different metric versions")
-            if (cut := _cut_otherwise(sides[a, benchmark], sides[b, benchmark])) is None:
+            if (cut := _different_cuts(sides[a, benchmark], sides[b, benchmark])) is None:
                 unknown.append("whether the same prompts were cut")
             elif cut:
                 differ.append(f"{cut:,} prompts cut in only one run, with the same tokenizer")
@@ -95,14 +95,14 @@ def runs_unlike(store: Store) -> Callable[[str, str], list[str]]:
     return unlike
 
 
-def _cut_otherwise(first: Side, second: Side) -> int | None:
+def _different_cuts(first: ComparisonSide, second: ComparisonSide) -> int | None:
     """Count prompts that were cut for one run only, if the tokenizers agree on their lengths.
 
     Returns None if token counts or cuts are unknown.
     """
-    a, b = first.marks.beside(second.marks)
-    if any((marks < 0).any() for marks in (a.tokens, a.cut, b.tokens, b.cut)):
+    a, b = first.answer_arrays.restrict_to_common(second.answer_arrays)
+    if any((values < 0).any() for values in (a.tokens, a.truncated, b.tokens, b.truncated)):
         return None
     if (a.tokens != b.tokens).any():
         return 0  # different tokenizers: a prompt may fit into the window of only one
-    return int((a.cut != b.cut).sum())
+    return int((a.truncated != b.truncated).sum())

@@ -12,18 +12,18 @@ from typing import Any
 
 from lbx.base.columns import Column
 from lbx.base.number_key import NumberKey, group_number
-from lbx.base.units import counted
+from lbx.base.units import format_count
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.layout import Paper, Place
-from lbx.report.cells import interval_notes, shown
+from lbx.benchmarks.base.layout import Paper, TableCell
+from lbx.report.cells import cell_text, interval_notes
 from lbx.report.comparing import TIES_NOTE
 from lbx.report.curves import Curves
 from lbx.report.labels import number_label
 from lbx.report.sheets import Sheet
 from lbx.store import Store, Table
 from lbx.store.numbers import KEY_COLUMNS, key_of
-from lbx.store.rows import sureness
+from lbx.store.rows import interval_columns
 from lbx.store.views import PAPER_NUMBERS
 
 _NUMBER = Column("official", "official", "number", interval=True)
@@ -41,8 +41,8 @@ OPINION_TITLES = {
 
 def paper_of(benchmark: str) -> Paper:
     """Return the layout of a benchmark's paper; empty for unknown benchmarks, which foreign files may contain."""
-    known = BENCHMARKS.get(benchmark)
-    return known.paper if known else Paper()
+    family = BENCHMARKS.get(benchmark)
+    return family.paper if family else Paper()
 
 
 KEY = "key"
@@ -51,13 +51,13 @@ KEY = "key"
 
 def paper_numbers(store: Store, runs: Sequence[str]) -> Table:
     """Return rows of the view ``paper`` with the column ``KEY``, for some runs, or for all if ``runs`` is empty."""
-    chosen = "WHERE list_contains(?::VARCHAR[], run_id)" if runs else ""
+    condition = "WHERE list_contains(?::VARCHAR[], run_id)" if runs else ""
     order = "ORDER BY benchmark, part, place, position, line, run"
-    found = store.query(f"FROM ({PAPER_NUMBERS}) {chosen} {order}", [list(runs)] if runs else [])
-    columns = found.columns[: -len(KEY_COLUMNS)]
+    result = store.query(f"FROM ({PAPER_NUMBERS}) {condition} {order}", [list(runs)] if runs else [])
+    columns = result.columns[: -len(KEY_COLUMNS)]
     return Table(
         [*columns, KEY],
-        [(*row[: len(columns)], key_of(named)) for row, named in zip(found.rows, found.dicts(), strict=True)],
+        [(*row[: len(columns)], key_of(fields)) for row, fields in zip(result.rows, result.dicts(), strict=True)],
     )
 
 
@@ -67,7 +67,7 @@ def without_keys(table: Table) -> Table:
     return Table([*table.columns[:at], *table.columns[at + 1 :]], [(*row[:at], *row[at + 1 :]) for row in table.rows])
 
 
-def completed(table: Table, curves: Callable[[str], Curves] = lambda _: {}) -> Table:
+def with_table_positions(table: Table, curves: Callable[[str], Curves] = lambda _: {}) -> Table:
     """Add positions ("table", "row", "column"; NULL: not in the paper) and the papers' curves to numbers of papers.
 
     Args:
@@ -76,17 +76,17 @@ def completed(table: Table, curves: Callable[[str], Curves] = lambda _: {}) -> T
     names = ["table", "row", "column"]
     rows = table.dicts()
     rows += _curve_numbers(rows, curves)
-    placed = [(row, _place(row[KEY]) or (None, None, None)) for row in rows]
+    placed = [(row, _table_position(row[KEY]) or (None, None, None)) for row in rows]
     return Table(
-        [*table.columns, *names], [(*(row.get(name) for name in table.columns), *place) for row, place in placed]
+        [*table.columns, *names], [(*(row.get(name) for name in table.columns), *position) for row, position in placed]
     )
 
 
-def _place(key: NumberKey) -> Place | None:
+def _table_position(key: NumberKey) -> TableCell | None:
     if key.kind == "opinion":
         table = _OPINIONS[key.grouping] if key.metric == "win_rate" else f"{key.grouping}_rating"
-        return Place(table, "", key.name)
-    return paper_of(key.benchmark).place(key)
+        return TableCell(table, "", key.name)
+    return paper_of(key.benchmark).cell_of(key)
 
 
 def _curve_numbers(rows: Iterable[Mapping[str, Any]], curves: Callable[[str], Curves]) -> Iterator[dict[str, Any]]:
@@ -97,15 +97,15 @@ def _curve_numbers(rows: Iterable[Mapping[str, Any]], curves: Callable[[str], Cu
         for grouping, tasks in paper_of(key.benchmark).curves.items():
             if key.task in tasks and not key.metric and row["run_id"] and row["official"] is not None:
                 official.setdefault((key.benchmark, row["run_id"], grouping), {})[key.task] = row
-    made = {benchmark: curves(benchmark) for benchmark in {names[0] for names in official}}
+    benchmark_curves = {benchmark: curves(benchmark) for benchmark in {names[0] for names in official}}
     for (benchmark, run, grouping), numbers in official.items():
-        curve = made[benchmark].get((run, grouping))
+        curve = benchmark_curves[benchmark].get((run, grouping))
         if curve is None or not numbers.keys() >= set(curve.tasks):
             continue
         like = {name: numbers[curve.tasks[0]][name] for name in ("run", "run_id", "benchmark")}
         for at, (bucket, point) in enumerate(curve.points.items()):
             key = replace(group_number(grouping, metric=bucket), run=run, benchmark=benchmark)
-            sure = sureness(point, curve.cluster_by)
+            sure = interval_columns(point, curve.cluster_by)
             ends = {end: None if sure[end] is None else 100 * sure[end] for end in ("low", "high", "se")}
             yield {
                 **like, "line": number_label(key), "official": 100 * point.value, "part": 1, "place": 1000 + at,
@@ -120,14 +120,14 @@ _FAILED = """
 
 def failures(store: Store, table: Table) -> list[str]:
     """Describe the failed samples that official numbers leave out, a sentence for each run and benchmark."""
-    named = {
+    run_names = {
         (row["run_id"], row["benchmark"]): one_line(row["run"]) for row in table.dicts() if row["official"] is not None
     }
     return [
-        f"{named[run, benchmark]}, {benchmark}: official numbers leave out its {counted(failed, 'failed sample')}; "
+        f"{run_names[run, benchmark]}, {benchmark}: official numbers leave out its {format_count(failed, 'failed sample')}; "
         "groups with only failed samples are not shown."
         for run, benchmark, failed in store.query(_FAILED).rows
-        if (run, benchmark) in named
+        if (run, benchmark) in run_names
     ]
 
 
@@ -143,8 +143,15 @@ def sheets(table: Table, further: Sequence[str] = ()) -> list[Sheet]:
     }
     for row in rows:
         tables[row["benchmark"], row["table"]].append(row)
-    made = [_sheet(_title(*key), rows) for key, rows in tables.items()]
-    return [*made[:-1], replace(made[-1], notes=[*made[-1].notes, *interval_notes(table), *further])] if made else []
+    paper_sheets = [_sheet(_title(*key), rows) for key, rows in tables.items()]
+    return (
+        [
+            *paper_sheets[:-1],
+            replace(paper_sheets[-1], notes=[*paper_sheets[-1].notes, *interval_notes(table), *further]),
+        ]
+        if paper_sheets
+        else []
+    )
 
 
 def _title(benchmark: str, table: str) -> str:
@@ -168,12 +175,12 @@ def _sheet(title: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
     body = [
         [
             *map(visible, key[2 - len(head) : 2]),
-            *(shown(cells[*key, c], _NUMBER) if (*key, c) in cells else "" for c in columns),
+            *(cell_text(cells[*key, c], _NUMBER) if (*key, c) in cells else "" for c in columns),
         ]
         for key in keys
     ]
-    made = [*head, *(Column(column, one_line(column), "number", across=True) for column in columns)]
-    best = frozenset(_best(keys, columns, cells, len(head)))
+    sheet_columns = [*head, *(Column(column, one_line(column), "number", across=True) for column in columns)]
+    best = frozenset(_best_cells(keys, columns, cells, len(head)))
     notes = ["* published elsewhere"] if any(not run_id for _, run_id in runs) else []
     notes += [TIES_NOTE] if len(runs) > 1 and "alike" in rows[0] else []
     if any(row["official"] is None for row in rows):
@@ -182,14 +189,14 @@ def _sheet(title: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
             "the score of the others."
         )
     notes += doubts(rows)
-    return Sheet(title, made, body, notes, best)
+    return Sheet(title, sheet_columns, body, notes, best)
 
 
-def _best(
+def _best_cells(
     keys: Sequence[tuple[str, str, str]],
     columns: Sequence[str],
-    found: Mapping[tuple[str, str, str, str], Mapping[str, Any]],
-    before: int,
+    cells: Mapping[tuple[str, str, str, str], Mapping[str, Any]],
+    n_head_columns: int,
 ) -> Iterator[tuple[int, int]]:
     """Yield (row, column) of each column's best score and of ties with it, if the column has several scores."""
     for at, column in enumerate(columns):
@@ -197,9 +204,9 @@ def _best(
             scores = {
                 number: row["official"]
                 for number, key in enumerate(keys)
-                if key[0] == label and (row := found.get((*key, column))) and row["official"] is not None
+                if key[0] == label and (row := cells.get((*key, column))) and row["official"] is not None
             }
             top = max(scores.values(), default=0)
             for number, score in scores.items() if len(scores) > 1 else ():
-                if score == top or found[*keys[number], column].get("alike"):
-                    yield number, before + at
+                if score == top or cells[*keys[number], column].get("alike"):
+                    yield number, n_head_columns + at

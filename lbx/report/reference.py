@@ -30,7 +30,7 @@ from lbx.store import Store, Table
 
 _MOST_NAMES = 12
 _TASKS = frozenset({"benchmark", "model", "task", "score_percent"})
-_SHAPES = [one.published for one in BENCHMARKS.values() if one.published.columns]
+_LAYOUTS = [benchmark.published_figures for benchmark in BENCHMARKS.values() if benchmark.published_figures.columns]
 _ABOUT = ("params", "context", "date", "type", "window")
 _NO_LINES = frozenset({"benchmark", "model", "source", *_ABOUT})
 
@@ -46,7 +46,7 @@ class Figure(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedModel:
     """Published figures of a model.
 
     Attributes:
@@ -65,7 +65,7 @@ class Published:
     def doubt(self) -> str | None:
         """Reason why the figures are inconsistent: a mean is outside the range of its parts, or is not their mean."""
         family = BENCHMARKS.get(self.benchmark)
-        for mean, questions in family.published.means if family else ():
+        for mean, questions in family.published_figures.means if family else ():
             parts = {number_label(key): count for key, count in questions.items()}
             label = number_label(mean)
             if {label, *parts} <= self.figures.keys() and (problem := _doubt(self.figures, label, parts)):
@@ -86,14 +86,14 @@ def _doubt(figures: Mapping[str, Figure], line: str, parts: Mapping[str, int]) -
     return None
 
 
-def published() -> list[Published]:
+def load_published() -> list[PublishedModel]:
     """Read the figures that ship with the package."""
     folders = [Path(inspect.getfile(type(BENCHMARKS[name]))).parent for name in sorted(BENCHMARKS)]
     files = [file for folder in folders if (file := folder / "published.csv").is_file()]
-    return [one for file in files for one in _parsed(file.read_text("utf-8"), str(file))]
+    return [model for file in files for model in _parse_figures(file.read_text("utf-8"), str(file))]
 
 
-def read_reference(path: Path) -> list[Published]:
+def read_reference(path: Path) -> list[PublishedModel]:
     """Read a CSV file of published figures.
 
     Raises:
@@ -101,26 +101,26 @@ def read_reference(path: Path) -> list[Published]:
             line).
     """
     try:
-        return _parsed(read_input(path, SMALL).decode("utf-8-sig"), str(path))
+        return _parse_figures(read_input(path, SMALL).decode("utf-8-sig"), str(path))
     except (OSError, UnicodeDecodeError, csv.Error) as exc:
         raise UsageError(f"The reference file {path} cannot be read: {getattr(exc, 'strerror', None) or exc}.") from exc
 
 
-def _parsed(text: str, name: str) -> list[Published]:
-    figures: dict[object, Published] = {}
+def _parse_figures(text: str, name: str) -> list[PublishedModel]:
+    figures: dict[object, PublishedModel] = {}
     with io.StringIO(text, newline="") as stream:
         reader = csv.DictReader(stream)
         columns = frozenset(reader.fieldnames or ())
         if not columns:
             raise UsageError(f"The reference file {name} is empty.")
-        shape = next((one for one in _SHAPES if columns.issuperset(one.columns)), None)
-        a_line_a_row = columns >= _TASKS or (shape is not None and shape.several_rows)
+        layout = next((candidate for candidate in _LAYOUTS if columns.issuperset(candidate.columns)), None)
+        a_line_a_row = columns >= _TASKS or (layout is not None and layout.several_rows)
         for row in reader:
-            for model, line, figure in _figures(row, columns, shape, name):
+            for model, line, figure in _figures(row, columns, layout, name):
                 key = (row["benchmark"], model) if a_line_a_row else reader.line_num
-                if (one := figures.get(key)) is None:
-                    one = figures[key] = Published(row["benchmark"], model, row.get("source") or "", _about(row))
-                one.figures[line] = _figure(figure, name, reader.line_num)
+                if (entry := figures.get(key)) is None:
+                    entry = figures[key] = PublishedModel(row["benchmark"], model, row.get("source") or "", _about(row))
+                entry.figures[line] = _figure(figure, name, reader.line_num)
     return list(figures.values())
 
 
@@ -130,15 +130,15 @@ def _about(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _figures(
-    row: Mapping[str, str], columns: frozenset[str], shape: PublishedFigures | None, path: str
+    row: Mapping[str, str], columns: frozenset[str], layout: PublishedFigures | None, path: str
 ) -> Iterator[tuple[str, str, str]]:
     """Yield (model, line of the report, figure)."""
     model = row.get("model") or ""
     if columns >= _TASKS:
         source = row.get("source")
         yield (f"{model} [{source}]" if source else model), row["task"], row["score_percent"]
-    elif shape and {"benchmark", "model"} <= columns:
-        for name, key, figure in shape.figures({**row, "model": model}):
+    elif layout and {"benchmark", "model"} <= columns:
+        for name, key, figure in layout.figures({**row, "model": model}):
             yield name, number_label(key), figure
     elif {"benchmark", "model"} < columns:
         yield from ((model, line, row[line]) for line in row if line and line not in _NO_LINES and row[line])
@@ -159,7 +159,9 @@ def _figure(text: str | None, name: str, line: int) -> Figure:
     return Figure(value, 10.0 ** int(Decimal(text or "").as_tuple().exponent))
 
 
-def chosen(every: Iterable[Published], benchmarks: Collection[str] | None, models: Sequence[str]) -> list[Published]:
+def select_published(
+    every: Iterable[PublishedModel], benchmarks: Collection[str] | None, models: Sequence[str]
+) -> list[PublishedModel]:
     """Select published figures by benchmark and model.
 
     Args:
@@ -169,17 +171,19 @@ def chosen(every: Iterable[Published], benchmarks: Collection[str] | None, model
     Raises:
         UsageError: No model's name contains one of the parts.
     """
-    figures = [one for one in every if benchmarks is None or one.benchmark in benchmarks]
+    figures = [model for model in every if benchmarks is None or model.benchmark in benchmarks]
     for part in models:
-        if not any(part.casefold() in one.model.casefold() for one in figures):
+        if not any(part.casefold() in model.model.casefold() for model in figures):
             raise UsageError(
                 f"No published model of {' or '.join(sorted(benchmarks or ())) or 'any benchmark'} matches {part!r}.",
-                fix=f"Published models: {listed([one.model for one in figures])}.",
+                fix=f"Published models: {join_names([model.model for model in figures])}.",
             )
-    return [one for one in figures if not models or any(part.casefold() in one.model.casefold() for part in models)]
+    return [
+        model for model in figures if not models or any(part.casefold() in model.model.casefold() for part in models)
+    ]
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Join the first names, and the number of omitted names."""
     each = list(dict.fromkeys(names))
     more = f" and {len(each) - _MOST_NAMES} more" if len(each) > _MOST_NAMES else ""
@@ -193,24 +197,26 @@ def table(store: Store | None, query: ReportQuery) -> Table:
         UsageError: A file cannot be read, or no model matches.
     """
     rows = [
-        (one.benchmark, line, one.model, figure.value, one.source, one.doubt)
-        for one in published_beside(store, query)
-        for line, figure in one.figures.items()
+        (model.benchmark, line, model.model, figure.value, model.source, model.doubt)
+        for model in find_published(store, query)
+        for line, figure in model.figures.items()
     ]
     return Table(("benchmark", "line", "model", "figure", "source", "doubt"), rows)
 
 
-def published_beside(store: Store | None, query: ReportQuery) -> list[Published]:
+def find_published(store: Store | None, query: ReportQuery) -> list[PublishedModel]:
     """Return figures on the runs' benchmarks, from the query's files or else the package. Raises UsageError."""
-    every = [one for path in query.references for one in read_reference(path)] if query.references else published()
+    every = (
+        [model for path in query.references for model in read_reference(path)] if query.references else load_published()
+    )
     if store is None:
-        return chosen(every, None, query.models)
-    held = store.query("SELECT DISTINCT benchmark, run_id FROM coverage ORDER BY ALL").rows
-    answered = dict.fromkeys(benchmark for benchmark, run in held if not query.runs or run in query.runs)
-    return chosen(every, answered, query.models)
+        return select_published(every, None, query.models)
+    benchmark_runs = store.query("SELECT DISTINCT benchmark, run_id FROM coverage ORDER BY ALL").rows
+    answered = dict.fromkeys(benchmark for benchmark, run in benchmark_runs if not query.runs or run in query.runs)
+    return select_published(every, answered, query.models)
 
 
-def beside(table: Table, every: Iterable[Published]) -> Table:
+def add_published_rows(table: Table, every: Iterable[PublishedModel]) -> Table:
     """Add published models to the report ``paper``, on the lines that the runs have."""
     shared = [name for name in ("benchmark", "line", "part", "place", "position", "key") if name in table.columns]
     rows = table.dicts()
@@ -219,14 +225,14 @@ def beside(table: Table, every: Iterable[Published]) -> Table:
         for row in rows
     }
     rows += [
-        {**lines[one.benchmark, line], "run": starred(one), "official": figure.value}
-        for one in every
-        for line, figure in one.figures.items()
-        if (one.benchmark, line) in lines
+        {**lines[model.benchmark, line], "run": starred_name(model), "official": figure.value}
+        for model in every
+        for line, figure in model.figures.items()
+        if (model.benchmark, line) in lines
     ]
     return Table(table.columns, [tuple(row[column] for column in table.columns) for row in rows])
 
 
-def starred(one: Published) -> str:
+def starred_name(model: PublishedModel) -> str:
     """Return a published model's name for tables of runs: with an asterisk, and any doubt about its figures."""
-    return f"{one.model}*" + (f" ({one.doubt})" if one.doubt else "")
+    return f"{model.model}*" + (f" ({model.doubt})" if model.doubt else "")

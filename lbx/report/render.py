@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from lbx.base.visible import cell, json_escaped, one_line
+from lbx.base.visible import escape_json, one_line, spreadsheet_cell
 from lbx.report.sheets import Sheet, plain
 from lbx.store import Table
 
@@ -63,7 +63,7 @@ def _csv_cell(value: object) -> object:
     if value is None or type(value) is int:
         return value
     text = plain(value)
-    return text if text is None or isinstance(text, (bool, int, float)) else cell(str(text))
+    return text if text is None or isinstance(text, (bool, int, float)) else spreadsheet_cell(str(text))
 
 
 def json_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> Iterator[str]:
@@ -71,7 +71,7 @@ def json_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]], indent
     encode = json.JSONEncoder(ensure_ascii=False).encode
     before = "[\n"
     for row in rows:
-        yield f"{before}{indent}  {json_escaped(encode(dict(zip(columns, map(plain, row), strict=True))))}"
+        yield f"{before}{indent}  {escape_json(encode(dict(zip(columns, map(plain, row), strict=True))))}"
         before = ",\n"
     yield "[]" if before == "[\n" else f"\n{indent}]"
 

@@ -25,22 +25,22 @@ from lbx.report import (
 from lbx.report.cells import without_intervals
 from lbx.report.comparison_reports import COMPARISONS
 from lbx.report.curves import curves
-from lbx.report.labels import labelled, labelled_models, labels
+from lbx.report.labels import labels, with_labels, with_model_labels
 from lbx.report.opinion_reports import OPINIONS
-from lbx.report.papers import completed, paper_numbers, without_keys
+from lbx.report.papers import paper_numbers, with_table_positions, without_keys
 from lbx.report.score_reports import SCORES
-from lbx.report.shapes import ALL, BOARD, Report, ReportQuery
-from lbx.scoring.scored import named as named_runs
+from lbx.report.shapes import ALL, BOARD, ReportDefinition, ReportQuery
+from lbx.scoring.scored import runs_by_id as named_runs
 from lbx.store import Store, Table
 from lbx.store.queries import export_report, export_rows
-from lbx.store.rows import SURE
+from lbx.store.rows import INTERVAL_COLUMNS
 from lbx.store.runs import check_runs
 
-REPORTS: Mapping[str, Report] = {
+REPORTS: Mapping[str, ReportDefinition] = {
     **SCORES,
     **COMPARISONS,
     **OPINIONS,
-    **{name: boards.report_of(one.board) for name, one in boards.BOARDS.items()},
+    **{name: boards.board_report(entry.board) for name, entry in boards.BOARDS.items()},
 }
 
 ON_A_PAGE = tuple(
@@ -52,7 +52,7 @@ ON_A_PAGE = tuple(
 )
 """Reports on the page of a whole file, in its order."""
 
-MADE: Mapping[str, Callable[[Store, ReportQuery], Table]] = {
+TABLE_BUILDERS: Mapping[str, Callable[[Store, ReportQuery], Table]] = {
     "leaderboard": leaderboard.table,
     "guards": guards.table,
     "truncation_effect": truncation_effect.table,
@@ -92,12 +92,12 @@ def check_options(names: Collection[str], options: Iterable[str]) -> None:
             raise UsageError(f"Only the {who} {option}.", fix=fix)
 
 
-def of_numbers(names: Collection[str]) -> bool:
+def has_number_reports(names: Collection[str]) -> bool:
     """Return whether any of these reports reads numbers stored at the end of runs."""
     return any(REPORTS[name].reads != "answers" for name in names)
 
 
-def read(store: Store | None, name: str, query: ReportQuery = ALL, among: Collection[str] = ()) -> Table:
+def read_report(store: Store | None, name: str, query: ReportQuery = ALL, among: Collection[str] = ()) -> Table:
     """Read a report's rows, with labels of its runs; only ``reference`` works without a store.
 
     Args:
@@ -110,44 +110,46 @@ def read(store: Store | None, name: str, query: ReportQuery = ALL, among: Collec
         return reference.table(None, query)
     check_runs(store, query.runs)
     if REPORTS[name].reads == "coverage":
-        store.make_once("coverage", "distinctions")
+        store.materialise_views("coverage", "distinctions")
     if name == "paper":
         table = without_keys(read_paper(store, query))
     else:
-        table = MADE[name](store, query) if name in MADE else store.query(*_query(name, query.runs))
-    table = labelled_models(store, table) if name in boards.BOARDS else labelled(store, table, among)
-    return without_intervals(REPORTS[name], table) if query.alone else table
+        table = TABLE_BUILDERS[name](store, query) if name in TABLE_BUILDERS else store.query(*_query(name, query.runs))
+    table = with_model_labels(store, table) if name in boards.BOARDS else with_labels(store, table, among)
+    return without_intervals(REPORTS[name], table) if query.without_intervals else table
 
 
 def read_paper(store: Store, query: ReportQuery) -> Table:
     """Read rows of the report ``paper`` with the keys of their numbers, but without labels."""
     table = paper_numbers(store, query.runs)
-    if query.published:
-        table = reference.beside(table, reference.published_beside(store, query))
-    return judged.doubted(store, completed(table, lambda benchmark: curves(store, benchmark, query.runs)))
+    if query.with_published_models:
+        table = reference.add_published_rows(table, reference.find_published(store, query))
+    return judged.with_judge_warnings(
+        store, with_table_positions(table, lambda benchmark: curves(store, benchmark, query.runs))
+    )
 
 
 def _query(name: str, runs: Sequence[str]) -> tuple[str, list[object]]:
     report = REPORTS[name]
-    where = ""
+    condition = ""
     if runs:
-        marks = ", ".join("?" for _ in runs)
-        where = " WHERE " + " AND ".join(f"{column} IN ({marks})" for column in report.run_columns)
+        placeholders = ", ".join("?" for _ in runs)
+        condition = " WHERE " + " AND ".join(f"{column} IN ({placeholders})" for column in report.run_columns)
     rows = report.rows or f"SELECT * FROM {name}"  # noqa: S608 (our own names)
-    return f"{rows}{where} ORDER BY {report.order}", [*runs] * len(report.run_columns)
+    return f"{rows}{condition} ORDER BY {report.order}", [*runs] * len(report.run_columns)
 
 
 def write_parquet(store: Store, name: str, query: ReportQuery, path: Path) -> int:
     """Write a report's rows to a parquet file, in the types of the view, and return their number.
 
-    Raises UsageError as ``read`` does.
+    Raises UsageError as ``read_report`` does.
     """
-    if name in MADE or name == "paper":
-        return export_rows(store, read(store, name, query), path)
+    if name in TABLE_BUILDERS or name == "paper":
+        return export_rows(store, read_report(store, name, query), path)
     check_runs(store, query.runs)
     sql, parameters = _query(name, query.runs)
     runs = {str(run) for (run,) in store.query(f"SELECT DISTINCT run_id FROM ({sql})", parameters).rows}  # noqa: S608 (our own names)
-    shown = labels(row for run, row in named_runs(store).items() if run in runs)
+    label_of = labels(row for run, row in named_runs(store).items() if run in runs)
     sql = f"SELECT v.*, map(?::VARCHAR[], ?::VARCHAR[])[run_id] AS label FROM ({sql}) v"  # noqa: S608 (our own names)
-    parameters = [list(shown), list(shown.values()), *parameters]
-    return export_report(store, sql, parameters, path, SURE if query.alone else ())
+    parameters = [list(label_of), list(label_of.values()), *parameters]
+    return export_report(store, sql, parameters, path, INTERVAL_COLUMNS if query.without_intervals else ())

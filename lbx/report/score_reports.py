@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.base.columns import Column
 from lbx.base.marks import MARKS, WORST_FIRST
-from lbx.base.units import counted
-from lbx.report.shapes import COVERAGE, PUBLISHED, Report
+from lbx.base.units import format_count
+from lbx.report.shapes import COVERAGE, PUBLISHED, ReportDefinition
 
 if TYPE_CHECKING:  # the command line lists the reports without loading DuckDB
     from lbx.store import Table
@@ -35,27 +35,27 @@ def _any_of(*columns: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda row: any(row.get(name) is not None for name in columns)
 
 
-def _leaderboard_notes(made: Table) -> list[str]:
+def _leaderboard_notes(table: Table) -> list[str]:
     notes = [
         f"{row.get('label') or row['model']}, {row['benchmark']}: {row['answered']:,} of {row['asked']:,} samples "
         f"answered; the score is {100 * row['failed_as_0']:.1f} to {100 * row['failed_as_1']:.1f} with the others all "
         "wrong to all right."
-        for row in made.dicts()
+        for row in table.dicts()
         if None not in (row["answered"], row["asked"], row["failed_as_0"], row["failed_as_1"])
         and row["answered"] < row["asked"]
     ]
-    if any(row.get("place") for row in made.dicts()):
+    if any(row.get("place") for row in table.dicts()):
         notes.append("A place is a range if some other runs are not significantly better or worse (Holm, 5%).")
     return notes
 
 
-def _guards_notes(made: Table) -> list[str]:
-    sure = any(value is not None for row in made.dicts() for name, value in row.items() if name.endswith("_low"))
+def _guards_notes(table: Table) -> list[str]:
+    sure = any(value is not None for row in table.dicts() for name, value in row.items() if name.endswith("_low"))
     return ["Rates are followed by 95% intervals. JSON and csv also have counts."] if sure else []
 
 
-def _truncation_effect_notes(made: Table) -> list[str]:
-    parts = {row["prompts"] for row in made.dicts()}
+def _truncation_effect_notes(table: Table) -> list[str]:
+    parts = {row["prompts"] for row in table.dicts()}
     notes = []
     if "whole less cut, unpaired" in parts:
         notes.append(
@@ -66,8 +66,8 @@ def _truncation_effect_notes(made: Table) -> list[str]:
     return notes
 
 
-def _effective_context_notes(made: Table) -> list[str]:
-    rows = made.dicts()
+def _effective_context_notes(table: Table) -> list[str]:
+    rows = table.dicts()
     notes = [
         f"Effective: the longest length such that it and all shorter lengths score {rule}. Retained and lost depend on "
         "each length's 95% interval. Lengths with at least 30 samples are compared, on tasks with at least 10 samples "
@@ -80,18 +80,18 @@ def _effective_context_notes(made: Table) -> list[str]:
             "not significantly above guessing (or above 10, if guessing scores less)."
         )
     for row in rows:
-        where = f"{row['benchmark']}, {row['length_unit']}"
-        left = f"; left out, with too few samples at some length: {row['left_out']}" if row["left_out"] else ""
+        location = f"{row['benchmark']}, {row['length_unit']}"
+        omitted = f"; left out, with too few samples at some length: {row['left_out']}" if row["left_out"] else ""
         notes.append(
-            f"{where}: {row['task_names']}{left}."
+            f"{location}: {row['task_names']}{omitted}."
             if row["tasks"]
-            else f"{where}: no two lengths can be compared on the same tasks."
+            else f"{location}: no two lengths can be compared on the same tasks."
         )
     return list(dict.fromkeys(notes))
 
 
-def _cost_notes(made: Table) -> list[str]:
-    rows, notes = made.dicts(), []
+def _cost_notes(table: Table) -> list[str]:
+    rows, notes = table.dicts(), []
     if any(row["unbeaten"] is not None for row in rows):
         notes.append(
             "Unbeaten: no other run on the same tasks scores as high in fewer seconds per answer. Seconds on "
@@ -101,13 +101,13 @@ def _cost_notes(made: Table) -> list[str]:
         notes.append("A judge has no score, so it has no cost per correct answer.")
     if untimed := {row["run_id"] for row in rows if row["untimed_sessions"]}:
         notes.append(
-            f"Hours of {counted(len(untimed), 'run')} are a lower bound: a session was killed or is still running."
+            f"Hours of {format_count(len(untimed), 'run')} are a lower bound: a session was killed or is still running."
         )
     return notes
 
 
-SCORES: dict[str, Report] = {
-    "leaderboard": Report(
+SCORES: dict[str, ReportDefinition] = {
+    "leaderboard": ReportDefinition(
         "Leaderboard (the headline score of each benchmark, percent)",
         "",
         (
@@ -129,7 +129,7 @@ SCORES: dict[str, Report] = {
         reads="coverage",
         page=1,
     ),
-    "task_scores": Report(
+    "task_scores": ReportDefinition(
         "Scores by task (percent; official: as the benchmark's own script prints it)",
         "benchmark, task_position, task, position, metric, model, backend, run_id",
         (
@@ -148,7 +148,7 @@ SCORES: dict[str, Report] = {
         reads="coverage",
         page=4,
     ),
-    "paper": Report(
+    "paper": ReportDefinition(
         "Numbers as printed in the papers (official; tasks in the paper's order, then its averages)",
         "benchmark, part, place, position, line, run",
         (Column("benchmark", "benchmark"), Column("line", "task")),
@@ -158,7 +158,7 @@ SCORES: dict[str, Report] = {
         reads="coverage",
         page=2,
     ),
-    "group_scores": Report(
+    "group_scores": ReportDefinition(
         "Scores over several tasks (percent; official: as the benchmark's own script prints it)",
         "benchmark, model, backend, run_id, position",
         (
@@ -176,7 +176,7 @@ SCORES: dict[str, Report] = {
         empty="No benchmark has a number over several tasks yet.",
         reads="numbers",
     ),
-    "guards": Report(
+    "guards": ReportDefinition(
         "Possible faults in scores (percent of the answers with known values)",
         "",
         (
@@ -201,7 +201,7 @@ SCORES: dict[str, Report] = {
         empty="No run has answers yet.",
         page=16,
     ),
-    "length_curve": Report(
+    "length_curve": ReportDefinition(
         "Score by length (percent; each column covers lengths up to its heading)",
         "benchmark, task, length_unit DESC, model, backend, run_id, length_up_to",
         (*_TASK, Column("length_unit", "unit", rank=2), *_WHO, COVERAGE),
@@ -210,7 +210,7 @@ SCORES: dict[str, Report] = {
         reads="numbers",
         page=10,
     ),
-    "truncation": Report(
+    "truncation": ReportDefinition(
         "Truncation",
         "benchmark, task, model, backend, run_id",
         (
@@ -228,7 +228,7 @@ SCORES: dict[str, Report] = {
         says=_any_of("truncated", "longest_prompt", "longest_prompt_sent", "answers_cut"),
         page=14,
     ),
-    "truncation_effect": Report(
+    "truncation_effect": ReportDefinition(
         "Scores of complete and of truncated prompts (scores and differences in percent)",
         "",
         (
@@ -249,7 +249,7 @@ SCORES: dict[str, Report] = {
         takes=("--baseline",),
         page=13,
     ),
-    "effective_context": Report(
+    "effective_context": ReportDefinition(
         "Effective context (scores in percent; each column covers lengths up to its heading)",
         "",
         (
@@ -269,7 +269,7 @@ SCORES: dict[str, Report] = {
         takes=("--keep", "--at-least"),
         page=11,
     ),
-    "needles": Report(
+    "needles": ReportDefinition(
         "Needles found, by length and depth (percent; one length per column)",
         "",
         (
@@ -283,7 +283,7 @@ SCORES: dict[str, Report] = {
         empty="No needle task has been run yet. Run one with --tasks needle.",
         page=12,
     ),
-    "cost": Report(
+    "cost": ReportDefinition(
         "Cost of scores (score in percent; seconds of the model, computed tokens)",
         "",
         (
@@ -323,13 +323,13 @@ SCORES: dict[str, Report] = {
         says=_any_of("seconds_per_answer", "tokens_per_correct", "hours"),
         page=15,
     ),
-    "failures": Report(
+    "failures": ReportDefinition(
         "Failed samples",
         "benchmark, task, sample_id, iteration, model, backend, run_id",
         (*_TASK, Column("sample_id", "sample"), *_WHO, Column("error", "error")),
         empty="No sample failed.",
     ),
-    "estimates": Report(
+    "estimates": ReportDefinition(
         "Estimated and actual time of each session (ratio: actual seconds per estimated second)",
         "started_at, run_id, session",
         (

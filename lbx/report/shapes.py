@@ -24,7 +24,7 @@ COVERAGE = Column("coverage", "samples", optional=True, rank=4)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportDefinition:
     """Definition of a report.
 
     Attributes:
@@ -64,9 +64,9 @@ class ReportQuery:
         runs: Runs to include; all if empty.
         models: Published models to include, each by a part of its name; all if empty.
         references: Files with published figures, which replace those of the package.
-        expected: Published models that the runs should reproduce, each by a part of its name.
-        published: Whether the report ``paper`` includes published models.
-        alone: Whether to omit columns of intervals.
+        expected_models: Published models that the runs should reproduce, each by a part of its name.
+        with_published_models: Whether the report ``paper`` includes published models.
+        without_intervals: Whether to omit columns of intervals.
         baseline: Run that the others are compared with.
         margin: Largest difference that counts as negligible, in points.
         force: Whether to compare runs that differ in their prompts or settings.
@@ -79,9 +79,9 @@ class ReportQuery:
     runs: Sequence[str] = ()
     models: Sequence[str] = ()
     references: Sequence[Path] = ()
-    expected: Sequence[str] = ()
-    published: bool = False
-    alone: bool = False
+    expected_models: Sequence[str] = ()
+    with_published_models: bool = False
+    without_intervals: bool = False
     baseline: str = ""
     margin: float = 1.0
     force: bool = False

@@ -13,12 +13,12 @@ from lbx.base.number_key import ALL, OVERALL, NumberKey, group_number, task_numb
 from lbx.benchmarks.base.aggregates import first_overall
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import Array, Bools
-from lbx.scoring.scored import Tasks, number, starts_of
+from lbx.scoring.scored import RowsByTask, headline_of, starts_of
 from lbx.statistics.estimates import Codes, Estimate, Floats, Stratum
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class RunScore:
     """Number of a run; ``level`` is "benchmark", "group" or "task"."""
 
     level: str
@@ -29,12 +29,12 @@ class Number:
     estimate: Estimate
 
 
-class Side:
+class ComparisonSide:
     """Answers of one run to one benchmark, with numbers computed on first use."""
 
-    def __init__(self, benchmark: Benchmark, tasks: Tasks) -> None:
+    def __init__(self, benchmark: Benchmark, tasks: RowsByTask) -> None:
         self._benchmark, self.tasks = benchmark, tasks
-        self._parts: dict[frozenset[str], Side] = {}
+        self._parts: dict[frozenset[str], ComparisonSide] = {}
 
     @cached_property
     def samples(self) -> dict[str, bytes]:
@@ -42,49 +42,55 @@ class Side:
         columns = {task: rows.column("samples") for task, rows in self.tasks.items()}
         return {task: codes[starts_of(codes)].tobytes() for task, codes in columns.items()}
 
-    def of(self, tasks: Iterable[str]) -> Side:
+    def of(self, tasks: Iterable[str]) -> ComparisonSide:
         """Return the part on some tasks, or the side itself for all of its tasks."""
         key = frozenset(tasks)
         if key == self.tasks.keys():
             return self
         if key not in self._parts:
-            self._parts[key] = Side(self._benchmark, {task: rows for task, rows in self.tasks.items() if task in key})
+            self._parts[key] = ComparisonSide(
+                self._benchmark, {task: rows for task, rows in self.tasks.items() if task in key}
+            )
         return self._parts[key]
 
-    def beside(self, other: Side) -> Side:
+    def restrict_to(self, other: ComparisonSide) -> ComparisonSide:
         """Return the part on the samples shared with another run."""
         both = {
-            task: rows.at(np.isin(rows.column("samples"), other.tasks[task].column("samples")))
+            task: rows.take(np.isin(rows.column("samples"), other.tasks[task].column("samples")))
             for task, rows in self.tasks.items()
         }
-        return Side(self._benchmark, {task: rows for task, rows in both.items() if rows})
+        return ComparisonSide(self._benchmark, {task: rows for task, rows in both.items() if rows})
 
     @cached_property
-    def numbers(self) -> dict[tuple[str, str, str], Number]:
+    def numbers(self) -> dict[tuple[str, str, str], RunScore]:
         """Numbers of the benchmark's average, its groups and its tasks, in this order."""
         tasks = self.tasks
-        heads = {task: one for task, rows in tasks.items() if (one := number(self._benchmark.name, task, rows))}
-        own = self._benchmark.catalogue.names or tuple(tasks)  # a foreign file may have others
-        groups = self._benchmark.groups({task: rows for task, rows in tasks.items() if task in own}, averages_only=True)
+        heads = {
+            task: score for task, rows in tasks.items() if (score := headline_of(self._benchmark.name, task, rows))
+        }
+        task_names = self._benchmark.catalogue.names or tuple(tasks)  # a foreign file may have others
+        groups = self._benchmark.groups(
+            {task: rows for task, rows in tasks.items() if task in task_names}, averages_only=True
+        )
         average = first_overall(groups, [*heads.values()])
         if average and average not in groups:
             groups.append(average)
-        made = [
-            Number("benchmark" if one.grouping == OVERALL else "group",
-                   group_number(one.grouping, one.name, metric=one.metric), _named(one.grouping, one.name), one.metric,
-                   one.score, one.estimate)
-            for one in groups if one.estimate
+        scores = [
+            RunScore("benchmark" if score.grouping == OVERALL else "group",
+                   group_number(score.grouping, score.name, metric=score.metric), _group_name(score.grouping, score.name), score.metric,
+                   score.score, score.estimate)
+            for score in groups if score.estimate
         ]  # fmt: skip
-        made.sort(key=lambda number: number.level)
-        made += [
-            Number("task", task_number(task), task, one.metric, one.score, one.estimate)
-            for task, one in heads.items()
-            if one.estimate
+        scores.sort(key=lambda number: number.level)
+        scores += [
+            RunScore("task", task_number(task), task, score.metric, score.score, score.estimate)
+            for task, score in heads.items()
+            if score.estimate
         ]
-        return {(one.level, one.name, one.metric): one for one in made}
+        return {(score.level, score.name, score.metric): score for score in scores}
 
     @cached_property
-    def marks(self) -> Marks:
+    def answer_arrays(self) -> AnswerArrays:
         """Arrays for the comparison of single answers."""
         every = list(self.tasks.values())
         sample, iteration, output, tokens, cut = (
@@ -92,11 +98,13 @@ class Side:
             for name in ("samples", "iteration", "output_hash", "original_tokens", "truncated")
         )
         task = np.repeat(np.arange(len(every)), [len(rows) for rows in every])
-        return Marks((sample << 32) + iteration, task, output, *(np.nan_to_num(one, nan=-1) for one in (tokens, cut)))
+        return AnswerArrays(
+            (sample << 32) + iteration, task, output, *(np.nan_to_num(values, nan=-1) for values in (tokens, cut))
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Marks:
+class AnswerArrays:
     """Arrays with an entry for each answer.
 
     Attributes:
@@ -104,95 +112,97 @@ class Marks:
         task: Index of the task.
         output: Hash of the output.
         tokens: Tokens of the prompt before truncation; -1 if unknown.
-        cut: Whether the prompt was truncated; -1 if unknown.
+        truncated: Whether the prompt was truncated; -1 if unknown.
     """
 
     name: Codes
     task: Codes
     output: npt.NDArray[np.uint64]
     tokens: Floats
-    cut: Floats
+    truncated: Floats
 
-    def beside(self, other: Marks) -> tuple[Marks, Marks]:
+    def restrict_to_common(self, other: AnswerArrays) -> tuple[AnswerArrays, AnswerArrays]:
         """Restrict both to their shared answers."""
         if np.array_equal(self.name, other.name):
             return self, other
         _, here, theirs = np.intersect1d(self.name, other.name, assume_unique=True, return_indices=True)
         return self.at(here), other.at(theirs)
 
-    def at(self, places: Codes) -> Marks:
-        return Marks(*(getattr(self, field.name)[places] for field in fields(self)))
+    def at(self, places: Codes) -> AnswerArrays:
+        return AnswerArrays(*(getattr(self, field.name)[places] for field in fields(self)))
 
 
-def made_alike(first: Number, second: Number) -> bool:
+def have_equal_strata(first: RunScore, second: RunScore) -> bool:
     """Return whether the strata suffice to compute both numbers on shared samples.
 
     They do if both numbers are linear in strata of the same weights.
     """
-    shapes = ([one.weight for one in number.estimate.strata] for number in (first, second))
+    shapes = ([stratum.weight for stratum in number.estimate.strata] for number in (first, second))
     return first.estimate.linear and second.estimate.linear and next(shapes) == next(shapes)
 
 
-def made_of_the_same(first: Number, second: Number) -> bool:
+def have_equal_rows(first: RunScore, second: RunScore) -> bool:
     """Return whether two numbers have the same rows."""
     return first.estimate.rows == second.estimate.rows
 
 
-class Shared:
+class CommonStrata:
     """Cache of two runs' shared samples by stratum: strata of one task's rows occur in many numbers."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], tuple[Stratum, Stratum, Array, Array]] = {}
+        self._cache: dict[tuple[int, ...], tuple[Stratum, Stratum, Array, Array]] = {}
 
-    def of(self, x: Stratum, y: Stratum) -> tuple[Stratum, Stratum]:
+    def restrict(self, x: Stratum, y: Stratum) -> tuple[Stratum, Stratum]:
         """Restrict both strata to their shared samples."""
         key = (id(x.samples), id(x.clusters), id(y.samples), id(y.clusters))
-        if key not in self._known:
-            here, theirs = _among(x.samples, y.samples), _among(y.samples, x.samples)
-            self._known[key] = (x.at(here), y.at(theirs), here, theirs)
-        a, b, here, theirs = self._known[key]
+        if key not in self._cache:
+            here, theirs = _occurs_in(x.samples, y.samples), _occurs_in(y.samples, x.samples)
+            self._cache[key] = (x.at(here), y.at(theirs), here, theirs)
+        a, b, here, theirs = self._cache[key]
         return (
             Stratum(x.weight, a.samples, a.clusters, x.values[here]),
             Stratum(y.weight, b.samples, b.clusters, y.values[theirs]),
         )
 
 
-def _among(codes: Codes, others: Codes) -> Bools:
+def _occurs_in(codes: Codes, others: Codes) -> Bools:
     """Return the mask of codes that occur in ``others``.
 
     Codes from ``coded`` can index a table, which is faster to build than numpy's sort.
     """
-    held = np.zeros(max(codes.max(initial=0), others.max(initial=0)) + 1, bool)
-    held[others] = True
-    return np.asarray(held[codes])
+    is_present = np.zeros(max(codes.max(initial=0), others.max(initial=0)) + 1, bool)
+    is_present[others] = True
+    return np.asarray(is_present[codes])
 
 
-def on_both(first: Number, second: Number, shared: Shared | None = None) -> tuple[Number, Number] | None:
+def restrict_to_common(
+    first: RunScore, second: RunScore, common_strata: CommonStrata | None = None
+) -> tuple[RunScore, RunScore] | None:
     """Restrict two numbers to the samples counted in both, with the mean of each sample's answers.
 
     Returns None if a stratum has no shared sample. If every sample has the same number of answers, the scores equal the
     runs' own, which count answers.
     """
-    if not made_of_the_same(first, second):
-        shared = shared or Shared()
+    if not have_equal_rows(first, second):
+        common_strata = common_strata or CommonStrata()
         strata = zip(first.estimate.strata, second.estimate.strata, strict=True)
-        parts = [shared.of(x, y) for x, y in strata]
+        parts = [common_strata.restrict(x, y) for x, y in strata]
         if not all(len(x.values) for x, _ in parts):
             return None
         first, second = (
-            _of(one, replace(one.estimate, strata=tuple(part[side] for part in parts)))
-            for side, one in enumerate((first, second))
+            _with_estimate(score, replace(score.estimate, strata=tuple(part[side] for part in parts)))
+            for side, score in enumerate((first, second))
         )
-    return _of(first, first.estimate.of_samples), _of(second, second.estimate.of_samples)
+    return _with_estimate(first, first.estimate.by_sample), _with_estimate(second, second.estimate.by_sample)
 
 
-def _of(number: Number, estimate: Estimate) -> Number:
+def _with_estimate(number: RunScore, estimate: Estimate) -> RunScore:
     return number if estimate is number.estimate else replace(number, estimate=estimate, score=_mean(estimate))
 
 
 def _mean(estimate: Estimate) -> float:
-    return float(sum(one.weight * (one.values.sum() / len(one.values)) for one in estimate.strata))
+    return float(sum(stratum.weight * (stratum.values.sum() / len(stratum.values)) for stratum in estimate.strata))
 
 
-def _named(grouping: str, name: str) -> str:
+def _group_name(grouping: str, name: str) -> str:
     return grouping if name == ALL else f"{grouping} {name}"

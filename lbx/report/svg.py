@@ -34,16 +34,16 @@ def text_width(text: str, size: float = _SIZE) -> float:
     return size * sum(1.05 if east_asian_width(c) in "WF" else 0.36 if c in "iljtf.,:;|!'()[] " else 0.66 for c in text)
 
 
-def shortened(text: str, room: float, size: float = _SIZE) -> str:
+def shorten(text: str, room: float, size: float = _SIZE) -> str:
     """Cut a text to the available width in pixels, with an ellipsis."""
     most = int(room / size * 3) + 2  # the narrowest letters
-    whole = one_line(text[: most + 1])
-    if len(text) <= most and text_width(whole, size) <= room:
-        return whole
-    whole = whole[:most]
-    while whole and text_width(whole + "…", size) > room:
-        whole = whole[:-1]
-    return whole + "…"
+    full_text = one_line(text[: most + 1])
+    if len(text) <= most and text_width(full_text, size) <= room:
+        return full_text
+    full_text = full_text[:most]
+    while full_text and text_width(full_text + "…", size) > room:
+        full_text = full_text[:-1]
+    return full_text + "…"
 
 
 def mark_classes(mark: int) -> str:
@@ -65,11 +65,11 @@ def figure(value: float | None) -> str:
     """Format a number for charts: at most three significant digits, or its whole part."""
     if not is_finite(value):
         return "-"
-    shown = number(value)
-    if shown and not 1e-4 <= abs(shown) < 1e6:
-        return f"{shown:.2g}"
-    digits = max(0, 2 - math.floor(math.log10(abs(shown)))) if shown else 0
-    text = f"{shown:,.{digits}f}"
+    amount = number(value)
+    if amount and not 1e-4 <= abs(amount) < 1e6:
+        return f"{amount:.2g}"
+    digits = max(0, 2 - math.floor(math.log10(abs(amount)))) if amount else 0
+    text = f"{amount:,.{digits}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -125,14 +125,14 @@ def number(value: float | None) -> float:
 
 def chart(title: str, about: str, width: float, height: float, parts: Iterable[str]) -> str:
     """Assemble a chart with a role, a title and a description for screen readers; sizes in pixels."""
-    name, words = escaped(title), escaped(about)
+    name, words = escape_text(title), escape_text(about)
     return (
         f'<svg class="chart" role="img" aria-label="{name}" width="{px(width)}" height="{px(height)}" '
         f'viewBox="0 0 {px(width)} {px(height)}"><title>{name}</title><desc>{words}</desc>{"".join(parts)}</svg>'
     )
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     """Escape a text as one visible line, cut to ``_LONGEST`` characters."""
     return escape(one_line(text[:_LONGEST]))
 
@@ -174,12 +174,12 @@ def whisker(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<path class="whisker" d="{path([(x1, y1), (x2, y2)])}"/>'
 
 
-def text(x: float, y: float, words: str, anchor: str, whole: str = "", *, turned: bool = False) -> str:
-    """Draw a label, with the full text ``whole`` as its tooltip. Turned labels run upwards from their position."""
-    shown = escaped(words)
-    tip = f"<title>{escaped(whole)}</title>" if whole and escaped(whole) != shown else ""
-    place = f'transform="translate({px(x + 4)} {px(y)}) rotate(-90)"' if turned else f'x="{px(x)}" y="{px(y)}"'
-    return f'<text class="label" {place} text-anchor="{"start" if turned else anchor}">{shown}{tip}</text>'
+def text(x: float, y: float, words: str, anchor: str, full_text: str = "", *, is_vertical: bool = False) -> str:
+    """Draw a label, with the full text ``full_text`` as its tooltip. Turned labels run upwards from their position."""
+    label = escape_text(words)
+    tip = f"<title>{escape_text(full_text)}</title>" if full_text and escape_text(full_text) != label else ""
+    position = f'transform="translate({px(x + 4)} {px(y)}) rotate(-90)"' if is_vertical else f'x="{px(x)}" y="{px(y)}"'
+    return f'<text class="label" {position} text-anchor="{"start" if is_vertical else anchor}">{label}{tip}</text>'
 
 
 def horizontal(y: float, x1: float, x2: float, words: str) -> str:
@@ -193,27 +193,27 @@ def vertical(x: float, y1: float, y2: float, words: str, strong: bool) -> str:
     return rule + text(x, y2 + 16, words, "middle")
 
 
-def thinned(at: Sequence[float], texts: Sequence[str]) -> list[tuple[float, str]]:
+def thin_labels(at: Sequence[float], texts: Sequence[str]) -> list[tuple[float, str]]:
     """Keep every n-th label, with the smallest n for which labels do not overlap."""
     for every in range(1, len(texts) + 1):
-        held = [(x, t) for i, (x, t) in enumerate(zip(at, texts, strict=True)) if i % every == 0]
-        if all(b - a >= (text_width(s) + text_width(t)) / 2 + 4 for (a, s), (b, t) in pairwise(held)):
-            return held
+        remaining = [(x, t) for i, (x, t) in enumerate(zip(at, texts, strict=True)) if i % every == 0]
+        if all(b - a >= (text_width(s) + text_width(t)) / 2 + 4 for (a, s), (b, t) in pairwise(remaining)):
+            return remaining
     return []
 
 
-def named(name: str, x: float, y: float, boxes: list[_Box], inside: _Box) -> str:
+def draw_name(name: str, x: float, y: float, boxes: list[_Box], inside: _Box) -> str:
     """Draw a name next to its mark without overlapping ``boxes``, and add its box to them.
 
     Returns "" if no position is free.
     """
-    shown = shortened(name, 180)
-    wide = text_width(shown)
+    label = shorten(name, 180)
+    wide = text_width(label)
     for dx, dy, anchor in ((9, 4, "start"), (-9, 4, "end"), (0, -9, "middle"), (0, 18, "middle")):
         x1 = x + dx - {"start": 0.0, "end": wide, "middle": wide / 2}[anchor]
         box = (x1, y + dy - _SIZE, x1 + wide, y + dy + 3)
         free = all(box[2] < b[0] or box[0] > b[2] or box[3] < b[1] or box[1] > b[3] for b in boxes)
         if free and box[0] > inside[0] and box[1] > inside[1] and box[2] < inside[2] and box[3] < inside[3]:
             boxes.append(box)
-            return text(x + dx, y + dy, shown, anchor)
+            return text(x + dx, y + dy, label, anchor)
     return ""

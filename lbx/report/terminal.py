@@ -41,33 +41,33 @@ _RIGHT_TO_LEFT = re.compile(
 """Part of a cell from its first right-to-left letter to the end of the cell."""
 
 
-class Line(NamedTuple):
+class OutputLine(NamedTuple):
     """Line of output with its role: "title", "heading", "note" or ""."""
 
     text: str
     role: str = ""
 
 
-def lines(sheet: Sheet, width: int | None = None, *, ascii_only: bool = False) -> Iterator[Line]:
+def lines(sheet: Sheet, width: int | None = None, *, ascii_only: bool = False) -> Iterator[OutputLine]:
     """Yield the lines of a table, followed by an empty line.
 
     Args:
         width: Columns of the terminal; None: unlimited.
         ascii_only: Whether to spell other characters as ``\\u4e2d``, and draw with hyphens.
     """
-    sheet = _spelled(sheet, ascii_only)
+    sheet = _spell_sheet(sheet, ascii_only)
     left_out: dict[str, None] = {}
     yield from _prose(sheet.title, "title", width)
-    caption, sheet = _captioned(sheet, width)
+    caption, sheet = _with_caption(sheet, width)
     yield from _prose(caption, "note", width)
     for part in _parts(sheet, width):
-        caption, rest = _captioned(part, width)
+        caption, rest = _with_caption(part, width)
         yield from _prose(caption, "note", width)
-        table = _Fitted(rest, width)
+        table = _FittedTable(rest, width)
         for columns in table.blocks():
-            yield Line("")
-            yield from table.drawn(columns, "-" if ascii_only else "─")
-        yield Line("")
+            yield OutputLine("")
+            yield from table.draw(columns, "-" if ascii_only else "─")
+        yield OutputLine("")
         left_out |= dict.fromkeys(table.left_out)
     notes = [*sheet.notes]
     if left_out:
@@ -75,38 +75,38 @@ def lines(sheet: Sheet, width: int | None = None, *, ascii_only: bool = False) -
     for note in notes:
         yield from _prose(note, "note", width)
     if notes:
-        yield Line("")
+        yield OutputLine("")
 
 
-def _prose(text: str, role: str, width: int | None) -> Iterator[Line]:
-    return (Line(line, role) for line in _wrapped(text, width) if line)
+def _prose(text: str, role: str, width: int | None) -> Iterator[OutputLine]:
+    return (OutputLine(line, role) for line in _wrap_text(text, width) if line)
 
 
-def _spelled(sheet: Sheet, ascii_only: bool) -> Sheet:
-    def spelled(text: str) -> str:
+def _spell_sheet(sheet: Sheet, ascii_only: bool) -> Sheet:
+    def spell(text: str) -> str:
         text = one_line(text)
         return text.translate(_PLAIN).encode("ascii", "backslashreplace").decode() if ascii_only else text
 
-    columns = [replace(column, heading=spelled(column.heading)) for column in sheet.columns]
-    rows = [[spelled(cell) for cell in row] for row in sheet.rows]
-    return Sheet(spelled(sheet.title), columns, rows, [spelled(note) for note in sheet.notes])
+    columns = [replace(column, heading=spell(column.heading)) for column in sheet.columns]
+    rows = [[spell(cell) for cell in row] for row in sheet.rows]
+    return Sheet(spell(sheet.title), columns, rows, [spell(note) for note in sheet.notes])
 
 
 def _fits(sheet: Sheet, width: int | None) -> bool:
-    return width is None or not sheet.rows or _wide(_natural(sheet)) <= width
+    return width is None or not sheet.rows or _total_width(_natural_widths(sheet)) <= width
 
 
-def _natural(sheet: Sheet) -> list[int]:
+def _natural_widths(sheet: Sheet) -> list[int]:
     """Return the width of each column without wrapping."""
     columns = zip(*sheet.rows, strict=True)
     return [max(_cells_of(c.heading), *map(_cells_of, texts)) for c, texts in zip(sheet.columns, columns, strict=True)]
 
 
-def _wide(widths: Collection[int]) -> int:
+def _total_width(widths: Collection[int]) -> int:
     return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
-def _captioned(sheet: Sheet, width: int | None) -> tuple[str, Sheet]:
+def _with_caption(sheet: Sheet, width: int | None) -> tuple[str, Sheet]:
     """Move columns with the same text in every row into a caption, if the table is too wide."""
     if len(sheet.rows) < 2 or _fits(sheet, width):
         return "", sheet
@@ -116,16 +116,16 @@ def _captioned(sheet: Sheet, width: int | None) -> tuple[str, Sheet]:
         for at, column in enumerate(sheet.columns)
         if column.kind == "text" and not column.across and all(row[at] == first[at] for row in sheet.rows)
     ]
-    kept = [at for at in range(len(sheet.columns)) if at not in same]
-    if not kept:
+    indices = [at for at in range(len(sheet.columns)) if at not in same]
+    if not indices:
         return "", sheet
     words = ", ".join(f"{sheet.columns[at].heading} {first[at]}" for at in same if first[at] != "-")
-    return words, _with_columns(sheet, kept)
+    return words, _with_columns(sheet, indices)
 
 
-def _with_columns(sheet: Sheet, kept: Sequence[int]) -> Sheet:
-    rows = [[row[at] for at in kept] for row in sheet.rows]
-    return replace(sheet, columns=[sheet.columns[at] for at in kept], rows=rows)
+def _with_columns(sheet: Sheet, indices: Sequence[int]) -> Sheet:
+    rows = [[row[at] for at in indices] for row in sheet.rows]
+    return replace(sheet, columns=[sheet.columns[at] for at in indices], rows=rows)
 
 
 def _parts(sheet: Sheet, width: int | None) -> Iterator[Sheet]:
@@ -137,18 +137,18 @@ def _parts(sheet: Sheet, width: int | None) -> Iterator[Sheet]:
         return
     names = [column.name for column in sheet.columns]
     pivot = any(column.across for column in sheet.columns)
-    if "benchmark" not in names or _fits(sheet, width) or not (pivot or _Fitted(sheet, width).too_wide):
+    if "benchmark" not in names or _fits(sheet, width) or not (pivot or _FittedTable(sheet, width).too_wide):
         yield sheet
         return
     benchmarks: dict[str, list[Sequence[str]]] = {}
     for row in sheet.rows:
         benchmarks.setdefault(row[names.index("benchmark")], []).append(row)
     for rows in benchmarks.values():
-        kept = [at for at, column in enumerate(sheet.columns) if not column.across or any(row[at] for row in rows)]
-        yield _with_columns(replace(sheet, rows=rows), kept)
+        indices = [at for at, column in enumerate(sheet.columns) if not column.across or any(row[at] for row in rows)]
+        yield _with_columns(replace(sheet, rows=rows), indices)
 
 
-def _wrapped(text: str, width: int | None) -> list[str]:
+def _wrap_text(text: str, width: int | None) -> list[str]:
     """Wrap a text between words, and within a word that is wider than a line."""
     if width is None or _cells_of(text) <= width:
         return [text]
@@ -159,7 +159,7 @@ _CONSOLE = Console(width=80, file=StringIO())
 """Console that ``Text.wrap`` requires; never written to."""
 
 
-class _Fitted:
+class _FittedTable:
     """Table reduced to the columns that fit into the width.
 
     Attributes:
@@ -169,12 +169,12 @@ class _Fitted:
 
     def __init__(self, sheet: Sheet, width: int | None) -> None:
         self._columns, self._rows, self._width = sheet.columns, sheet.rows, width
-        self._natural = self._floors = _natural(sheet)
-        self._kept = list(range(len(self._columns)))
+        self._natural = self._floors = _natural_widths(sheet)
+        self._indices = list(range(len(self._columns)))
         self.left_out: list[str] = []
         self.too_wide = False
-        if width is not None and _wide(self._natural) > width:
-            self._floors = [self._floor(at) for at in self._kept]
+        if width is not None and _total_width(self._natural) > width:
+            self._floors = [self._floor(at) for at in self._indices]
             self._leave_out(width)
 
     def _floor(self, at: int) -> int:
@@ -186,48 +186,52 @@ class _Fitted:
         return max(heading, longest, min(self._natural[at], _LEAST_TEXT))
 
     def _leave_out(self, width: int) -> None:
-        whole = self._kept
-        while _wide([self._floors[at] for at in self._kept]) > width:
-            last = max(self._kept, key=lambda at: (self._columns[at].rank, at))
-            if not self._columns[last].rank or len(self._kept) == 1:
+        all_indices = self._indices
+        while _total_width([self._floors[at] for at in self._indices]) > width:
+            last = max(self._indices, key=lambda at: (self._columns[at].rank, at))
+            if not self._columns[last].rank or len(self._indices) == 1:
                 self.too_wide = True
                 break
-            self._kept = [at for at in self._kept if at != last]
-        self.left_out = [self._columns[at].heading for at in whole if at not in self._kept]
+            self._indices = [at for at in self._indices if at != last]
+        self.left_out = [self._columns[at].heading for at in all_indices if at not in self._indices]
 
     def blocks(self) -> Iterator[list[int]]:
         """Yield the columns of each table; a pivot that is too wide needs several."""
-        across = [at for at in self._kept if self._columns[at].across]
-        if self._width is None or not across or _wide([self._natural[at] for at in self._kept]) <= self._width:
-            yield self._kept
+        across = [at for at in self._indices if self._columns[at].across]
+        if (
+            self._width is None
+            or not across
+            or _total_width([self._natural[at] for at in self._indices]) <= self._width
+        ):
+            yield self._indices
             return
-        fixed = [at for at in self._kept if not self._columns[at].across]
+        fixed = [at for at in self._indices if not self._columns[at].across]
         while across:
             many = len(across)
-            while many > 1 and _wide([self._floors[at] for at in [*fixed, *across[:many]]]) > self._width:
+            while many > 1 and _total_width([self._floors[at] for at in [*fixed, *across[:many]]]) > self._width:
                 many -= 1
             yield sorted([*fixed, *across[:many]])
             across = across[many:]
 
-    def drawn(self, kept: Sequence[int], rule: str) -> Iterator[Line]:
-        widths = self._widths(kept)
-        heading = [_wrapped(self._columns[at].heading, widths[at]) for at in kept]
+    def draw(self, indices: Sequence[int], rule: str) -> Iterator[OutputLine]:
+        widths = self._widths(indices)
+        heading = [_wrap_text(self._columns[at].heading, widths[at]) for at in indices]
         tall = max(map(len, heading))
         for line in self._row([[""] * (tall - len(texts)) + texts for texts in heading], widths):
-            yield Line(line, "heading")
-        yield Line(rule * _wide(widths.values()), "heading")
+            yield OutputLine(line, "heading")
+        yield OutputLine(rule * _total_width(widths.values()), "heading")
         for row in self._rows:
             texts = [
-                _wrapped(row[at], width) if width < self._natural[at] else [row[at]] for at, width in widths.items()
+                _wrap_text(row[at], width) if width < self._natural[at] else [row[at]] for at, width in widths.items()
             ]
-            yield from map(Line, self._row(texts, widths))
+            yield from map(OutputLine, self._row(texts, widths))
 
-    def _widths(self, kept: Sequence[int]) -> dict[int, int]:
+    def _widths(self, indices: Sequence[int]) -> dict[int, int]:
         """Return column widths: natural, or with the widest wrappable columns narrowed first until the table fits."""
-        widths = {at: self._natural[at] for at in kept}
+        widths = {at: self._natural[at] for at in indices}
         for floors in (self._floors, [_LEAST] * len(self._columns)):
-            while self._width is not None and _wide(widths.values()) > self._width:
-                can = [at for at in kept if widths[at] > floors[at]]
+            while self._width is not None and _total_width(widths.values()) > self._width:
+                can = [at for at in indices if widths[at] > floors[at]]
                 if not can:
                     break
                 widths[max(can, key=lambda at: widths[at])] -= 1

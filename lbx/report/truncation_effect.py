@@ -17,10 +17,20 @@ from lbx.base.records import TaskScore
 from lbx.benchmarks.base.aggregates import average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import Array, ScoredRows
-from lbx.report.pairs import run_named
+from lbx.report.pairs import find_run
 from lbx.report.shapes import ReportQuery
-from lbx.report.sides import Number, on_both
-from lbx.scoring.scored import SURE, WHO, Tasks, as_table, known, named, number, scored, told
+from lbx.report.sides import RunScore, restrict_to_common
+from lbx.scoring.scored import (
+    INTERVAL_COLUMNS,
+    RUN_COLUMNS,
+    RowsByTask,
+    as_table,
+    find_benchmark,
+    headline_of,
+    read_scores,
+    runs_by_id,
+    score_interval_columns,
+)
 from lbx.statistics.differences import difference
 from lbx.statistics.estimates import Estimate, Stratum, interval
 from lbx.store import Store, Table
@@ -28,7 +38,7 @@ from lbx.store import Store, Table
 WHOLE, CUT, LOST, UNKNOWN = "read whole", "cut", "cut, only reference lost", "unknown"
 LESS = "whole less cut, unpaired"
 BOTH, PAIRED = "read whole by both", "second less first, paired"
-COLUMNS = (*WHO, "benchmark", "task", "tasks", "prompts", "against", "n", "score", *SURE, "p")
+COLUMNS = (*RUN_COLUMNS, "benchmark", "task", "tasks", "prompts", "against", "n", "score", *INTERVAL_COLUMNS, "p")
 
 _PARTS: Mapping[str, Callable[[ScoredRows], Array]] = {
     WHOLE: lambda rows: rows.column("truncated") == 0,
@@ -37,7 +47,7 @@ _PARTS: Mapping[str, Callable[[ScoredRows], Array]] = {
     UNKNOWN: lambda rows: np.isnan(rows.column("truncated")),
 }
 
-Line = dict[str, Any]
+TruncationLine = dict[str, Any]
 
 
 def table(store: Store, query: ReportQuery) -> Table:
@@ -46,81 +56,97 @@ def table(store: Store, query: ReportQuery) -> Table:
     Raises:
         UsageError: The baseline does not exist.
     """
-    first = run_named(store, query.baseline) if query.baseline else ""
-    names, samples = named(store), scored(store, {*query.runs, first} if first and query.runs else query.runs)
-    lines: list[Line] = []
+    first = find_run(store, query.baseline) if query.baseline else ""
+    names, samples = runs_by_id(store), read_scores(store, {*query.runs, first} if first and query.runs else query.runs)
+    lines: list[TruncationLine] = []
     for (run, benchmark), tasks in samples.items():
-        lines += [names[run] | {"benchmark": benchmark} | line for line in _of_run(benchmark, tasks)]
+        lines += [names[run] | {"benchmark": benchmark} | line for line in _run_lines(benchmark, tasks)]
     others = dict.fromkeys([*query.runs] or [run for run, _ in samples])
     pairs = [(first, run) for run in others if run != first] if first else combinations(query.runs, 2)
-    for one, other in pairs:
-        for benchmark in [name for run, name in samples if run == one and (other, name) in samples]:
-            for run, line in _of_pair((one, other), benchmark, samples[one, benchmark], samples[other, benchmark]):
+    for run_a, run_b in pairs:
+        for benchmark in [name for run, name in samples if run == run_a and (run_b, name) in samples]:
+            for run, line in _pair_lines(
+                (run_a, run_b), benchmark, samples[run_a, benchmark], samples[run_b, benchmark]
+            ):
                 lines.append(names[run] | {"benchmark": benchmark} | line)
     return as_table(COLUMNS, lines)
 
 
-def _of_run(benchmark: str, tasks: Tasks) -> Iterator[Line]:
-    family = known(benchmark)
+def _run_lines(benchmark: str, tasks: RowsByTask) -> Iterator[TruncationLine]:
+    family = find_benchmark(benchmark)
     both: list[dict[str, TaskScore]] = []
     for task, rows in tasks.items():
         parts: dict[str, TaskScore] = {}
         for part, belongs in _PARTS.items():
-            if one := number(benchmark, task, rows.at(belongs(rows))):
-                parts[part] = one
-                yield {"task": task, "prompts": part, **_numbers(family, one.estimate)}
+            if score := headline_of(benchmark, task, rows.take(belongs(rows))):
+                parts[part] = score
+                yield {"task": task, "prompts": part, **_numbers(family, score.estimate)}
         if WHOLE in parts and CUT in parts:
             both.append(parts)
-            yield {"task": task, "prompts": LESS, **_less(family, parts[WHOLE].estimate, parts[CUT].estimate)}
+            yield {
+                "task": task,
+                "prompts": LESS,
+                **_unpaired_difference(family, parts[WHOLE].estimate, parts[CUT].estimate),
+            }
     if len(both) > 1:
-        whole, cut = (average([parts[part].estimate for parts in both]) for part in (WHOLE, CUT))
-        for part, estimate in ((WHOLE, whole), (CUT, cut)):
+        complete, cut = (average([parts[part].estimate for parts in both]) for part in (WHOLE, CUT))
+        for part, estimate in ((WHOLE, complete), (CUT, cut)):
             yield {"tasks": len(both), "prompts": part, **_numbers(family, estimate)}
-        yield {"tasks": len(both), "prompts": LESS, **_less(family, whole, cut)}
+        yield {"tasks": len(both), "prompts": LESS, **_unpaired_difference(family, complete, cut)}
 
 
-def _of_pair(runs: tuple[str, str], benchmark: str, first: Tasks, second: Tasks) -> Iterator[tuple[str, Line]]:
+def _pair_lines(
+    runs: tuple[str, str], benchmark: str, first: RowsByTask, second: RowsByTask
+) -> Iterator[tuple[str, TruncationLine]]:
     """Yield (run, line) for each task with samples that both read whole, and for the mean of these tasks."""
-    family = known(benchmark)
-    pairs: dict[str, tuple[Number, Number]] = {}
+    family = find_benchmark(benchmark)
+    pairs: dict[str, tuple[RunScore, RunScore]] = {}
     for task in [task for task in first if task in second]:
-        whole = [rows.at(_PARTS[WHOLE](rows)) for rows in (first[task], second[task])]
-        made = [
-            number(benchmark, task, rows.at(np.isin(rows.column("samples"), other.column("samples"))))
-            for rows, other in (whole, whole[::-1])
+        complete = [rows.take(_PARTS[WHOLE](rows)) for rows in (first[task], second[task])]
+        scores = [
+            headline_of(benchmark, task, rows.take(np.isin(rows.column("samples"), other_rows.column("samples"))))
+            for rows, other_rows in (complete, complete[::-1])
         ]
         sides = [
-            Number("task", task_number(task), task, one.metric, one.score, one.estimate)
-            for one in made
-            if one and one.estimate
+            RunScore("task", task_number(task), task, score.metric, score.score, score.estimate)
+            for score in scores
+            if score and score.estimate
         ]
-        if len(sides) == 2 and (pair := on_both(sides[0], sides[1])):
+        if len(sides) == 2 and (pair := restrict_to_common(sides[0], sides[1])):
             pairs[task] = pair
-    compared: list[tuple[Line, list[Estimate]]] = [
-        ({"task": task}, [one.estimate for one in pair]) for task, pair in pairs.items()
+    compared: list[tuple[TruncationLine, list[Estimate]]] = [
+        ({"task": task}, [score.estimate for score in pair]) for task, pair in pairs.items()
     ]
     if len(pairs) > 1:
         averages = [Estimate.average([pair[side].estimate for pair in pairs.values()]) for side in (0, 1)]
         compared.append(({"tasks": len(pairs)}, averages))
-    for line, (one, other) in compared:
-        yield runs[0], {**line, "prompts": BOTH, "against": runs[1], **_numbers(family, one)}
-        yield runs[1], {**line, "prompts": BOTH, "against": runs[0], **_numbers(family, other)}
-        estimate = difference(one, other)
-        sure = told(estimate.interval, family, clustered=one.clustered and other.clustered)
+    for line, (first_estimate, second_estimate) in compared:
+        yield runs[0], {**line, "prompts": BOTH, "against": runs[1], **_numbers(family, first_estimate)}
+        yield runs[1], {**line, "prompts": BOTH, "against": runs[0], **_numbers(family, second_estimate)}
+        estimate = difference(first_estimate, second_estimate)
+        sure = score_interval_columns(
+            estimate.interval, family, clustered=first_estimate.clustered and second_estimate.clustered
+        )
         numbers = {"n": estimate.interval.n, "score": estimate.interval.value, "p": estimate.p}
         yield runs[1], {**line, "prompts": PAIRED, "against": runs[0], **numbers, **sure}
 
 
-def _numbers(family: Benchmark | None, estimate: Estimate | None, *, bounded: bool = True) -> Line:
+def _numbers(family: Benchmark | None, estimate: Estimate | None, *, bounded: bool = True) -> TruncationLine:
     if estimate is None:
         return {}
     bound = interval(estimate, bounded=bounded)
-    return {"n": bound.n, "score": bound.value, **told(bound, family, clustered=estimate.clustered)}
+    return {"n": bound.n, "score": bound.value, **score_interval_columns(bound, family, clustered=estimate.clustered)}
 
 
-def _less(family: Benchmark | None, whole: Estimate | None, cut: Estimate | None) -> Line:
+def _unpaired_difference(
+    family: Benchmark | None, complete: Estimate | None, truncated: Estimate | None
+) -> TruncationLine:
     """Return the difference of two numbers on different samples."""
-    if whole is None or cut is None:
+    if complete is None or truncated is None:
         return {}
-    turned = tuple(Stratum(-one.weight, one.samples, one.clusters, one.values) for one in cut.strata)
-    return _numbers(family, Estimate(whole.strata + turned, whole.clustered and cut.clustered), bounded=False)
+    turned = tuple(
+        Stratum(-stratum.weight, stratum.samples, stratum.clusters, stratum.values) for stratum in truncated.strata
+    )
+    return _numbers(
+        family, Estimate(complete.strata + turned, complete.clustered and truncated.clustered), bounded=False
+    )

@@ -5,7 +5,7 @@
 or one of "。？！；.!?;", and the white space after it; sentences are joined while they have at most ``size`` words.
 There are two differences. The chunks add up to the text (the official code puts a space between two adjacent ends of
 sentences), so that a chunk can be found in its document. And a sentence longer than a chunk is cut between words; the
-official code keeps it whole, and one table can then fill a whole prompt. ``split_as_published`` follows that code
+official code keeps it whole, and one table can then fill a whole prompt. ``split_like_longbench`` follows that code
 exactly, for its own ranking.
 
 ``split_between_words`` and ``ChunkTokenizer.split`` count tokens, like L-Eval's retrieval and LongBench v2's.
@@ -63,21 +63,21 @@ def _cuts(text: str, size: int) -> list[int]:
     return cuts
 
 
-def split_as_published(text: str, size: int) -> list[str]:
+def split_like_longbench(text: str, size: int) -> list[str]:
     """Split like ``split_long_sentence`` of THUDM/LongBench.
 
     A sentence longer than ``size`` stays whole, and an empty text between two ends of sentences becomes a space.
     """
     chunks = [""]
-    held = 0
+    n_words = 0
     for part in re.split(f"({_SENTENCE_END.pattern})", text):
         count = len(words(part))
-        if chunks[-1] and held + count <= size:
+        if chunks[-1] and n_words + count <= size:
             chunks[-1] += part or " "
-            held += count
+            n_words += count
         else:
             chunks.append(part)
-            held = count
+            n_words = count
     return [chunk for chunk in chunks if chunk]
 
 
@@ -156,7 +156,7 @@ class ChunkTokenizer:
     def counts(self, texts: Sequence[str]) -> list[int]:
         new = [text for text in dict.fromkeys(texts) if text not in self._counts]
         encoded = self._tokenizer.encode_batch([encodable(text) for text in new], add_special_tokens=False)
-        self._counts |= {text: len(one) for text, one in zip(new, encoded, strict=True)}
+        self._counts |= {text: len(encoding) for text, encoding in zip(new, encoded, strict=True)}
         return [self._counts[text] for text in texts]
 
     def split(self, text: str, size: int) -> list[str]:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from lbx.base.errors import UsageError
 from lbx.base.records import Chunk
 from lbx.retrieval import BM25, BM25_CHARACTERS, BM25_ELASTICSEARCH
-from lbx.retrieval.chunks import split, split_as_published, words
+from lbx.retrieval.chunks import split, split_like_longbench, words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,14 +60,14 @@ class RetrievalRules:
     recipe: str = ""
 
 
-class Cut(NamedTuple):
+class ChunkingRule(NamedTuple):
     """Rule to split documents; its name includes the size."""
 
     name: str
     split: Callable[[str], list[str]]
 
 
-class Embed(Protocol):
+class EmbedFunction(Protocol):
     """Embedding function: texts to float32 vectors of shape (texts, dimensions)."""
 
     def __call__(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]: ...
@@ -82,9 +82,9 @@ class Retriever:
         later_first: see ``best``.
     """
 
-    def __init__(self, ranking: str, cut: Cut, index: Index, *, later_first: bool = False) -> None:
-        self.name = f"{ranking}/{cut.name}"
-        self._split = cut.split
+    def __init__(self, ranking: str, chunking: ChunkingRule, index: Index, *, later_first: bool = False) -> None:
+        self.name = f"{ranking}/{chunking.name}"
+        self._split = chunking.split
         self._index = index
         self._later_first = later_first
         self._last: tuple[str, list[str], Callable[[str], Scores]] | None = None
@@ -95,10 +95,10 @@ class Retriever:
         Raises:
             UsageError: n is less than 1.
         """
-        texts, score = self._indexed(document)
+        texts, score = self._index_document(document)
         return best(texts, score(query) if texts else (), n, later_first=self._later_first)
 
-    def _indexed(self, document: str) -> tuple[list[str], Callable[[str], Scores]]:
+    def _index_document(self, document: str) -> tuple[list[str], Callable[[str], Scores]]:
         if self._last is None or self._last[0] != document:
             self._last = None  # frees the old index first, and leaves no stale one if the next line fails
             texts = self._split(document)
@@ -106,30 +106,34 @@ class Retriever:
         return self._last[1:]
 
 
-def cut_words(size: int, ranking: str = BM25) -> Cut:
+def word_chunking(size: int, ranking: str = BM25) -> ChunkingRule:
     """Rule for chunks of ``size`` words; with the ranking of LongBench's script, split like that script."""
-    return Cut(f"{size} words", partial(split_as_published if ranking == BM25_CHARACTERS else split, size=size))
+    return ChunkingRule(
+        f"{size} words", partial(split_like_longbench if ranking == BM25_CHARACTERS else split, size=size)
+    )
 
 
-def bm25_retriever(cut: int | Cut = BM25_SIZE, ranking: str = BM25) -> Retriever:
+def bm25_retriever(chunking: int | ChunkingRule = BM25_SIZE, ranking: str = BM25) -> Retriever:
     """Build a retriever with a BM25 variant.
 
     Args:
-        cut: a number means words.
+        chunking: a number means words.
         ranking: a key of ``_INDICES``.
     """
-    if isinstance(cut, int):
-        cut = cut_words(cut, ranking)
-    return Retriever(ranking, cut, _INDICES[ranking], later_first=ranking == BM25_CHARACTERS)
+    if isinstance(chunking, int):
+        chunking = word_chunking(chunking, ranking)
+    return Retriever(ranking, chunking, _INDICES[ranking], later_first=ranking == BM25_CHARACTERS)
 
 
-def embedding_retriever(embed: Embed, name: str, fingerprint: str, cut: int | Cut = EMBEDDING_SIZE) -> Retriever:
+def embedding_retriever(
+    embed: EmbedFunction, name: str, fingerprint: str, chunking: int | ChunkingRule = EMBEDDING_SIZE
+) -> Retriever:
     """Build a retriever with an embedding model.
 
     Args:
         embed: embedding function, e.g. ``Embedder.embed``.
         name, fingerprint: values from ``EmbedderInfo``.
-        cut: a number means words; the model ignores the end of chunks that are too long for it.
+        chunking: a number means words; the model ignores the end of chunks that are too long for it.
     """
 
     def index(texts: Sequence[str]) -> Callable[[str], Scores]:
@@ -141,7 +145,9 @@ def embedding_retriever(embed: Embed, name: str, fingerprint: str, cut: int | Cu
 
         return score
 
-    return Retriever(f"embedding:{name}:{fingerprint}", cut_words(cut) if isinstance(cut, int) else cut, index)
+    return Retriever(
+        f"embedding:{name}:{fingerprint}", word_chunking(chunking) if isinstance(chunking, int) else chunking, index
+    )
 
 
 Tokenize = Callable[[str], list[str]]
@@ -190,15 +196,15 @@ def bm25_characters(texts: Sequence[str]) -> Callable[[str], Scores]:
     """
     import numpy as np
 
-    counted = [Counter(text) for text in texts]
+    term_counts = [Counter(text) for text in texts]
     lengths = np.array([len(text) for text in texts])
-    idf = _okapi_idf(counted)
+    idf = _okapi_idf(term_counts)
     norm = K1 * (1 - B + B * lengths / (lengths.sum() / max(1, len(texts)) or 1))
 
     def score(question: str) -> Scores:
         terms: dict[str, Scores] = {}
         for term in dict.fromkeys(question):
-            scores = np.array([one[term] for one in counted])
+            scores = np.array([counts[term] for counts in term_counts])
             terms[term] = idf.get(term, 0.0) * (scores * (K1 + 1) / (scores + norm))
         total = np.zeros(len(texts))
         for term in question:  # sequentially: float sums depend on their order, and ties on the last bit
@@ -208,9 +214,9 @@ def bm25_characters(texts: Sequence[str]) -> Callable[[str], Scores]:
     return score
 
 
-def _okapi_idf(counted: Sequence[Counter[str]]) -> dict[str, float]:
-    having = Counter(term for one in counted for term in one)
-    idf = {term: math.log(len(counted) - n + 0.5) - math.log(n + 0.5) for term, n in having.items()}
+def _okapi_idf(term_counts: Sequence[Counter[str]]) -> dict[str, float]:
+    having = Counter(term for counts in term_counts for term in counts)
+    idf = {term: math.log(len(term_counts) - n + 0.5) - math.log(n + 0.5) for term, n in having.items()}
     floor = 0.25 * (sum(idf.values()) / max(1, len(idf)))
     return {term: floor if value < 0 else value for term, value in idf.items()}
 
@@ -233,16 +239,16 @@ def bm25_elasticsearch(texts: Sequence[str]) -> Callable[[str], Scores]:
     def terms(text: str) -> list[str]:
         return _UNICODE_WORD.findall(text.lower())
 
-    counted = [Counter(terms(text)) for text in texts]
-    lengths = [one.total() for one in counted]
+    term_counts = [Counter(terms(text)) for text in texts]
+    lengths = [counts.total() for counts in term_counts]
     mean = sum(lengths) / max(1, len(lengths)) or 1
-    having = Counter(term for one in counted for term in one)
-    norm = np.array([2 * (0.25 + 0.75 * _kept_length(length) / mean) for length in lengths])
+    having = Counter(term for counts in term_counts for term in counts)
+    norm = np.array([2 * (0.25 + 0.75 * _lucene_length(length) / mean) for length in lengths])
 
     def score(question: str) -> Scores:
         total = np.zeros(len(texts))
         for term, times in Counter(terms(question)).items():
-            scores = np.array([one[term] for one in counted])
+            scores = np.array([counts[term] for counts in term_counts])
             idf = math.log(1 + (len(texts) - having[term] + 0.5) / (having[term] + 0.5))
             total += times * idf * (scores / (scores + norm))
         return total
@@ -250,7 +256,7 @@ def bm25_elasticsearch(texts: Sequence[str]) -> Callable[[str], Scores]:
     return score
 
 
-def _kept_length(length: int) -> int:
+def _lucene_length(length: int) -> int:
     """Field length after Lucene's ``SmallFloat.intToByte4``."""
     beyond = length - 24
     shift = max(0, beyond.bit_length() - 4) if beyond > 0 else 0
@@ -261,9 +267,9 @@ def cosine(question: NDArray[np.float32], vectors: NDArray[np.float32]) -> Score
     """Cosines between a question's vector, shape (d,), and chunks' vectors, shape (n, d); 0 if either is zero."""
     import numpy as np
 
-    left, right = question.astype(np.float64), vectors.astype(np.float64)
-    lengths = np.linalg.norm(left) * np.linalg.norm(right, axis=1)
-    scores: Scores = right @ left / np.where(lengths > 0, lengths, 1)
+    query, rows = question.astype(np.float64), vectors.astype(np.float64)
+    lengths = np.linalg.norm(query) * np.linalg.norm(rows, axis=1)
+    scores: Scores = rows @ query / np.where(lengths > 0, lengths, 1)
     return scores
 
 

@@ -38,12 +38,12 @@ class Asker(Protocol):
         ...
 
     def ask(
-        self, jobs: Iterator[Job], computed: Callable[[int], None]
+        self, jobs: Iterator[Job], on_tokens: Callable[[int], None]
     ) -> Iterator[tuple[PendingSample, GenerationRow]]:
         """Run jobs, yielding each answer with its pending sample as soon as it is complete.
 
         Args:
-            computed: called with the number of prompt and answer tokens that the model has just processed.
+            on_tokens: called with the number of prompt and answer tokens that the model has just processed.
 
         Raises:
             LbxError: the model cannot continue.
@@ -75,10 +75,10 @@ class LocalAsker:
         return function(self._works)
 
     def ask(
-        self, jobs: Iterator[Job], computed: Callable[[int], None]
+        self, jobs: Iterator[Job], on_tokens: Callable[[int], None]
     ) -> Iterator[tuple[PendingSample, GenerationRow]]:
         for job in jobs:
-            for index, row in answer_job(self._works, job, computed=computed):
+            for index, row in answer_job(self._works, job, on_tokens=on_tokens):
                 yield job[index], row
 
     def close(self) -> None:
@@ -139,30 +139,30 @@ def make_prompt(work: Work, sample: Sample, iteration: int) -> PendingAnswer | G
     try:
         return PendingAnswer(benchmark, sample, prompt, work.request(key, prompt))
     except PromptError as exc:
-        return failed(work, key, prompt, exc)
+        return failed_row(work, key, prompt, exc)
 
 
-def again(work: Work, question: PendingAnswer, iteration: int) -> PendingAnswer:
+def repeat_answer(work: Work, question: PendingAnswer, iteration: int) -> PendingAnswer:
     """Return the same question for another iteration, with its own seed."""
     sampling = work.settings.sampling_for(question.prompt, iteration)
     request = replace(question.request, key=question.request.key._replace(iteration=iteration), sampling=sampling)
     return PendingAnswer(question.benchmark, question.sample, question.prompt, request)
 
 
-def failed(work: Work, key: SampleKey, prompt: Prompt, error: LbxError) -> GenerationRow:
+def failed_row(work: Work, key: SampleKey, prompt: Prompt, error: LbxError) -> GenerationRow:
     return GenerationRow(
         work.run_id, *key, prompt_source=prompt.source, error=str(error), error_type=type(error).__name__
     )
 
 
 def answer_job(
-    works: Sequence[Work], job: Job, *, computed: TokenCounter = ignore_tokens
+    works: Sequence[Work], job: Job, *, on_tokens: TokenCounter = ignore_tokens
 ) -> Iterator[tuple[int, GenerationRow]]:
     """Answer all items of a job, yielding (item index, row) as soon as each answer is complete.
 
     Args:
         works: indexed by ``run`` of the items.
-        computed: called with the number of tokens that the model has just processed.
+        on_tokens: called with the number of tokens that the model has just processed.
 
     Raises:
         BundleError: the bundle lacks a benchmark's prompt.
@@ -173,7 +173,7 @@ def answer_job(
         question: PendingAnswer | GenerationRow | None = None
         for iteration in item.iterations:
             if isinstance(question, PendingAnswer):
-                question = again(work, question, iteration)
+                question = repeat_answer(work, question, iteration)
             else:
                 question = make_prompt(work, item.sample, iteration)
             if isinstance(question, GenerationRow):
@@ -185,9 +185,9 @@ def answer_job(
         requests = [question.request for _, _, question in waiting]
         # All first steps before any second one.
         backend, batching = works[0].backend, works[0].settings.batching
-        for place, result in complete_all(backend, requests, batching=batching, computed=computed):
-            index, work, question = waiting[place]
-            row = _take(work, question, result)
+        for position, result in complete_all(backend, requests, batching=batching, on_tokens=on_tokens):
+            index, work, question = waiting[position]
+            row = _next_step(work, question, result)
             if row is None:
                 unfinished.append((index, work, question))
             else:
@@ -195,11 +195,11 @@ def answer_job(
         waiting = unfinished
 
 
-def _take(work: Work, question: PendingAnswer, completion: Completion | LbxError) -> GenerationRow | None:
+def _next_step(work: Work, question: PendingAnswer, completion: Completion | LbxError) -> GenerationRow | None:
     """Return the row after the last step; otherwise set up the question's next step and return None."""
     key = question.request.key
     if isinstance(completion, LbxError):
-        return failed(work, key, question.prompt, completion)
+        return failed_row(work, key, question.prompt, completion)
     question.steps.append(Step(question.prompt, question.request, completion))
     outputs = [step.completion.text for step in question.steps]
     answer = question.benchmark.next_step(work.bundle, question.sample, work.mode, outputs)
@@ -208,48 +208,48 @@ def _take(work: Work, question: PendingAnswer, completion: Completion | LbxError
         try:
             question.request = work.request(key, answer)
         except PromptError as exc:
-            return failed(work, key, answer, exc)
+            return failed_row(work, key, answer, exc)
         return None
     first = question.steps[0]
-    cut = reference_cut(question.benchmark.evidence(question.sample), first.prompt, first.request)
-    return _row(work.run_id, question.steps, answer, cut)
+    cut = is_reference_cut(question.benchmark.evidence(question.sample), first.prompt, first.request)
+    return _answer_row(work.run_id, question.steps, answer, cut)
 
 
-def _row(run_id: str, steps: Sequence[Step], answer: str, cut: bool | None) -> GenerationRow:
+def _answer_row(run_id: str, steps: Sequence[Step], answer: str, evidence_cut: bool | None) -> GenerationRow:
     """Make the row of an answer: prompt fields from the first step, tokens and seconds summed over all steps."""
     first, last = steps[0], steps[-1]
     completions = [step.completion for step in steps]
     read = [step.request for step in steps]
-    closed = [one.reasoning_closed for one in completions if one.reasoning_closed is not None]
+    closed = [completion.reasoning_closed for completion in completions if completion.reasoning_closed is not None]
     return GenerationRow(
         run_id,
         *first.request.key,
         output=answer,
         reasoning=last.completion.reasoning,
-        finish_reason="length" if any(one.finish_reason == "length" for one in completions) else "stop",
+        finish_reason="length" if any(completion.finish_reason == "length" for completion in completions) else "stop",
         prompt_tokens=sum(step.prompt_tokens for step in steps),
-        cached_tokens=sum(one.cached_tokens for one in completions),
-        output_tokens=sum(one.output_tokens for one in completions),
-        original_tokens=sum(one.original_tokens for one in read),
-        truncated=any(one.truncated for one in read),
+        cached_tokens=sum(completion.cached_tokens for completion in completions),
+        output_tokens=sum(completion.output_tokens for completion in completions),
+        original_tokens=sum(request.original_tokens for request in read),
+        truncated=any(request.truncated for request in read),
         prompt_sha256=first.request.prompt_sha256,
         prompt_source=first.prompt.source,
-        prefill_s=sum(one.prefill_s for one in completions),
-        decode_s=sum(one.decode_s for one in completions),
+        prefill_s=sum(completion.prefill_s for completion in completions),
+        decode_s=sum(completion.decode_s for completion in completions),
         seed=first.request.sampling.seed,
-        reasoning_tokens=sum(one.reasoning_tokens for one in completions),
+        reasoning_tokens=sum(completion.reasoning_tokens for completion in completions),
         reasoning_closed=all(closed) if closed else None,
-        stop_in_reasoning=any(one.stop_in_reasoning for one in completions),
-        tokens_cut=sum(one.tokens_cut for one in read),
-        reference_cut=cut,
-        bos_tokens=max(one.bos_tokens for one in read),
+        stop_in_reasoning=any(completion.stop_in_reasoning for completion in completions),
+        tokens_cut=sum(request.tokens_cut for request in read),
+        reference_cut=evidence_cut,
+        bos_tokens=max(request.bos_tokens for request in read),
         system_prompt=first.request.system_place,
         steps=[step.to_json() for step in steps[:-1]] or None,
         output_ids=last.completion.output_ids,
     )
 
 
-def reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) -> bool | None:
+def is_reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) -> bool | None:
     """Whether truncation removed every occurrence of all evidence texts in the document, ignoring case.
 
     None if the prompt was not truncated or the document contains none of the texts.
@@ -257,18 +257,18 @@ def reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) -> 
     if not request.truncated:
         return None
     document = prompt.document.casefold()
-    standing = [text for text in (one.strip().casefold() for one in evidence) if text and text in document]
+    standing = [text for text in (passage.strip().casefold() for passage in evidence) if text and text in document]
     if not standing:
         return None
     # Ignore text around the document: a multiple-choice question contains its own answer. The cut may extend into that
     # text, so match it from either end.
     before = (prompt.system_in_text if request.system_place == "text" else prompt).before
-    kept = request.kept[_agreeing(request.kept, before) :]
+    remaining = request.kept[_common_length(request.kept, before) :]
     after = prompt.in_one_message.after
-    after = after if kept.endswith(after) else prompt.after  # separate messages are not part of the kept text
-    kept = kept[: len(kept) - _agreeing(reversed(kept), reversed(after))].casefold()
-    return not any(text in kept for text in standing)
+    after = after if remaining.endswith(after) else prompt.after  # separate messages are not part of the kept text
+    remaining = remaining[: len(remaining) - _common_length(reversed(remaining), reversed(after))].casefold()
+    return not any(text in remaining for text in standing)
 
 
-def _agreeing(one: Iterable[str], other: Iterable[str]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+def _common_length(first: Iterable[str], second: Iterable[str]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))

@@ -13,19 +13,19 @@ from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.option import fields_of
 from lbx.base.records import Sample
-from lbx.base.tables import read_table, wrong
-from lbx.base.units import counted
+from lbx.base.tables import entry_error, read_table
+from lbx.base.units import format_count
 from lbx.benchmarks import BENCHMARKS, official_judge, official_rubric, rubric_file
 from lbx.benchmarks.base.rubric import PAIR, Rubric
-from lbx.benchmarks.base.rubric_table import rubric_in
-from lbx.benchmarks.judge import Judging
+from lbx.benchmarks.base.rubric_table import parse_rubric_table
+from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.exchange.importing import published_run
 from lbx.judging.rounds import QuestionChoice, Rounds, RunAnswers, has_length_hint, make_rounds, read_answers
 from lbx.judging.same_family import judged_models
 from lbx.running.judge_spec import OFFICIAL, JudgeSpec
 from lbx.running.resolved import ResolvedRun
-from lbx.scoring.adding_up import add_up_completed
-from lbx.scoring.reading import say_moment
+from lbx.scoring.adding_up import recompute_completed_samples
+from lbx.scoring.reading import log_snapshot
 from lbx.spec.selection import select_samples
 from lbx.store import Store
 
@@ -49,7 +49,7 @@ def calibration_spec(fields: Mapping[str, Any]) -> JudgeSpec:
         if name in fields:
             raise UsageError(
                 f"--calibrate judges the published answers to {official_judge.TITLE} with official settings; it cannot "
-                f"be combined with {fields_of(JudgeSpec)[name].spelled}.",
+                f"be combined with {fields_of(JudgeSpec)[name].option_name}.",
                 fix="Remove one of them.",
             )
     return JudgeSpec(**fields, runs=tuple(official_judge.PUBLISHED_RUNS.values()), against=official_judge.BASELINE_RUN)
@@ -85,10 +85,10 @@ def read_rubric(path: Path) -> Rubric:
     table, _ = read_table(path)
     reserved = {OFFICIAL: f"the official rubric of {official_judge.TITLE}"}
     if "task" not in table:
-        return rubric_in(table, str(path), path.name, reserved)
+        return parse_rubric_table(table, str(path), path.name, reserved)
     if not isinstance(rubric := table.get("rubric"), dict):
-        raise wrong(path, "the definition has no [rubric]")
-    return rubric_in(rubric, f"{path}, [rubric]", path.name, reserved)
+        raise entry_error(path, "the definition has no [rubric]")
+    return parse_rubric_table(rubric, f"{path}, [rubric]", path.name, reserved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class _StoredRuns:
         """
         if name in self.length_hints:
             return name
-        published = any(name in _published(bundle, length_hint=hint) for hint in (True, False))
+        published = any(name in _published_models(bundle, length_hint=hint) for hint in (True, False))
         runs = self.models.get(name) or [run for run in self.length_hints if not published and run.startswith(name)]
         candidates = [*runs, *([official_judge.PUBLISHED + name] if published else [])]
         if len(candidates) > 1:
@@ -120,7 +120,7 @@ class _StoredRuns:
         return runs[0] if runs else name
 
 
-def with_baselines(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> JudgeSpec:
+def add_baselines(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> JudgeSpec:
     """Replace names of published models by runs, importing missing published answers.
 
     Args:
@@ -133,7 +133,7 @@ def with_baselines(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> Jud
     """
     bundle = Bundle(Path(spec.bundle))
     answers = [path for path in dict.fromkeys([*spec.answers, str(output)]) if Path(path).is_file()]
-    with _opened(answers) as stores:
+    with _open_stores(answers) as stores:
         stored = _stored_runs(stores)
         spec = replace(
             spec,
@@ -144,7 +144,9 @@ def with_baselines(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> Jud
     rubric_of(spec, bundle)  # fail before writing anything
     hints = {stored.length_hints[name] for name in spec.runs if name in stored.length_hints}
     length_hint = hints != {False}
-    run_ids = {name: _run_id(name, spec, bundle, stored.length_hints, length_hint=length_hint) for name in _runs(spec)}
+    run_ids = {
+        name: _run_id(name, spec, bundle, stored.length_hints, length_hint=length_hint) for name in _run_names(spec)
+    }
     if missing := [name for name, run_id in run_ids.items() if run_id not in stored.length_hints]:
         with Store(output) as store:
             for name in missing:
@@ -152,7 +154,7 @@ def with_baselines(spec: JudgeSpec, output: Path, *, quiet: bool = False) -> Jud
                 run_ids[name] = published_run(store, bundle, model, length_hint=length_hint)
                 if not quiet:
                     log.info(f"Copied the published answers of {model} into {output} as {run_ids[name]}.")
-            add_up_completed(store, BENCHMARKS)
+            recompute_completed_samples(store, BENCHMARKS)
         answers = list(dict.fromkeys([*answers, str(output)]))
     against = run_ids[spec.against] if spec.against else None
     return replace(
@@ -204,7 +206,7 @@ def _run_id(name: str, spec: JudgeSpec, bundle: Bundle, length_hints: Mapping[st
         return name
     model = name.removeprefix(official_judge.PUBLISHED)
     run_id = official_judge.published_run_id(model, length_hint=length_hint)
-    published = _published(bundle, length_hint=length_hint)
+    published = _published_models(bundle, length_hint=length_hint)
     if run_id in length_hints or model in published:
         return run_id
     without = "" if length_hint else ", asked without the reference's length like the judged run"
@@ -220,20 +222,20 @@ def _run_id(name: str, spec: JudgeSpec, bundle: Bundle, length_hints: Mapping[st
     )
 
 
-def _published(bundle: Bundle, *, length_hint: bool) -> Collection[str]:
+def _published_models(bundle: Bundle, *, length_hint: bool) -> Collection[str]:
     """Models with published answers in the bundle."""
     return official_judge.published_files(bundle, length_hint=length_hint)
 
 
-def _runs(spec: JudgeSpec) -> list[str]:
+def _run_names(spec: JudgeSpec) -> list[str]:
     return [*spec.runs, *([spec.against] if spec.against else [])]
 
 
 @contextmanager
-def _opened(paths: Sequence[str]) -> Iterator[list[Store]]:
+def _open_stores(paths: Sequence[str]) -> Iterator[list[Store]]:
     """Open results files for reading committed rows, even while another process writes."""
     with ExitStack() as files:
-        yield [files.enter_context(Store(Path(path), beside_writer=True)) for path in paths]
+        yield [files.enter_context(Store(Path(path), allow_writer=True)) for path in paths]
 
 
 def resolve_judge(spec: JudgeSpec) -> ResolvedRun:
@@ -245,23 +247,23 @@ def resolve_judge(spec: JudgeSpec) -> ResolvedRun:
     """
     bundle = Bundle(Path(spec.bundle))
     rubric = rubric_of(spec, bundle)
-    with _opened(spec.answers) as stores:
+    with _open_stores(spec.answers) as stores:
         for store in stores:
-            say_moment(store)
+            log_snapshot(store)
         length_hints = _length_hints(stores)
-        judged = [_answers(stores, name, length_hints) for name in spec.runs]
-        against = _answers(stores, spec.against, length_hints) if spec.against else None
+        judged = [_find_answers(stores, name, length_hints) for name in spec.runs]
+        against = _find_answers(stores, spec.against, length_hints) if spec.against else None
         _refuse_two_protocols(length_hints, spec)
-        models = {model.run_id: model for store in reversed(stores) for model in judged_models(store, _runs(spec))}
-    choice = QuestionChoice(spec.asked_about, spec.tasks, spec.limit, spec.orders == "both")
+        models = {model.run_id: model for store in reversed(stores) for model in judged_models(store, _run_names(spec))}
+    choice = QuestionChoice(spec.question_set, spec.tasks, spec.limit, spec.orders == "both")
     rounds = make_rounds(rubric, judged, against, choice, bundle)
     _log_counts(rounds, rubric)
-    judging = Judging(rubric, rounds.rounds, _documents)
+    judging = JudgeBenchmark(rubric, rounds.rounds, _documents)
     tasks = judging.tasks(bundle)
     selection = select_samples(spec.choice, bundle, tasks, {judging.name: judging})
     return ResolvedRun(
         spec, bundle, tasks, selection, [spec.name], [spec.settings],
-        own=judging, told=rubric.settings(spec.orders), judged=list(models.values()),
+        extra_benchmark=judging, extra_settings=rubric.settings(spec.orders), judged_models=list(models.values()),
     )  # fmt: skip
 
 
@@ -269,7 +271,7 @@ def _documents(bundle: Bundle, benchmark: str, task: str) -> Iterator[Sample]:
     return BENCHMARKS[benchmark].samples(bundle, task)
 
 
-def _answers(stores: Sequence[Store], run_id: str, length_hints: Mapping[str, bool]) -> RunAnswers:
+def _find_answers(stores: Sequence[Store], run_id: str, length_hints: Mapping[str, bool]) -> RunAnswers:
     for store in stores:
         if (answers := read_answers(store, run_id)).questions:
             return answers
@@ -282,7 +284,7 @@ def _answers(stores: Sequence[Store], run_id: str, length_hints: Mapping[str, bo
 
 
 def _refuse_two_protocols(length_hints: Mapping[str, bool], spec: JudgeSpec) -> None:
-    hinted, without = ([name for name in _runs(spec) if length_hints.get(name) is hint] for hint in (True, False))
+    hinted, without = ([name for name in _run_names(spec) if length_hints.get(name) is hint] for hint in (True, False))
     if hinted and without:
         raise UsageError(
             f"The prompts of {', '.join(hinted)} include the reference's length, those of {', '.join(without)} do not "
@@ -292,17 +294,17 @@ def _refuse_two_protocols(length_hints: Mapping[str, bool], spec: JudgeSpec) -> 
 
 
 def _log_counts(rounds: Rounds, rubric: Rubric) -> None:
-    count = counted(len(rounds.rounds), "round" if rubric.kind == PAIR else "rating")
-    log.info(f"{counted(rounds.questions, 'question')}, {count} with the rubric {rubric.name!r}.")
+    count = format_count(len(rounds.rounds), "round" if rubric.kind == PAIR else "rating")
+    log.info(f"{format_count(rounds.questions, 'question')}, {count} with the rubric {rubric.name!r}.")
     if rounds.without_task:
         log.info(
-            f"{counted(rounds.without_task, 'question has', 'questions have')} no text, and the bundle lacks the "
+            f"{format_count(rounds.without_task, 'question has', 'questions have')} no text, and the bundle lacks the "
             "prompts of their tasks: the judge does not see the question."
         )
     for run_id, number in rounds.missing.items():
-        log.info(f"Skipped {counted(number, 'question')}: the answer of {run_id} failed or is missing.")
+        log.info(f"Skipped {format_count(number, 'question')}: the answer of {run_id} failed or is missing.")
     for run_id, number in rounds.empty.items():
         if number:
             log.info(
-                f"{counted(number, 'blank answer')} of {run_id} (white space only) will be judged like the others."
+                f"{format_count(number, 'blank answer')} of {run_id} (white space only) will be judged like the others."
             )

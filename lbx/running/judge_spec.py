@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.option import Option, fields_of
-from lbx.base.outputs import write_whole
+from lbx.base.outputs import write_file
 from lbx.spec.run_spec import JUDGE_MARK, RunSpec, read_values
 from lbx.spec.settings import SampleChoice
 
@@ -20,7 +20,7 @@ _Questions = Literal["llm", "human", "both", "open"]
 _Orders = Literal["both", "given"]
 _FORMAT = 1
 
-_asked = functools.partial(Option, "What to ask")
+_prompt_option = functools.partial(Option, "What to ask")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,17 +47,17 @@ class JudgeSpec(RunSpec):
     ]
     runs: Annotated[
         tuple[str, ...],
-        _asked(
+        _prompt_option(
             "Run to judge (its name, a prefix of it, or its model's name), or a model with published answers in the "
             "bundle: claude-100k, gpt4-32k, llama2-13b-chat-4k. Can be repeated.",
             "RUN",
             ("--run",),
         ),
     ] = ()
-    against: Annotated[str | None, _asked("Opponent; officially turbo-16k-0613.", "RUN")] = None
+    against: Annotated[str | None, _prompt_option("Opponent; officially turbo-16k-0613.", "RUN")] = None
     questions: Annotated[
         _Questions | None,
-        _asked(
+        _prompt_option(
             "L-Eval's questions for the judge (llm: 96), for people (human: 85) or both; open: all open questions "
             "of any benchmark. Default: llm; open if you pass your own rubric.",
             "WHICH",
@@ -65,13 +65,13 @@ class JudgeSpec(RunSpec):
     ] = None
     rubric: Annotated[
         str,
-        _asked(
+        _prompt_option(
             "leval or a TOML file; default: your benchmark's, else leval.",
             "FILE",
         ),
     ] = OFFICIAL
     orders: Annotated[
-        _Orders, _asked("both: each pair in both orders (official); given: the judged run first.", "WHICH")
+        _Orders, _prompt_option("both: each pair in both orders (official); given: the judged run first.", "WHICH")
     ] = "both"
     tasks: Annotated[
         tuple[str, ...],
@@ -95,16 +95,16 @@ class JudgeSpec(RunSpec):
                 texts = [path_value] if isinstance(path_value, str | os.PathLike) else path_value
                 object.__setattr__(self, name, tuple(os.fspath(text) for text in texts))
         RunSpec.__post_init__(self)
-        for option, value, kind in (("questions", self.asked_about, _Questions), ("orders", self.orders, _Orders)):
-            if value not in (known := get_args(kind)):
-                raise UsageError(f"--{option} must be one of {', '.join(known)}, not {value!r}.")
+        for option, value, kind in (("questions", self.question_set, _Questions), ("orders", self.orders, _Orders)):
+            if value not in (allowed_values := get_args(kind)):
+                raise UsageError(f"--{option} must be one of {', '.join(allowed_values)}, not {value!r}.")
         if not self.answers or not self.runs:
             raise UsageError("A judge needs a results file and a run to judge. Pass --run.")
         if self.against in self.runs:
             raise UsageError(f"--against {self.against} is also a run to judge: a run cannot be its own opponent.")
         refused = [field for field in fields_of(RunSpec).values() if field.option and field.option.judges is False]
         if any(getattr(self, field.name) != field.default for field in refused):
-            *names, last = (field.spelled for field in refused)
+            *names, last = (field.option_name for field in refused)
             raise UsageError(f"{', '.join(names)} and {last} do not apply to judges.")
 
     @property
@@ -113,11 +113,11 @@ class JudgeSpec(RunSpec):
         return SampleChoice(ids=self.ids)
 
     @property
-    def asked_about(self) -> str:
+    def question_set(self) -> str:
         """``questions``, or its default."""
         return self.questions or ("llm" if self.rubric == OFFICIAL else "open")
 
-    def carried(self, folder: Path, seen_as: str) -> Self:
+    def copy_inputs(self, folder: Path, mount_path: str) -> Self:
         """Copy the answers, so that they stay readable while results files are written (see ``RunSpec.carried``)."""
         from lbx.store import Store, copies
 
@@ -128,14 +128,14 @@ class JudgeSpec(RunSpec):
                 copies.copy_database(Path(path), folder / answers[-1])
         rubric = self.rubric
         if rubric != OFFICIAL:
-            write_whole(folder / Path(rubric).name, read_input(Path(rubric), SMALL))
-            rubric = f"{seen_as}/{Path(rubric).name}"
-        return replace(self, answers=tuple(f"{seen_as}/{name}" for name in answers), rubric=rubric)
+            write_file(folder / Path(rubric).name, read_input(Path(rubric), SMALL))
+            rubric = f"{mount_path}/{Path(rubric).name}"
+        return replace(self, answers=tuple(f"{mount_path}/{name}" for name in answers), rubric=rubric)
 
-    def settled(self) -> Self:
+    def with_absolute_paths(self) -> Self:
         rubric = self.rubric if self.rubric == OFFICIAL else str(Path(self.rubric).absolute())
         answers = tuple(str(Path(path).absolute()) for path in self.answers)
-        return replace(RunSpec.settled(self), rubric=rubric, answers=answers)
+        return replace(RunSpec.with_absolute_paths(self), rubric=rubric, answers=answers)
 
     def to_json(self) -> dict[str, Any]:
         """Values other than the defaults, with a marker for judges."""

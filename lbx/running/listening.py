@@ -40,9 +40,9 @@ class RunProgress:
     @property
     def pace(self) -> str:
         """Speed as text."""
-        left = "time left unknown" if self.left_s is None else f"{duration(self.left_s)} left"
+        remaining = "time left unknown" if self.left_s is None else f"{duration(self.left_s)} left"
         gpu = "" if self.gpu_bytes is None else f" and {size(self.gpu_bytes)} of GPU memory"
-        return f"{self.tokens_per_s:,.0f} tokens/s computed, {left}, {size(self.memory_bytes)} of memory{gpu}"
+        return f"{self.tokens_per_s:,.0f} tokens/s computed, {remaining}, {size(self.memory_bytes)} of memory{gpu}"
 
     def __str__(self) -> str:
         if not self.samples:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lbx")
 
-_NAMED = 3
+_MAX_NAMES = 3
 
 
 def debugging() -> bool:
@@ -49,11 +49,11 @@ def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) ->
             continue
         without = [task.full_name for task in tasks if mode not in BENCHMARKS[task.benchmark].protocol.modes]
         if without:
-            more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
+            more = f" and {len(without) - _MAX_NAMES} more" if len(without) > _MAX_NAMES else ""
             knowing = [name for name, benchmark in BENCHMARKS.items() if mode in benchmark.protocol.modes]
             option = ASKING[mode].names[0].rpartition("/")[2]  # "--no-..." for options that are on by default
             raise UsageError(
-                f"{option} does not apply to {', '.join(without[:_NAMED])}{more}.",
+                f"{option} does not apply to {', '.join(without[:_MAX_NAMES])}{more}.",
                 fix=f"It applies to {' and '.join(knowing)}: pass only their tasks, or remove the option.",
             )
     for task in tasks:
@@ -75,7 +75,7 @@ def embedding_servers(spec: RunSpec, bundle: Bundle) -> list[tuple[str, int] | N
     Raises:
         UsageError: the model that ranks chunks does not exist.
     """
-    servers = [server_of(resolve_embedder(spec.retriever, bundle=bundle))] if spec.retrieval.embeds else []
+    servers = [server_of(resolve_embedder(spec.retriever, bundle=bundle))] if spec.retrieval.uses_embeddings else []
     if spec.embedding is not None:
         with contextlib.suppress(UsageError):  # the name of vectors already in the results file
             servers.append(server_of(resolve_embedder(spec.embedding, bundle=bundle)))
@@ -130,7 +130,9 @@ def finder_for(retrieval: Retrieval, bundle: Bundle, tasks: Sequence[Task]) -> F
     if not retrieval.best:
         return None
     rules = rules_of([BENCHMARKS[task.benchmark] for task in tasks], retrieval)
-    embedder = load_embedding_model(retrieval.retriever, bundle, retrieval.threads) if retrieval.embeds else None
+    embedder = (
+        load_embedding_model(retrieval.retriever, bundle, retrieval.threads) if retrieval.uses_embeddings else None
+    )
     try:
         return Finder(bundle, retrieval, embedder, rules)
     except BaseException:
@@ -141,19 +143,19 @@ def finder_for(retrieval: Retrieval, bundle: Bundle, tasks: Sequence[Task]) -> F
 
 def has_reasoning_block(card: ModelCard, backend: Backend) -> bool:
     """Whether the model reasons in a separate block: its template has a switch for it, or its tags are known."""
-    source = card.chat.choose(backend.tokenizer.chat_template) or ""
-    if _knows_marks(card, backend.tokenizer, source):
+    source = card.chat.choose_template(backend.tokenizer.chat_template) or ""
+    if _has_known_tags(card, backend.tokenizer, source):
         return True
     template = ChatTemplate(source, kwargs=card.chat.kwargs)
     switch = find_switch(template, backend.tokenizer.reasoning_marks, EFFORTS)
     return switch != ReasoningSwitch(None, None) or bool(find_levels(template, EFFORTS))
 
 
-def _knows_marks(card: ModelCard, tokenizer: Tokenizer, source: str) -> bool:
-    marks = tokenizer.reasoning_marks
-    if card.chat.reasoning is not None or marks != THINK:
+def _has_known_tags(card: ModelCard, tokenizer: Tokenizer, source: str) -> bool:
+    tags = tokenizer.reasoning_marks
+    if card.chat.reasoning is not None or tags != THINK:
         return True
-    return any(mark in source for mark in THINK[:2]) or len(tokenizer.encode(THINK.close, special=True)) == 1
+    return any(tag in source for tag in THINK[:2]) or len(tokenizer.encode(THINK.close, special=True)) == 1
 
 
 def make_prompter(card: ModelCard, backend: Backend, settings: RunSettings) -> Prompter:
@@ -180,13 +182,13 @@ def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatT
     """The model's template; None if prompts go to the model unchanged or a server applies the template."""
     tokenizer, chat = backend.tokenizer, card.chat
     if backend.info.wraps_prompts:
-        _say_unreached(
+        _report_ignored_options(
             settings,
             "its server applies the chat template",
             "Set variables of the server's chat template in the card: kwargs under [chat].",
         )
         return None
-    source = chat.choose(tokenizer.chat_template) if settings.chat else None
+    source = chat.choose_template(tokenizer.chat_template) if settings.chat else None
     if not source:
         if settings.chat and chat.enabled and not isinstance(card.options, ScriptedOptions):
             log.warning(
@@ -194,7 +196,7 @@ def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatT
                 "trained to chat, set its template in a card (template_file under [chat]). To confirm that it needs "
                 "no template, pass --no-chat."
             )
-        _say_unreached(
+        _report_ignored_options(
             settings, "its prompts have no chat template", "Without the option the model behaves as trained."
         )
         return None
@@ -203,14 +205,14 @@ def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatT
     template = ChatTemplate(source, **ends, kwargs=chat.kwargs)
     switch = find_switch(template, tokenizer.reasoning_marks, EFFORTS)
     levels = find_levels(template.with_variables(switch.on or {}), EFFORTS)
-    if settings.thinking is not False and not _knows_marks(card, tokenizer, source):
-        _warn_of_unknown_marks(card, switch, levels)
+    if settings.thinking is not False and not _has_known_tags(card, tokenizer, source):
+        _warn_of_unknown_tags(card, switch, levels)
     values = _switch_values(switch, levels, chat.kwargs, settings)
     given = {**chat.kwargs, **values}
     return template.with_variables({**values, **_effort_values(levels, switch, given, settings)})
 
 
-def _warn_of_unknown_marks(card: ModelCard, switch: ReasoningSwitch, levels: Mapping[str, Sequence[str]]) -> None:
+def _warn_of_unknown_tags(card: ModelCard, switch: ReasoningSwitch, levels: Mapping[str, Sequence[str]]) -> None:
     if switch.on is not None or levels:
         log.warning(
             f"The chat template of {card.name} can enable reasoning, but lbx found no reasoning tags in it. Reasoning "
@@ -219,7 +221,7 @@ def _warn_of_unknown_marks(card: ModelCard, switch: ReasoningSwitch, levels: Map
         )
 
 
-def _say_unreached(settings: RunSettings, why: str, instead: str) -> None:
+def _report_ignored_options(settings: RunSettings, why: str, instead: str) -> None:
     if settings.reasoning_effort:
         raise UsageError(f"{_effort_option(settings)} does not reach the model: {why}.", fix=instead)
     if settings.thinks or settings.thinking is False:
@@ -235,11 +237,14 @@ def _effort_option(settings: RunSettings) -> str:
 
 
 def _switch_values(
-    switch: ReasoningSwitch, levels: Mapping[str, Sequence[str]], given: Mapping[str, Any], settings: RunSettings
+    switch: ReasoningSwitch,
+    levels: Mapping[str, Sequence[str]],
+    template_values: Mapping[str, Any],
+    settings: RunSettings,
 ) -> Values:
     """Return template values of the reasoning switch for the settings, logging if the template has no switch."""
     if settings.thinking is None and not settings.thinks:
-        if switch.on is not None and switch.off is not None and not given.keys() & {*switch.on, *switch.off}:
+        if switch.on is not None and switch.off is not None and not template_values.keys() & {*switch.on, *switch.off}:
             log.info(
                 "This model can reason before it answers, and its chat template sets the default. "
                 "Pass --thinking or --no-thinking to choose."
@@ -259,14 +264,17 @@ def _switch_values(
             "and reports label the run by its answers."
         )
         return {}
-    if named := {name: value for name, value in values.items() if not isinstance(value, bool)}:
-        words = ", ".join(f"{name} = {value!r}" for name, value in named.items())
+    if settings_text := {name: value for name, value in values.items() if not isinstance(value, bool)}:
+        words = ", ".join(f"{name} = {value!r}" for name, value in settings_text.items())
         log.info(f"{_thinking_option(settings)} sets {words} in the model's chat template.")
     return values
 
 
 def _effort_values(
-    levels: Mapping[str, Sequence[str]], switch: ReasoningSwitch, given: Mapping[str, Any], settings: RunSettings
+    levels: Mapping[str, Sequence[str]],
+    switch: ReasoningSwitch,
+    template_values: Mapping[str, Any],
+    settings: RunSettings,
 ) -> Values:
     """Return the value of the template's variable for reasoning effort.
 
@@ -280,18 +288,18 @@ def _effort_values(
             if switch.on is None
             else "Pass --thinking or --no-thinking, which it supports.",
         )
-    known = [level for level in EFFORTS if any(level in some for some in levels.values())]
+    supported_levels = [level for level in EFFORTS if any(level in some for some in levels.values())]
     if not settings.reasoning_effort:
-        if known and settings.thinking is not False and not given.keys() & levels.keys():
+        if supported_levels and settings.thinking is not False and not template_values.keys() & levels.keys():
             log.info(
                 "This model's chat template sets the reasoning effort. "
-                f"Pass --reasoning-effort {' or '.join(known)} to choose."
+                f"Pass --reasoning-effort {' or '.join(supported_levels)} to choose."
             )
         return {}
-    if settings.reasoning_effort not in known:
+    if settings.reasoning_effort not in supported_levels:
         raise UsageError(
             f"The model's chat template does not support {_effort_option(settings)}. It supports "
-            f"{' and '.join(known) or 'none of the levels of lbx'}.",
+            f"{' and '.join(supported_levels) or 'none of the levels of lbx'}.",
             fix=f'Set other levels in the model card: kwargs = {{ {next(iter(levels))} = "..." }} under [chat].',
         )
     return {name: settings.reasoning_effort for name, some in levels.items() if settings.reasoning_effort in some}

@@ -21,8 +21,8 @@ _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"
 class _Guard:
     """Addresses that this process may reach; None allows all."""
 
-    installed = False
-    allowed: frozenset[tuple[str, int]] | None = None
+    is_installed = False
+    allowed_addresses: frozenset[tuple[str, int]] | None = None
 
 
 _guard = _Guard()
@@ -57,10 +57,10 @@ def block_network(*servers: tuple[str, int] | None) -> str:
         os.environ[name] = "1"
     reachable = [server for server in servers if server]
     allowed = frozenset[tuple[str, int]]().union(*(_addresses(*server) for server in reachable))
-    if not _guard.installed:
+    if not _guard.is_installed:
         sys.addaudithook(_refuse)  # cannot be removed again, so it checks the current guard
-        _guard.installed = True
-    _guard.allowed = allowed
+        _guard.is_installed = True
+    _guard.allowed_addresses = allowed
     blocked = "lbx refuses network connections"
     if reachable:
         blocked += " but to the model server " + " and ".join(f"{host}:{port}" for host, port in reachable)
@@ -70,11 +70,11 @@ def block_network(*servers: tuple[str, int] | None) -> str:
 @contextmanager
 def offline(*servers: tuple[str, int] | None) -> Iterator[str]:
     """Block the network inside a ``with`` block."""
-    before, environment = _guard.allowed, {name: os.environ.get(name) for name in _OFFLINE}
+    before, environment = _guard.allowed_addresses, {name: os.environ.get(name) for name in _OFFLINE}
     try:
         yield block_network(*servers)
     finally:
-        _guard.allowed = before
+        _guard.allowed_addresses = before
         for name, value in environment.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -94,7 +94,7 @@ def _addresses(host: str, port: int) -> frozenset[tuple[str, int]]:
 
 
 def _refuse(event: str, arguments: tuple[object, ...], guard: _Guard = _guard) -> None:
-    allowed = guard.allowed  # bound as a default: an interpreter at exit clears the module first
+    allowed = guard.allowed_addresses  # bound as a default: an interpreter at exit clears the module first
     if allowed is None or event not in _EVENTS:
         return
     if arguments and isinstance(arguments[0], socket.socket) and arguments[0].family == socket.AF_UNIX:

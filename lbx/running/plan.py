@@ -18,8 +18,8 @@ from lbx.base.errors import BackendError, EndpointError
 from lbx.base.records import SampleKey
 from lbx.base.run_options import OF_LENGTH
 from lbx.forecast.estimate import Costs, costs_from
-from lbx.forecast.memory_use import Free
-from lbx.forecast.outlook import Outlook, look_ahead, summary_lines
+from lbx.forecast.memory_use import FreeMemory
+from lbx.forecast.outlook import Outlook, make_outlook, summary_lines
 from lbx.running.answering import Asker
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, load_to_forecast
@@ -77,9 +77,14 @@ def plan_each(
     run = resolve(spec)
     if results is not None:
         check_samples(run, Path(results))
-    with retrieving(run) as reading, share_of_one(spec.workers):
+    with retrieving(run) as reading, use_one_share(spec.workers):
         ahead = functools.partial(
-            _plan, reading, free=Free.now(), results=results, calibrate=calibrate, listener=listener or Listener()
+            _plan,
+            reading,
+            free=FreeMemory.measure(),
+            results=results,
+            calibrate=calibrate,
+            listener=listener or Listener(),
         )
         cards = [card_of(replace(spec, model=name, backend=None), run.bundle) for name in against]
         first = card_of(spec, run.bundle)
@@ -94,12 +99,12 @@ def plan_each(
                 log.info(f"Skipped {card.name}: {error}")
 
 
-def _in_other_dtype(card: ModelCard, planned: Outlook) -> list[ModelCard]:
+def _in_other_dtype(card: ModelCard, outlook: Outlook) -> list[ModelCard]:
     """Return the card with the CPU's other number format, if the card does not set one."""
     options = card.options
-    if not isinstance(options, HfOptions) or options.dtype != AUTO or planned.memory.device != "RAM":
+    if not isinstance(options, HfOptions) or options.dtype != AUTO or outlook.memory.device != "RAM":
         return []
-    other = "float32" if planned.dtype == "bfloat16" else "bfloat16"
+    other = "float32" if outlook.dtype == "bfloat16" else "bfloat16"
     return [replace(card, options=replace(options, dtype=other))]
 
 
@@ -107,7 +112,7 @@ def _plan(
     run: ResolvedRun,
     card: ModelCard,
     *,
-    free: Free,
+    free: FreeMemory,
     results: str | os.PathLike[str] | None,
     calibrate: bool,
     listener: Listener,
@@ -116,11 +121,11 @@ def _plan(
     backend, measurable = load_to_forecast(card, run.bundle)
     try:
         works = make_works(run, card, backend)
-        return look_ahead(
+        return make_outlook(
             works,
             free=free,
             workers=workers,
-            known=_known(results, works[0].row, workers),
+            session_costs=_costs_in_file(results, works[0].row, workers),
             measure=calibrate and measurable,
             progress=functools.partial(listener.counted, "counted"),
             measuring=functools.partial(listener.counted, _MEASURED),
@@ -129,15 +134,15 @@ def _plan(
         backend.close()
 
 
-def _known(results: str | os.PathLike[str] | None, row: RunRow, workers: int) -> Costs | None:
+def _costs_in_file(results: str | os.PathLike[str] | None, row: RunRow, workers: int) -> Costs | None:
     if results is None or not Path(results).exists():
         return None
     with Store(Path(results), read_only=True) as store:
-        return known_costs(store, row, workers)
+        return costs_of_sessions(store, row, workers)
 
 
 @contextlib.contextmanager
-def share_of_one(workers: int) -> Iterator[None]:
+def use_one_share(workers: int) -> Iterator[None]:
     if not workers:
         yield
         return
@@ -158,11 +163,11 @@ def share_of_one(workers: int) -> Iterator[None]:
             os.environ |= {} if value is None else {name: value}
 
 
-def look_ahead_of_run(
+def forecast_run(
     store: Store,
     asker: Asker,
-    done: Sequence[AbstractSet[SampleKey]],
-    free: Free,
+    finished_keys: Sequence[AbstractSet[SampleKey]],
+    free: FreeMemory,
     *,
     workers: int,
     listener: Listener,
@@ -170,7 +175,7 @@ def look_ahead_of_run(
     """Count the prompts of a run before it starts, and log the forecast.
 
     Args:
-        done: answered samples of each of the runs that are executed together.
+        finished_keys: answered samples of each of the runs that are executed together.
         free: free memory before the model was loaded.
         listener: receives the progress of a calibration in this process.
 
@@ -178,8 +183,10 @@ def look_ahead_of_run(
         BundleError: a data file is damaged.
         BackendError: the model failed during the calibration.
     """
-    known = known_costs(store, asker.rows[0], workers)
-    ahead = functools.partial(look_ahead, free=free, done=done, workers=workers, known=known)
+    session_costs = costs_of_sessions(store, asker.rows[0], workers)
+    ahead = functools.partial(
+        make_outlook, free=free, finished_keys=finished_keys, workers=workers, session_costs=session_costs
+    )
     if not workers:
         ahead = functools.partial(ahead, measuring=functools.partial(listener.counted, _MEASURED))
     outlook = asker.call(ahead)
@@ -188,7 +195,7 @@ def look_ahead_of_run(
     return outlook
 
 
-def known_costs(store: Store, run: RunRow, workers: int) -> Costs | None:
+def costs_of_sessions(store: Store, run: RunRow, workers: int) -> Costs | None:
     """Costs from earlier sessions in a results file; None without any."""
     costs = history(store, run, workers=workers)
     return None if costs is None else costs_from(costs, answer_lengths(store, run, OF_LENGTH))

@@ -23,12 +23,12 @@ from lbx.running.judge_spec import JudgeSpec
 from lbx.running.models import card_of, choose_tasks, finder_for, has_reasoning_block, load_model, make_prompter
 from lbx.running.offline import block_network
 from lbx.running.resolved import ResolvedRun
-from lbx.spec.jobs import Work, not_shared
+from lbx.spec.jobs import Work, reason_not_shared
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import select_samples
 from lbx.spec.settings import RunSettings
 from lbx.store import RunRow
-from lbx.store.same_runs import WHOLE
+from lbx.store.same_runs import FULL_HASH
 
 log = logging.getLogger("lbx")
 
@@ -60,7 +60,7 @@ def retrieving(run: ResolvedRun) -> Iterator[ResolvedRun]:
         yield run
         return
     try:
-        yield run.reading(finder, finder.find)
+        yield run.with_retriever(finder, finder.find)
     finally:
         finder.close()
 
@@ -97,17 +97,19 @@ def prepare_worker(run: ResolvedRun) -> list[Work]:
     return prepare_runs(run)
 
 
-def _run_row(run: ResolvedRun, name: str | None, backend: Backend, asked: RunSettings) -> RunRow:
+def _run_row(run: ResolvedRun, name: str | None, backend: Backend, run_settings: RunSettings) -> RunRow:
     """Make the run's row. Tasks and samples are not part of its identity, so a run can be extended to more of them."""
     info = backend.info
-    settings = {**asked.to_json(), **run.told, "context_window": info.context_window}
-    if budget := asked.reasoning_budget(info.context_window):
+    settings = {**run_settings.to_json(), **run.extra_settings, "context_window": info.context_window}
+    if budget := run_settings.reasoning_budget(info.context_window):
         settings["thinking_tokens"] = budget
-    hardware: dict[str, Any] = {"network": run.network} | ({"bundle_check": run.checked} if run.checked else {})
+    hardware: dict[str, Any] = {"network": run.network} | (
+        {"bundle_check": run.bundle_check} if run.bundle_check else {}
+    )
     settings |= {f"backend.{name}": value for name, value in info.settings.items()}
-    if allowed := run.bundle.allowed:  # recorded in every run: code or pickles were next to files that were read
+    if allowed := run.bundle.allowed_files:  # recorded in every run: code or pickles were next to files that were read
         settings["bundle.allowed"] = allowed
-    if reason := not_shared(backend, batching=asked.batching):
+    if reason := reason_not_shared(backend, batching=run_settings.batching):
         hardware["prompts_not_shared"] = reason
     if info.counts_tokens:
         hardware["tokenizer_sha256"] = tokenizer_sha256(backend.tokenizer)
@@ -123,8 +125,8 @@ def _run_row(run: ResolvedRun, name: str | None, backend: Backend, asked: RunSet
         lbx_version=__version__,
         metadata=key_values("--metadata", run.spec.metadata) or None,
     ).counting(run.tasks)
-    row = row if name else replace(row, run_id=generated_names(row, judges=bool(run.told))[0])
-    family = same_family(row, run.judged)
+    row = row if name else replace(row, run_id=generated_names(row, judges=bool(run.extra_settings))[0])
+    family = same_family(row, run.judged_models)
     return replace(row, hardware={**row.hardware, "same_family_as": family}) if family else row
 
 
@@ -134,10 +136,10 @@ def generated_names(row: RunRow, *, judges: bool) -> list[str]:
     The first excludes the hash of all weight bytes, so that a run continues with and without this hash. The second
     includes it, for other weights whose pieces are equal.
     """
-    settings = {name: value for name, value in row.settings.items() if name != WHOLE}
+    settings = {name: value for name, value in row.settings.items() if name != FULL_HASH}
     digest = sha256_text(canonical_json([row.model, row.backend, row.bundle_digest, settings]))[:8]
     name = f"{row.model}-{row.backend}-{digest}{'-judge' * judges}"
-    return [name, *([f"{name}-{row.settings[WHOLE][:8]}"] if WHOLE in row.settings else [])]
+    return [name, *([f"{name}-{row.settings[FULL_HASH][:8]}"] if FULL_HASH in row.settings else [])]
 
 
 def _check_budgets(info: BackendInfo, settings: RunSettings) -> None:

@@ -16,8 +16,8 @@ from lbx.scoring.scores import Rescoring, rescore
 from lbx.scoring.similarity import Similarities
 from lbx.store import Store
 from lbx.store.caches import embedding_models
-from lbx.store.opening import require
-from lbx.store.runs import runs_named
+from lbx.store.opening import require_file
+from lbx.store.runs import resolve_runs
 
 
 class Embedding(NamedTuple):
@@ -50,10 +50,10 @@ def score(
         LbxError: a run does not exist, or the embedding model cannot be loaded.
     """
     path = Path(results)
-    require(path)
+    require_file(path)
     opened = Bundle(Path(bundle)) if bundle is not None else None
     with Store(path) as store:
-        runs = runs_named(store, runs)
+        runs = resolve_runs(store, runs)
         model = Embedding(embedding, opened, threads) if embedding else None
         return score_with(store, model, run_ids=runs, workers=workers, listener=listener)
 
@@ -64,9 +64,9 @@ def score_with(
     """Score stored outputs of an open results file; see ``score``."""
     listener = listener or Listener()
     progress = listener.counted
-    known = embedding is not None and embedding.name in embedding_models(store)
-    embedder = load_embedding_model(*embedding) if embedding and not known else None
-    stored = embedding.name if embedding and known else None
+    is_stored = embedding is not None and embedding.name in embedding_models(store)
+    embedder = load_embedding_model(*embedding) if embedding and not is_stored else None
+    stored = embedding.name if embedding and is_stored else None
     try:
         similarities = Similarities(embedder, model=stored, progress=functools.partial(progress, "texts embedded"))
         rescoring = Rescoring(BENCHMARKS, run_ids, similarities, workers)

@@ -11,17 +11,17 @@ from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Sample, Task
-from lbx.benchmarks import beside
+from lbx.benchmarks import benchmarks_with
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.judging.same_family import JudgedModel
 from lbx.running.judge_spec import read_spec, spec_of
 from lbx.running.retrieving import Finder
-from lbx.spec.jobs import Agenda, nothing_retrieved
+from lbx.spec.jobs import Agenda, no_chunks
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import Selection
 from lbx.spec.settings import RunSettings
 from lbx.store import SampleRow, Store
-from lbx.store.runs import named_in
+from lbx.store.runs import resolve_runs_in
 from lbx.store.same_samples import refuse_other_samples
 from lbx.store.sessions import newest_spec
 
@@ -35,12 +35,12 @@ class ResolvedRun:
 
     Attributes:
         names, settings: for each of the runs that are executed together; each has its own row in the results file.
-        own: benchmark that exists only in this run: the rounds of a judge.
-        told: parts of the run's identity besides its settings, such as the rubric of a judge.
-        judged: models with judged answers.
+        extra_benchmark: benchmark that exists only in this run: the rounds of a judge.
+        extra_settings: parts of the run's identity besides its settings, such as the rubric of a judge.
+        judged_models: models with judged answers.
         server: the only address that the run may reach.
         network: description of the offline method.
-        checked: description of the bundle's verification against its manifest.
+        bundle_check: description of the bundle's verification against its manifest.
     """
 
     spec: RunSpec
@@ -49,28 +49,28 @@ class ResolvedRun:
     selection: Selection
     names: Sequence[str | None]
     settings: Sequence[RunSettings]
-    chunks: Chunks = nothing_retrieved
-    own: Benchmark | None = None
-    told: Mapping[str, str] = field(default_factory=dict)
-    judged: Sequence[JudgedModel] = ()
+    chunks: Chunks = no_chunks
+    extra_benchmark: Benchmark | None = None
+    extra_settings: Mapping[str, str] = field(default_factory=dict)
+    judged_models: Sequence[JudgedModel] = ()
     server: tuple[str, int] | None = None
     network: str = ""
-    checked: str = ""
+    bundle_check: str = ""
 
     @property
     def benchmarks(self) -> Mapping[str, Benchmark]:
-        return beside(self.own)
+        return benchmarks_with(self.extra_benchmark)
 
     def sample_rows(self) -> Iterator[SampleRow]:
         """Yield rows of the selected samples. Raises BundleError if a data file is damaged."""
         for task in self.tasks:
             samples = self.benchmarks[task.benchmark].samples(self.bundle, task.name)
-            for position, sample in self.selection.of(task, samples):
+            for position, sample in self.selection.select(task, samples):
                 yield SampleRow(sample, position)
 
-    def reading(self, finder: Finder, chunks: Chunks) -> ResolvedRun:
+    def with_retriever(self, finder: Finder, chunks: Chunks) -> ResolvedRun:
         """Return the run with retrieved chunks in place of documents; its settings include the retriever's name."""
-        settings = [replace(one, retriever=finder.name) for one in self.settings]
+        settings = [replace(settings_of_run, retriever=finder.name) for settings_of_run in self.settings]
         return replace(self, settings=settings, chunks=chunks)
 
     @property
@@ -111,6 +111,6 @@ def read_any_spec(file: Path, run: str | None) -> RunSpec:
         if run:
             raise UsageError(f"--run {run} requires a results file, but {file} is a spec.", fix=_FIX)
         return read_spec(file)
-    names = named_in(file, [run]) if run else ()
+    names = resolve_runs_in(file, [run]) if run else ()
     spec = spec_of(newest_spec(file, *(names or [None])), str(file))
     return replace(spec, name=names[0]) if names else spec

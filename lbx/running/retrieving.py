@@ -14,16 +14,16 @@ from lbx.retrieval.chunks import ChunkTokenizer, split_between_words
 from lbx.retrieval.retriever import (
     BM25_SIZE,
     EMBEDDING_SIZE,
-    Cut,
+    ChunkingRule,
     RetrievalRules,
     bm25_retriever,
-    cut_words,
     embedding_retriever,
+    word_chunking,
 )
 from lbx.spec.selection import EVERYTHING, Selection
 from lbx.spec.settings import Retrieval
 from lbx.store import Store
-from lbx.store.caches import all_retrieved, chunks_key, keep_retrieved, retrieved
+from lbx.store.caches import all_chunks, chunks_key, find_chunks, store_chunks
 
 if TYPE_CHECKING:
     from lbx.backends.embedding import Embedder
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _BATCH = 32
 _PLAIN = RetrievalRules()
 
-Progress = Callable[[str, int, int], None]
+RetrievalProgress = Callable[[str, int, int], None]
 """Called with a task's name, the number of its finished samples and their total."""
 
 
@@ -63,7 +63,7 @@ class Finder:
         self._bundle = bundle
         self._best = how.best
         self._embedder = embedder
-        cut = _cut(bundle, how, rules)
+        cut = _chunking_rule(bundle, how, rules)
         if embedder is None:
             ranking = rules.bm25 if how.retriever == BM25 else how.retriever
             self._retriever = bm25_retriever(cut, ranking)
@@ -102,10 +102,10 @@ def rules_of(benchmarks: Iterable[Benchmark], how: Retrieval) -> RetrievalRules:
     return next(iter(wanted_rules), _PLAIN)
 
 
-def _cut(bundle: Bundle, how: Retrieval, rules: RetrievalRules) -> Cut:
+def _chunking_rule(bundle: Bundle, how: Retrieval, rules: RetrievalRules) -> ChunkingRule:
     tokens = how.tokens or (None if how.words else rules.tokens)
     if tokens is None:
-        return cut_words(how.words or (EMBEDDING_SIZE if how.embeds else BM25_SIZE), how.retriever)
+        return word_chunking(how.words or (EMBEDDING_SIZE if how.uses_embeddings else BM25_SIZE), how.retriever)
     if not rules.tokenizer:
         raise UsageError(
             "--chunk-tokens does not apply to these tasks: their chunks are measured in words.",
@@ -121,17 +121,17 @@ def _cut(bundle: Bundle, how: Retrieval, rules: RetrievalRules) -> Cut:
     tokenizer = ChunkTokenizer(folder / "tokenizer.json")
     way = partial(split_between_words, tokenizer=tokenizer) if rules.between_words else tokenizer.split
     name = f"{tokens} tokens of {rules.tokenizer.rpartition('/')[2]}:{tokenizer.fingerprint[:12]}"
-    return Cut(name, partial(way, size=tokens))
+    return ChunkingRule(name, partial(way, size=tokens))
 
 
-def find_all(
+def retrieve_all(
     store: Store,
     finder: Finder,
     bundle: Bundle,
     tasks: Sequence[tuple[Benchmark, Task]],
     *,
     selection: Selection = EVERYTHING,
-    progress: Progress = lambda _task, _done, _total: None,
+    progress: RetrievalProgress = lambda _task, _done, _total: None,
 ) -> None:
     """Find chunks of every selected sample and store them, skipping chunks that the results file already contains.
 
@@ -141,23 +141,23 @@ def find_all(
     chunks_of: list[tuple[Sample, Sequence[Chunk]]] = []
     try:
         for benchmark, task in tasks:
-            chosen = selection.of(task, benchmark.samples(bundle, task.name))
-            for done, (_, sample) in enumerate(chosen, start=1):
-                if retrieved(store, finder.name, sample) is None:
+            selected = selection.select(task, benchmark.samples(bundle, task.name))
+            for done, (_, sample) in enumerate(selected, start=1):
+                if find_chunks(store, finder.name, sample) is None:
                     chunks_of.append((sample, finder.find(benchmark, sample)))
                 if len(chunks_of) == _BATCH:
-                    keep_retrieved(store, finder.name, chunks_of)
+                    store_chunks(store, finder.name, chunks_of)
                     chunks_of.clear()
                 progress(task.full_name, done, selection.count(task))
     finally:
-        keep_retrieved(store, finder.name, chunks_of)
+        store_chunks(store, finder.name, chunks_of)
 
 
 class StoredChunks:
     """Chunks from the results file, for ``Work.chunks``. They are sent to worker processes."""
 
     def __init__(self, store: Store, retriever: str) -> None:
-        self._chunks = all_retrieved(store, retriever)
+        self._chunks = all_chunks(store, retriever)
 
     def __call__(self, _benchmark: Benchmark, sample: Sample) -> Sequence[Chunk]:
         return self._chunks.get(chunks_key(sample), ())

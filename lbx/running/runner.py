@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from lbx.base.interrupts import uninterrupted
+from lbx.base.interrupts import defer_signals
 from lbx.base.records import SampleKey, encodable
 from lbx.running.answering import Asker
-from lbx.running.watching import Watch
-from lbx.scoring.adding_up import add_up, add_up_completed
+from lbx.running.watching import RunMonitor
+from lbx.scoring.adding_up import add_up, recompute_completed_samples
 from lbx.scoring.scores import score_rows
 from lbx.spec.jobs import Agenda, JobSize, PendingSample, make_jobs
 from lbx.store import GenerationRow, SampleRow, ScoreRow, Store
 
 BATCH_ROWS = 64
-_MARK = re.compile(r"\s*([<\[][^<>\[\]\s]{0,20}(?:think|thought|reason)[^<>\[\]\s]{0,20}[>\]])", re.IGNORECASE)
+_REASONING_TAG = re.compile(r"\s*([<\[][^<>\[\]\s]{0,20}(?:think|thought|reason)[^<>\[\]\s]{0,20}[>\]])", re.IGNORECASE)
 BATCH_SECONDS = 2.0
 """Maximum time that an answer waits for others to be committed with it."""
 
@@ -74,15 +74,15 @@ class Outcome:
         if row.reasoning_closed is not False and not (row.output or "").strip():
             self.empty += 1
             self.only_reasoning += bool(row.reasoning)
-        if mark := _MARK.match(row.output or ""):
-            self.marks[mark[1]] = self.marks.get(mark[1], 0) + 1
+        if tag := _REASONING_TAG.match(row.output or ""):
+            self.marks[tag[1]] = self.marks.get(tag[1], 0) + 1
         self.prompt_tokens += row.prompt_tokens or 0
         self.output_tokens += row.output_tokens or 0
         self.computed_tokens += (row.prompt_tokens or 0) - (row.cached_tokens or 0) + (row.output_tokens or 0)
 
 
 @contextmanager
-def closing(store: Store, run_ids: Sequence[str]) -> Iterator[None]:
+def record_end_status(store: Store, run_ids: Sequence[str]) -> Iterator[None]:
     """Store the end status of the block in the runs' rows: "done", "interrupted" or "failed"."""
     status = "failed"
     try:
@@ -92,7 +92,7 @@ def closing(store: Store, run_ids: Sequence[str]) -> Iterator[None]:
         status = "interrupted"
         raise
     finally:
-        with uninterrupted():
+        with defer_signals():
             for run_id in run_ids:
                 store.finish_run(run_id, status)
 
@@ -109,45 +109,45 @@ class _CommitBuffer:
         self._samples: list[SampleRow] = []
         self._generations: list[GenerationRow] = []
         self._scores: list[ScoreRow] = []
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         self._open = True
-        self._problem: Exception | None = None
-        self._clock = threading.Thread(target=self._keep_time, name="lbx-commits", daemon=True)
+        self._error: Exception | None = None
+        self._clock = threading.Thread(target=self._commit_when_due, name="lbx-commits", daemon=True)
 
     def __enter__(self) -> Self:
         self._clock.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with uninterrupted():
-            with self._changed:
+        with defer_signals():
+            with self._condition:
                 self._open = False
-                self._changed.notify()
+                self._condition.notify()
             self._clock.join()
             self._flush()
 
     def add(self, sample: SampleRow, generation: GenerationRow, scores: Sequence[ScoreRow]) -> None:
         """Add an answer. Raises the error of a commit since the last call."""
-        with self._changed:
+        with self._condition:
             self._samples.append(sample)
             self._generations.append(generation)
             self._scores += scores
-            if self._problem:
-                raise self._problem
+            if self._error:
+                raise self._error
             if len(self._generations) >= BATCH_ROWS:
                 self._flush()
-            self._changed.notify()
+            self._condition.notify()
 
-    def _keep_time(self) -> None:
-        with self._changed:
-            while self._open and not self._problem:
-                self._changed.wait_for(lambda: self._generations or not self._open)
+    def _commit_when_due(self) -> None:
+        with self._condition:
+            while self._open and not self._error:
+                self._condition.wait_for(lambda: self._generations or not self._open)
                 # Answers that arrive close together share a commit, which begins when the first of them has waited.
-                if not self._changed.wait_for(lambda: not self._open, BATCH_SECONDS):
+                if not self._condition.wait_for(lambda: not self._open, BATCH_SECONDS):
                     try:
                         self._flush()
                     except Exception as exc:  # raised in the asking thread; remaining rows are retried at the end
-                        self._problem = exc
+                        self._error = exc
 
     def _flush(self) -> None:
         if self._generations:
@@ -162,15 +162,15 @@ class Runner:
     Args:
         run_ids: names of the runs in this file.
         agendas: runs that are executed together: the same tasks of the same bundle with different settings.
-        done: results of ``Store.begin_run`` for each run.
+        finished_keys: results of ``Store.begin_run`` for each run.
         size: size of the jobs for the asker.
     """
 
     run_ids: Sequence[str]
     agendas: Sequence[Agenda]
     store: Store
-    done: Sequence[AbstractSet[SampleKey]]
-    watch: Watch
+    finished_keys: Sequence[AbstractSet[SampleKey]]
+    watch: RunMonitor
     asker: Asker
     size: JobSize = field(default_factory=JobSize)
     outcomes: list[Outcome] = field(init=False)
@@ -193,22 +193,22 @@ class Runner:
         benchmarks = self.agendas[0].benchmarks
         names = dict.fromkeys(task.benchmark for task in self.agendas[0].tasks)
         try:
-            jobs = make_jobs(self.agendas, self.done, self.size, self._found)
+            jobs = make_jobs(self.agendas, self.finished_keys, self.size, self._count_existing)
             with _CommitBuffer(self.store) as batch:
-                for item, row in self.asker.ask(jobs, self.watch.computed):
-                    self._keep(batch, item, row)
+                for item, row in self.asker.ask(jobs, self.watch.count_tokens):
+                    self._store_answer(batch, item, row)
         finally:
-            with uninterrupted():
+            with defer_signals():
                 for run_id in self.run_ids:
-                    for name in dict.fromkeys([*names, *self._not_added_up(run_id)]):
+                    for name in dict.fromkeys([*names, *self._benchmarks_without_numbers(run_id)]):
                         if name in benchmarks:
                             add_up(self.store, run_id, benchmarks[name])
-                add_up_completed(self.store, benchmarks)
+                recompute_completed_samples(self.store, benchmarks)
         for run_id, outcome in zip(self.run_ids, self.outcomes, strict=True):
-            self._look_back(run_id, outcome)
+            self._read_totals(run_id, outcome)
         return self.outcomes
 
-    def _not_added_up(self, run_id: str) -> list[str]:
+    def _benchmarks_without_numbers(self, run_id: str) -> list[str]:
         """Other benchmarks of a run without aggregates because the process was killed."""
         answered = self.store.query(
             "SELECT DISTINCT benchmark FROM scores ANTI JOIN benchmark_results USING (run_id, benchmark) "
@@ -217,7 +217,7 @@ class Runner:
         )
         return [name for (name,) in answered.rows]
 
-    def _look_back(self, run_id: str, outcome: Outcome) -> None:
+    def _read_totals(self, run_id: str, outcome: Outcome) -> None:
         """Count failures and answered samples in the results file."""
         failures = self.store.query("SELECT count(*) FROM failures WHERE run_id = ?", [run_id])
         outcome.failures = failures.rows[0][0]
@@ -233,11 +233,11 @@ class Runner:
         outcome.samples = sum(stored.get(task.full_name, 0) for task in tasks)
         outcome.bundle_samples = sum(task.samples for task in tasks)
 
-    def _found(self, run: int) -> None:
+    def _count_existing(self, run: int) -> None:
         self.outcomes[run].found += 1
-        self.watch.sample(None)
+        self.watch.count_sample(None)
 
-    def _keep(self, batch: _CommitBuffer, item: PendingSample, generation: GenerationRow) -> None:
+    def _store_answer(self, batch: _CommitBuffer, item: PendingSample, generation: GenerationRow) -> None:
         run_id, outcome, sample = self.run_ids[item.run], self.outcomes[item.run], item.sample
         generation = replace(generation, run_id=run_id)  # the answering process may not know the name in this file
         benchmark = self.agendas[item.run].benchmarks[sample.benchmark]
@@ -251,4 +251,4 @@ class Runner:
             scores = score_rows(run_id, key, benchmark, scored)
             outcome.unextracted += any(score.headline and score.extracted == "" for score in scores)
         batch.add(SampleRow(sample, item.position), generation, scores)
-        self.watch.sample(generation)
+        self.watch.count_sample(generation)

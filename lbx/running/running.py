@@ -16,31 +16,31 @@ from lbx.backends.embedding import check_embedder
 from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.outputs import sweep
-from lbx.base.units import counted
-from lbx.benchmarks import BENCHMARKS, of_embedding
+from lbx.base.outputs import remove_leftovers
+from lbx.base.units import format_count
+from lbx.benchmarks import BENCHMARKS, embedding_tasks
 from lbx.bundle import check_unchanged
-from lbx.forecast.memory_use import Free
+from lbx.forecast.memory_use import FreeMemory
 from lbx.running.answering import Asker, LocalAsker
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, embedding_servers, finder_for, server_of
 from lbx.running.offline import offline
-from lbx.running.plan import look_ahead_of_run
+from lbx.running.plan import forecast_run
 from lbx.running.preparing import generated_names, prepare_runs, prepare_worker, resolve
 from lbx.running.rescoring import Embedding, score_with
 from lbx.running.resolved import ResolvedRun, check_samples
-from lbx.running.retrieving import StoredChunks, find_all
-from lbx.running.runner import Outcome, Runner, closing
+from lbx.running.retrieving import StoredChunks, retrieve_all
+from lbx.running.runner import Outcome, Runner, record_end_status
 from lbx.running.sharding import shard_of
-from lbx.running.watching import RunMeter, Watch, log_beside, watched
+from lbx.running.watching import RunMeter, RunMonitor, log_path, record_sessions
 from lbx.running.workers.pool import WorkerPool
-from lbx.scoring.reading import add_up_unfinished
+from lbx.scoring.reading import add_missing_numbers
 from lbx.spec.jobs import Agenda, JobSize
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import EVERYTHING, Selection
 from lbx.store import RunRow, Store
 from lbx.store.caches import embedding_models
-from lbx.store.copies import copied
+from lbx.store.copies import open_copy
 from lbx.store.same_runs import find_run
 from lbx.store.same_samples import refuse_other_samples
 
@@ -92,48 +92,48 @@ def run(
     listener = listener or Listener()
     output = Path(results)
     disk = None if scratch is None else Path(scratch)
-    with _place_to_write(output, disk, copy_every) as (place, after_commit):
+    with _open_output(output, disk, copy_every) as (path, after_commit):
         bundle = Bundle(Path(spec.bundle))
         server = server_of(card_of(spec, bundle))
         checked = check_unchanged(
             bundle.root, lambda stage, _item, done, total: listener.counted(stage, done, total), hashes=hash_bundle
         )
         resolved = resolve(spec)
-        logged_to = log_beside(output, None if log_file is None else Path(log_file))
+        logged_to = log_path(output, None if log_file is None else Path(log_file))
         with offline(server, *embedding_servers(spec, bundle)) as network:
-            Store.check(place)  # loading a model may take minutes, so fail early
+            Store.check(path)  # loading a model may take minutes, so fail early
             selection = resolved.selection & _part_of(resolved, shard)
-            resolved = replace(resolved, selection=selection, server=server, network=network, checked=checked)
-            check_samples(resolved, place, output)
-            _check_embedding(resolved, place)
-            resolved = _retrieve(resolved, place, listener)
+            resolved = replace(resolved, selection=selection, server=server, network=network, bundle_check=checked)
+            check_samples(resolved, path, output)
+            _check_embedding(resolved, path)
+            resolved = _retrieve(resolved, path, listener)
             ask = functools.partial(
                 _ask, listener=listener, retry_failed=retry_failed, retry_empty=retry_empty, log_file=logged_to
             )
-            free = Free.now() if plan else None  # before the model is loaded
+            free = FreeMemory.measure() if plan else None  # before the model is loaded
             asker = open_asker(resolved)
             try:
-                with Store(place, after_commit=after_commit) as store:
+                with Store(path, after_commit=after_commit) as store:
                     outcomes = ask(resolved, store, asker, free=free)
             finally:
                 asker.close()
             for run_id in outcomes:
-                _score_summaries(resolved, run_id, place, output, listener)
+                _score_summaries(resolved, run_id, path, output, listener)
     return outcomes
 
 
 @contextmanager
-def _place_to_write(
+def _open_output(
     output: Path, scratch: Path | None, minutes: float
 ) -> Iterator[tuple[Path, Callable[[Store], None] | None]]:
     """Yield the path to write to and the callback after each commit (for ``scratch``, see ``lbx.store.copies``)."""
-    if output.parent.is_dir() and (left := sweep(output.resolve())):
-        log.info(f"Removed leftover files of killed processes: {', '.join(map(str, left))}")
+    if output.parent.is_dir() and (leftovers := remove_leftovers(output.resolve())):
+        log.info(f"Removed leftover files of killed processes: {', '.join(map(str, leftovers))}")
     if scratch is None:
         yield output, None
         return
-    with copied(output, scratch, minutes * _MINUTE, log.info) as copies:
-        yield copies.path, functools.partial(copies.when_due, prepare=add_up_unfinished)
+    with open_copy(output, scratch, minutes * _MINUTE, log.info) as copies:
+        yield copies.path, functools.partial(copies.when_due, prepare=add_missing_numbers)
 
 
 # Modules that only some runs need are imported locally: each takes some CPU milliseconds.
@@ -161,7 +161,7 @@ def _ask(
     store: Store,
     asker: Asker,
     *,
-    free: Free | None,
+    free: FreeMemory | None,
     listener: Listener,
     retry_failed: bool,
     retry_empty: bool,
@@ -172,30 +172,30 @@ def _ask(
     if store.query("FROM samples LIMIT 1").rows:  # another session may have written while the model was loaded
         refuse_other_samples(store, run.sample_rows(), store.path)
     rows = [
-        find_run(store, row, [name] if name else generated_names(row, judges=bool(run.told)))
+        find_run(store, row, [name] if name else generated_names(row, judges=bool(run.extra_settings)))
         for row, name in zip(asker.rows, run.names, strict=True)
     ]
     done = [store.begin_run(row, failed=retry_failed, empty=retry_empty) for row in rows]
     run_ids = [row.run_id for row in rows]
     agendas = run.agendas
     total = sum(agenda.total for agenda in agendas)
-    with closing(store, run_ids):
-        log.info(f"Bundle unchanged, checked by {run.checked}.")
-        _tell_of_family(rows)
+    with record_end_status(store, run_ids):
+        log.info(f"Bundle unchanged, checked by {run.bundle_check}.")
+        _warn_of_same_family(rows)
         for run_id, agenda in zip(run_ids, agendas, strict=True):
-            log.info(f"{run_id}: {_extent(agenda)}; {run.network}")
-        outlook = look_ahead_of_run(store, asker, done, free, workers=workers, listener=listener) if free else None
+            log.info(f"{run_id}: {_describe_size(agenda)}; {run.network}")
+        outlook = forecast_run(store, asker, done, free, workers=workers, listener=listener) if free else None
         first = run.tasks[0].full_name if run.tasks else ""
-        watch = Watch(RunMeter(outlook, total), listener, log_file, first, lambda: asker.process_ids)
+        watch = RunMonitor(RunMeter(outlook, total), listener, log_file, first, lambda: asker.process_ids)
         counts = list(map(len, done))
-        with watched(store, rows, outlook, watch, done=counts, workers=workers, spec=run.spec.to_json()):
+        with record_sessions(store, rows, outlook, watch, answer_counts=counts, workers=workers, spec=run.spec.to_json()):
             size = JobSize.for_workers(workers, total)
             outcomes = Runner(run_ids, agendas, store, done, watch, asker, size).run()
         _warn_of_no_reasoning(agendas, outcomes)
     return dict(zip(run_ids, outcomes, strict=True))
 
 
-def _tell_of_family(rows: Sequence[RunRow]) -> None:
+def _warn_of_same_family(rows: Sequence[RunRow]) -> None:
     for row in rows:
         if family := row.hardware.get("same_family_as"):
             log.warning(
@@ -208,41 +208,41 @@ def _warn_of_no_reasoning(agendas: Sequence[Agenda], outcomes: Sequence[Outcome]
     for agenda, outcome in zip(agendas, outcomes, strict=True):
         if agenda.settings.thinks and outcome.answered and not outcome.reasoned:
             log.warning(
-                f"None of {counted(outcome.answered, 'answer')} contains reasoning, although the run enables it. The "
+                f"None of {format_count(outcome.answered, 'answer')} contains reasoning, although the run enables it. The "
                 "model does not reason, or it uses unknown reasoning tags. Inspect the answers with `lbx show`, and "
                 'set the tags in the model\'s card: reasoning = ["OPENING", "CLOSING"] under [chat].'
             )
 
 
-def _extent(agenda: Agenda) -> str:
+def _describe_size(agenda: Agenda) -> str:
     """Describe the size of an agenda: "3 of 269 samples of 1 task, 9 answers"."""
     n_asked, n_all = (sum(map(count, agenda.tasks)) for count in (agenda.samples_in, lambda task: task.samples))
     of = f" of {n_all:,}" if n_asked < n_all else ""
-    tasks = counted(len(agenda.tasks), "task")
+    tasks = format_count(len(agenda.tasks), "task")
     prompts = f", {agenda.total:,} answers" if agenda.total > n_asked else ""
     samples = "sample" if n_all == 1 else "samples"
     return f"{n_asked:,}{of} {samples} of {tasks}{prompts}"
 
 
-def _retrieve(run: ResolvedRun, place: Path, listener: Listener) -> ResolvedRun:
+def _retrieve(run: ResolvedRun, path: Path, listener: Listener) -> ResolvedRun:
     """Find all chunks before a language model takes the memory."""
     finder = finder_for(run.spec.retrieval, run.bundle, run.tasks)
     if finder is None:
         return run
     try:
-        with Store(place) as store:
-            chosen = [(BENCHMARKS[task.benchmark], task) for task in run.tasks]
+        with Store(path) as store:
+            selected = [(BENCHMARKS[task.benchmark], task) for task in run.tasks]
 
-            def progress(task: str, done: int, total: int) -> None:
-                listener.counted(f"{task}: chunks retrieved", done, total)
+            def progress(task: str, count: int, total: int) -> None:
+                listener.counted(f"{task}: chunks retrieved", count, total)
 
-            find_all(store, finder, run.bundle, chosen, selection=run.selection, progress=progress)
-            return run.reading(finder, StoredChunks(store, finder.name))
+            retrieve_all(store, finder, run.bundle, selected, selection=run.selection, progress=progress)
+            return run.with_retriever(finder, StoredChunks(store, finder.name))
     finally:
         finder.close()
 
 
-def _check_embedding(run: ResolvedRun, place: Path) -> None:
+def _check_embedding(run: ResolvedRun, path: Path) -> None:
     """Check the embedding model early, because otherwise it would fail after hours of answers.
 
     Raises:
@@ -251,22 +251,24 @@ def _check_embedding(run: ResolvedRun, place: Path) -> None:
     """
     if run.spec.embedding is None:
         return
-    if not of_embedding(run.tasks):
-        known = [f"{name}/{task}" for name, family in BENCHMARKS.items() for task in family.catalogue.embedding]
+    if not embedding_tasks(run.tasks):
+        task_names = [
+            f"{name}/{task}" for name, family in BENCHMARKS.items() for task in family.catalogue.embedding_tasks
+        ]
         raise UsageError(
-            f"--embedding does not apply to these tasks: it computes half of the score of {' and '.join(known)}.",
+            f"--embedding does not apply to these tasks: it computes half of the score of {' and '.join(task_names)}.",
             fix="Add one of them to --tasks, or remove the option. For retrieval, pass --retriever.",
         )
-    if place.is_file() and place.stat().st_size:
-        with Store(place) as store:
+    if path.is_file() and path.stat().st_size:
+        with Store(path) as store:
             if run.spec.embedding in embedding_models(store):
                 return
     check_embedder(resolve_embedder(run.spec.embedding, bundle=run.bundle), run.bundle)
 
 
-def _score_summaries(run: ResolvedRun, run_id: str, place: Path, output: Path, listener: Listener) -> None:
+def _score_summaries(run: ResolvedRun, run_id: str, path: Path, output: Path, listener: Listener) -> None:
     """Compute the embedding half of summary scores, after the language model has been unloaded."""
-    halves = ", ".join(of_embedding(run.tasks))
+    halves = ", ".join(embedding_tasks(run.tasks))
     if not halves:
         return
     command = as_command("lbx", "score", output, "--embedding", "CARD", "--bundle", run.bundle.root)
@@ -274,7 +276,7 @@ def _score_summaries(run: ResolvedRun, run_id: str, place: Path, output: Path, l
         log.info(f"{halves}: partial scores, without an embedding model. To complete them: {command}")
         return
     try:
-        with Store(place) as store:
+        with Store(path) as store:
             embedding = Embedding(run.spec.embedding, run.bundle, run.spec.threads)
             score_with(store, embedding, run_ids=[run_id], workers=0, listener=listener)
     except LbxError:

@@ -29,35 +29,35 @@ class SentPrompt:
 
     Attributes:
         step: 0, or 1 for the prompt that follows the first answer.
-        read: None if the prompt cannot be sent; ``error`` has the reason.
+        prepared_prompt: None if the prompt cannot be sent; ``error`` has the reason.
         shared_tokens: length of the common prefix with the previous prompt.
     """
 
     key: SampleKey
     step: int
     prompt: Prompt
-    read: ReadPrompt | None
+    prepared_prompt: ReadPrompt | None
     error: str | None = None
     shared_tokens: int = 0
 
     def to_json(self) -> dict[str, Any]:
         row = {**self.key._asdict(), "step": self.step, "prompt_source": self.prompt.source, "error": self.error}
-        if self.read is None:
+        if self.prepared_prompt is None:
             return row
-        request = asdict(self.read.request)
+        request = asdict(self.prepared_prompt.request)
         names = (
             "max_new_tokens", "thinking_tokens", "min_new_tokens", "stop", "stop_tokens", "sampling", "original_tokens",
             "truncated", "tokens_cut", "bos_tokens", "prompt_sha256",
         )  # fmt: skip
         return {
             **row,
-            "text": self.read.text,
-            "cut_at": self.read.cut_at,
-            "prompt_tokens": len(self.read.request.token_ids),
+            "text": self.prepared_prompt.text,
+            "cut_at": self.prepared_prompt.cut_at,
+            "prompt_tokens": len(self.prepared_prompt.request.token_ids),
             "shared_tokens": self.shared_tokens,
             **{name: request[name] for name in names},
-            "system_prompt": self.read.request.system_place,
-            "token_ids": list(self.read.request.token_ids),
+            "system_prompt": self.prepared_prompt.request.system_place,
+            "token_ids": list(self.prepared_prompt.request.token_ids),
         }
 
 
@@ -70,20 +70,20 @@ def prompts(spec: RunSpec, *, first: bool = False) -> Iterator[SentPrompt]:
     Raises:
         LbxError: the bundle, the tasks or the model are missing.
     """
-    with _works(spec) as works:
+    with _open_works(spec) as works:
         for work in works:
             before: Sequence[int] = ()
             for task in work.tasks:
                 benchmark = work.benchmarks[task.benchmark]
-                chosen = work.selection.of(task, benchmark.samples(work.bundle, task.name))
-                for _, sample in islice(chosen, 1 if first else None):
-                    for sent in _of_sample(work, sample):
-                        ids = sent.read.request.token_ids if sent.read else ()
+                selected = work.selection.select(task, benchmark.samples(work.bundle, task.name))
+                for _, sample in islice(selected, 1 if first else None):
+                    for sent in _prompts_of_sample(work, sample):
+                        ids = sent.prepared_prompt.request.token_ids if sent.prepared_prompt else ()
                         yield replace(sent, shared_tokens=common_prefix(before, ids))
                         before = ids or before
 
 
-def rebuilt(
+def rebuild_sent_prompts(
     spec: RunSpec, run_id: str, key: SampleKey, answers: Sequence[str], results: Path | None = None
 ) -> list[SentPrompt]:
     """Rebuild the prompts of one stored answer.
@@ -103,17 +103,17 @@ def rebuilt(
     if isinstance(spec, JudgeSpec):  # its tasks are the tasks of the judged answers
         files = [path for path in spec.answers if Path(path).is_file()] or [str(results)]
         only = replace(spec, ids=only.ids, limit=None, workers=0, answers=tuple(files))
-    with _works(only, run_id, results) as (work, *_):
+    with _open_works(only, run_id, results) as (work, *_):
         for task in work.tasks:
-            chosen = work.selection.of(task, work.benchmarks[task.benchmark].samples(work.bundle, task.name))
-            for _, sample in chosen:
+            selected = work.selection.select(task, work.benchmarks[task.benchmark].samples(work.bundle, task.name))
+            for _, sample in selected:
                 if sample.key == key._replace(iteration=0):
-                    return list(_of_sample(work, sample, answers))
+                    return list(_prompts_of_sample(work, sample, answers))
     raise UsageError(f"The bundle {spec.bundle} no longer contains {key}.")
 
 
 @contextmanager
-def _works(spec: RunSpec, run_id: str | None = None, results: Path | None = None) -> Iterator[list[Work]]:
+def _open_works(spec: RunSpec, run_id: str | None = None, results: Path | None = None) -> Iterator[list[Work]]:
     """The works of a spec; the work of a named run comes first."""
     run = resolve(spec)
     with retrieving(run) as reading:
@@ -125,17 +125,17 @@ def _works(spec: RunSpec, run_id: str | None = None, results: Path | None = None
             backend.close()
 
 
-def _of_sample(work: Work, sample: Sample, answers: Sequence[str] = (FIRST_ANSWER,)) -> Iterator[SentPrompt]:
+def _prompts_of_sample(work: Work, sample: Sample, answers: Sequence[str] = (FIRST_ANSWER,)) -> Iterator[SentPrompt]:
     benchmark = work.benchmarks[sample.benchmark]
-    yield _sent(work, sample.key, 0, work.prompt(sample))
+    yield _sent_prompt(work, sample.key, 0, work.prompt(sample))
     for answer in answers[:1]:
         second = benchmark.next_step(work.bundle, sample, work.mode, [answer])
         if isinstance(second, Prompt):
-            yield _sent(work, sample.key, 1, second)
+            yield _sent_prompt(work, sample.key, 1, second)
 
 
-def _sent(work: Work, key: SampleKey, step: int, prompt: Prompt) -> SentPrompt:
+def _sent_prompt(work: Work, key: SampleKey, step: int, prompt: Prompt) -> SentPrompt:
     try:
-        return SentPrompt(key, step, prompt, work.read(key, prompt))
+        return SentPrompt(key, step, prompt, work.prepare_prompt(key, prompt))
     except (PromptError, BackendError) as error:
         return SentPrompt(key, step, prompt, None, str(error))

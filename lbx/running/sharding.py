@@ -16,13 +16,13 @@ from lbx.backends.options import AUTO, MOST_THREADS
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
-from lbx.forecast.calibration import calibrate, room_of
+from lbx.forecast.calibration import calibrate, decode_capacity_of
 from lbx.forecast.estimate import Costs
 from lbx.forecast.run_plan import make_plan
 from lbx.forecast.shards import (
     ONE_BY_ONE,
     RULE_OF_THUMB,
-    Document,
+    PlannedDocument,
     ShardPlan,
     cost_of,
     documents_in_characters,
@@ -31,7 +31,7 @@ from lbx.forecast.shards import (
 )
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, load_to_count, load_to_forecast
-from lbx.running.plan import known_costs, share_of_one
+from lbx.running.plan import costs_of_sessions, use_one_share
 from lbx.running.preparing import make_works, resolve, retrieving
 from lbx.running.resolved import ResolvedRun, check_samples
 from lbx.spec.jobs import Work
@@ -60,22 +60,22 @@ class Counting:
 
 
 @dataclass(frozen=True, slots=True)
-class _Costed:
+class _DocumentCosts:
     """Documents with their costs in ``unit``, the basis of the costs, and the processes that share them."""
 
-    documents: Sequence[Document]
+    documents: Sequence[PlannedDocument]
     costs: Sequence[float]
     unit: str
     basis: str
     processes: int = 1
 
     @classmethod
-    def by_rule_of_thumb(cls, documents: Sequence[Document], tasks: Sequence[str], counted: str) -> Self:
+    def by_rule_of_thumb(cls, documents: Sequence[PlannedDocument], tasks: Sequence[str], unit_name: str) -> Self:
         costs = [cost_of([document], tasks, RULE_OF_THUMB, ONE_BY_ONE) for document in documents]
-        return cls(documents, costs, "tokens", f"{RULE_OF_THUMB.basis}, from {counted}")
+        return cls(documents, costs, "tokens", f"{RULE_OF_THUMB.basis}, from {unit_name}")
 
 
-def deal(
+def plan_shards(
     spec: RunSpec,
     count: int,
     how: Counting = Counting(),
@@ -94,8 +94,8 @@ def deal(
     run = resolve(spec)
     for path in results:
         check_samples(run, path)
-    _tell_of_unlike_machines(run)
-    with share_of_one(spec.workers):
+    _warn_of_auto_dtype(run)
+    with use_one_share(spec.workers):
         counting = _count(run, how, listener or Listener())
     if len(counting.documents) < count:
         log.info(f"Only {len(counting.documents):,} shards instead of {count}: there is one document for each.")
@@ -139,7 +139,7 @@ def shard_of(plan: ShardPlan, number: int, run: ResolvedRun) -> Selection:
     return plan.shards[number].selection
 
 
-def _tell_of_unlike_machines(run: ResolvedRun) -> None:
+def _warn_of_auto_dtype(run: ResolvedRun) -> None:
     """Warn that each node resolves "auto" for its own processor, as shards of two number formats cannot be merged."""
     options = card_of(run.spec, run.bundle).options
     if isinstance(options, HfOptions) and options.dtype == AUTO:
@@ -149,27 +149,29 @@ def _tell_of_unlike_machines(run: ResolvedRun) -> None:
         )
 
 
-def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _Costed:
+def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _DocumentCosts:
     progress = functools.partial(listener.counted, "counted")
     loaded = _load(run, how) if how.tokens else None
     names = [task.full_name for task in run.tasks]
     if loaded is None:
         documents = documents_in_characters(run.agendas, progress)
-        return _Costed.by_rule_of_thumb(documents, names, "characters")
+        return _DocumentCosts.by_rule_of_thumb(documents, names, "characters")
     card, backend, measured = loaded
     try:
         with retrieving(run) as reading:
             works = make_works(reading, card, backend)
             documents = documents_in_tokens(works, progress)
-            costs = _costs(run, works, how, measured=measured)
+            costs = _costs(run, works, how, can_measure=measured)
             if costs is None:
-                return _Costed.by_rule_of_thumb(documents, names, "tokens")
-            room = room_of(backend, batching=run.spec.batching)
+                return _DocumentCosts.by_rule_of_thumb(documents, names, "tokens")
+            room = decode_capacity_of(backend, batching=run.spec.batching)
             seconds = [cost_of([document], names, costs, room) for document in documents]
             # Costs of earlier sessions cover this number of workers; a calibration covers one of them.
             processes = max(1, run.spec.workers) if how.like is None else 1
-            longest = max((int(walk.length.max(initial=0)) for one in documents for walk in one.walks), default=0)
-            return _Costed(documents, seconds, "s", costs.basis_for(names, longest), processes)
+            longest = max(
+                (int(walk.length.max(initial=0)) for planned in documents for walk in planned.walks), default=0
+            )
+            return _DocumentCosts(documents, seconds, "s", costs.basis_for(names, longest), processes)
     finally:
         backend.close()
 
@@ -186,14 +188,14 @@ def _load(run: ResolvedRun, how: Counting) -> tuple[ModelCard, Backend, bool] | 
         return None
 
 
-def _costs(run: ResolvedRun, works: Sequence[Work], how: Counting, *, measured: bool) -> Costs | None:
+def _costs(run: ResolvedRun, works: Sequence[Work], how: Counting, *, can_measure: bool) -> Costs | None:
     if how.like is not None:
         costs = _costs_like(how.like, works[0].row, run.spec.workers)
         if costs is None:
             workers = run.spec.workers
             log.info(f"{how.like} has no measured speed of this model with these options and {workers} workers.")
         return costs
-    if not measured:
+    if not can_measure:
         return None
     few = [replace(work, selection=work.selection.first(work.tasks, _TRIAL_SAMPLES)) for work in works]
     return calibrate(works[0].backend, make_plan(few), batching=run.spec.batching)
@@ -209,4 +211,4 @@ def _costs_like(results: Path, row: RunRow, workers: int) -> Costs | None:
         ).rows
         if not hardware:
             return None
-        return known_costs(store, replace(row, hardware=json.loads(hardware[0][0])), workers)
+        return costs_of_sessions(store, replace(row, hardware=json.loads(hardware[0][0])), workers)

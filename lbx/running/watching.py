@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any, Self
 
 from lbx.base.errors import StoreError, UsageError
-from lbx.base.outputs import appended_file
+from lbx.base.outputs import open_append
 from lbx.base.visible import one_line
-from lbx.forecast.memory_use import gpu_memory, memory_in_use, peak_of_this_process
+from lbx.forecast.memory_use import gpu_memory, memory_in_use, peak_memory
 from lbx.forecast.outlook import Outlook
-from lbx.forecast.run_plan import added
+from lbx.forecast.run_plan import sum_plans
 from lbx.running.listening import Listener, RunProgress
 from lbx.store import GenerationRow, RunRow, SessionRow, Store
-from lbx.store.sessions import keep_sessions, next_session
+from lbx.store.sessions import next_session, store_sessions
 
 RATE_S = 60.0
 """Time span for the rate of tokens per second."""
-_TRUST = 0.05
+_TRUST_SHARE = 0.05
 _MOST_TRUST_S = 60.0
 """An estimate outweighs measurements until this share of it, at most this many seconds, has passed."""
 _FEW_ANSWERS = 4
@@ -56,20 +56,20 @@ class RunCounts:
 
 
 @dataclass(slots=True)
-class _OfTask:
+class _TaskProgress:
     """Planned and finished answers of a task, with their tokens."""
 
-    planned: int
+    planned_answers: int
     planned_tokens: float
-    answered: int = 0
+    answer_count: int = 0
     tokens: int = 0
 
     @property
-    def left_tokens(self) -> float:
+    def remaining_tokens(self) -> float:
         """Expected tokens of the remaining answers, from the mean length so far."""
-        expected = self.planned_tokens / self.planned if self.planned else 0.0
-        mean = self.tokens / self.answered if self.answered >= _FEW_ANSWERS else expected
-        return max(0, self.planned - self.answered) * mean
+        expected = self.planned_tokens / self.planned_answers if self.planned_answers else 0.0
+        mean = self.tokens / self.answer_count if self.answer_count >= _FEW_ANSWERS else expected
+        return max(0, self.planned_answers - self.answer_count) * mean
 
 
 class RunMeter:
@@ -83,43 +83,44 @@ class RunMeter:
 
     def __init__(self, outlook: Outlook | None, samples: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.samples = samples
-        self.found = 0
-        self.over = 0
-        self._told = 0
+        self.existing_samples = 0
+        self.finished_samples = 0
+        self._reported_tokens = 0
         self._answered_tokens = 0
         self.runs: dict[str, RunCounts] = {}
         self._outlook = outlook = None if outlook is None or outlook.in_characters else outlook
         self._clock = clock
         self._start = clock()
-        self._seen: deque[tuple[float, int]] = deque([(self._start, 0)])
-        self._tasks: dict[str, _OfTask] = {}
+        self._rate_window: deque[tuple[float, int]] = deque([(self._start, 0)])
+        self._tasks: dict[str, _TaskProgress] = {}
         if outlook is not None:
             answers = outlook.time.answer_tokens if outlook.time else {}
             self._tasks = {
-                task.task: _OfTask(task.samples, answers.get(task.task, task.new_tokens)) for task in outlook.tasks
+                task.task: _TaskProgress(task.samples, answers.get(task.task, task.new_tokens))
+                for task in outlook.tasks
             }
 
-    def sample(self, row: GenerationRow | None) -> None:
+    def count_sample(self, row: GenerationRow | None) -> None:
         """Count a sample; None if it was finished before."""
         if row is None:
-            self.found += 1
+            self.existing_samples += 1
             return
-        self.over += 1
+        self.finished_samples += 1
         self.runs.setdefault(row.run_id, RunCounts()).add(row)
         if row.error is None:
             self._answered_tokens += (row.steps[0]["prompt_tokens"] if row.steps else row.prompt_tokens) or 0
         task = self._tasks.get(f"{row.benchmark}/{row.task}")
         if task is not None and row.error is None:
-            task.answered += 1
+            task.answer_count += 1
             task.tokens += row.output_tokens or 0
 
-    def count(self, tokens: int) -> None:
-        self._told += tokens
+    def count_tokens(self, tokens: int) -> None:
+        self._reported_tokens += tokens
 
     @property
-    def computed(self) -> int:
+    def computed_tokens(self) -> int:
         """Computed tokens of prompts and answers; at least the tokens of the finished answers."""
-        return max(self._told, sum(run.computed_tokens for run in list(self.runs.values())))
+        return max(self._reported_tokens, sum(run.computed_tokens for run in list(self.runs.values())))
 
     @property
     def elapsed_s(self) -> float:
@@ -140,29 +141,29 @@ class RunMeter:
         planned = self.planned_prompt_tokens
         if planned:
             return min(1.0, self.prompt_tokens / planned)
-        left = self.samples - self.found
-        return min(1.0, self.over / left) if left > 0 else 1.0
+        remaining = self.samples - self.existing_samples
+        return min(1.0, self.finished_samples / remaining) if remaining > 0 else 1.0
 
     def tokens_per_s(self) -> float:
         """Tokens computed per second during the last minute."""
         now = self._clock()
-        while len(self._seen) > 1 and now - self._seen[1][0] >= RATE_S:
-            self._seen.popleft()
-        then, before = self._seen[0]
-        if now - self._seen[-1][0] >= RATE_S / 60:
-            self._seen.append((now, self.computed))
-        return (self.computed - before) / (now - then) if now > then else 0.0
+        while len(self._rate_window) > 1 and now - self._rate_window[1][0] >= RATE_S:
+            self._rate_window.popleft()
+        then, before = self._rate_window[0]
+        if now - self._rate_window[-1][0] >= RATE_S / 60:
+            self._rate_window.append((now, self.computed_tokens))
+        return (self.computed_tokens - before) / (now - then) if now > then else 0.0
 
     def left_s(self) -> float | None:
         """Estimate the seconds to the end from the rest of the forecast and the speed so far; None if unknown."""
         elapsed = self.elapsed_s
-        done, left, estimated = self._work()
-        if left <= 0:
+        done, remaining, estimated = self._work()
+        if remaining <= 0:
             return 0.0
-        trust = min(_TRUST * estimated, _MOST_TRUST_S)
+        trust = min(_TRUST_SHARE * estimated, _MOST_TRUST_S)
         if done + trust <= 0:
             return None
-        return left * (elapsed + trust) / (done + trust)
+        return remaining * (elapsed + trust) / (done + trust)
 
     def _work(self) -> tuple[float, float, float]:
         """Return finished work, remaining work and the estimate, in estimated seconds.
@@ -170,13 +171,21 @@ class RunMeter:
         Without an estimate, work is in tokens or samples and the estimate is 0.
         """
         if self._outlook is None:
-            return float(self.over), float(self.samples - self.found - self.over), 0.0
+            return (
+                float(self.finished_samples),
+                float(self.samples - self.existing_samples - self.finished_samples),
+                0.0,
+            )
         expected = self._outlook.time
         outputs = sum(run.output_tokens for run in list(self.runs.values()))
-        left_outputs = sum(task.left_tokens for task in self._tasks.values())
-        prompts = max(0, self.computed - outputs)
+        left_outputs = sum(task.remaining_tokens for task in self._tasks.values())
+        prompts = max(0, self.computed_tokens - outputs)
         if expected is None:
-            return float(self.computed), max(0, self._outlook.total.distinct_tokens - prompts) + left_outputs, 0.0
+            return (
+                float(self.computed_tokens),
+                max(0, self._outlook.total.distinct_tokens - prompts) + left_outputs,
+                0.0,
+            )
         left_prompts = max(0, expected.computed_tokens - prompts)
         wall = expected.total_s / max(1e-9, expected.prefill_s + expected.decode_s)
         answers = sum(expected.answer_tokens.values())
@@ -192,7 +201,7 @@ _GPU_TICKS = 30
 """Ticks between GPU memory queries, because each one runs an external program."""
 
 
-def log_beside(output: Path, log: Path | None) -> Path:
+def log_path(output: Path, log: Path | None) -> Path:
     """Return the path of a run's log: the given one, or the results file's path with ``.log`` appended.
 
     Raises:
@@ -201,14 +210,14 @@ def log_beside(output: Path, log: Path | None) -> Path:
     path = log or output.with_name(f"{output.name}.log")
     if log is None and not path.parent.is_dir():
         return path  # the store reports problems with the results file's folder
-    known = path.exists()
+    existed = path.exists()
     if path.is_fifo():
         raise UsageError(
             f"The log {path} is a pipe, which may have no reader.", fix="Pass a regular file with --log FILE."
         )
     try:
-        appended_file(path).close()
-        if not known:
+        open_append(path).close()
+        if not existed:
             path.unlink()  # the run may still be refused
     except OSError as exc:
         raise UsageError(
@@ -218,13 +227,13 @@ def log_beside(output: Path, log: Path | None) -> Path:
 
 
 @contextlib.contextmanager
-def watched(
+def record_sessions(
     store: Store,
     rows: Sequence[RunRow],
     outlook: Outlook | None,
-    watch: Watch,
+    watch: RunMonitor,
     *,
-    done: Sequence[int],
+    answer_counts: Sequence[int],
     workers: int,
     spec: Mapping[str, Any],
 ) -> Iterator[None]:
@@ -233,7 +242,7 @@ def watched(
     Args:
         rows: of the runs that are executed together.
         outlook: None without a forecast.
-        done: number of existing answers of each run.
+        answer_counts: number of existing answers of each run.
         workers: as ``RunSpec.workers``.
         spec: the session's spec.
 
@@ -241,16 +250,16 @@ def watched(
         StoreError: the results file cannot be written.
     """
     now = datetime.now(UTC)
-    begun = [_begun(row, next_session(store, row.run_id), workers, outlook, run) for run, row in enumerate(rows)]
+    begun = [_new_session(row, next_session(store, row.run_id), workers, outlook, run) for run, row in enumerate(rows)]
     begun = [
         dataclasses.replace(row, spec=spec, started_at=now, done_before=count)
-        for row, count in zip(begun, done, strict=True)
+        for row, count in zip(begun, answer_counts, strict=True)
     ]
-    keep_sessions(store, begun)
+    store_sessions(store, begun)
 
     def end(status: str) -> None:
-        peak = max(watch.peak_bytes, peak_of_this_process())
-        keep_sessions(store, [_ended(row, watch.meter, status, peak) for row in begun])
+        peak = max(watch.peak_bytes, peak_memory())
+        store_sessions(store, [_finished_session(row, watch.meter, status, peak) for row in begun])
 
     try:
         with watch:
@@ -262,7 +271,7 @@ def watched(
     end("done")
 
 
-class Watch:
+class RunMonitor:
     """Measures a run, updating its listener every second and its log file every minute.
 
     A separate thread does so, because the model may compute for a long time between answers.
@@ -291,7 +300,7 @@ class Watch:
         self._gpu: int | None = None
         self._ticks = 0
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._keep_up, name="lbx-progress", daemon=True)
+        self._thread = threading.Thread(target=self._report_regularly, name="lbx-progress", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -300,22 +309,22 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._thread.join()
-        self._look_at_memory()
-        self._tell(ended=True, logged=True)
+        self._measure_memory()
+        self._report(is_final=True, to_log=True)
 
-    def sample(self, row: GenerationRow | None) -> None:
-        self.meter.sample(row)
+    def count_sample(self, row: GenerationRow | None) -> None:
+        self.meter.count_sample(row)
         if row is not None:
             self._task = f"{row.benchmark}/{row.task}"
 
-    def computed(self, tokens: int) -> None:
-        self.meter.count(tokens)
+    def count_tokens(self, tokens: int) -> None:
+        self.meter.count_tokens(tokens)
 
-    def progress(self, *, ended: bool = False) -> RunProgress:
+    def progress(self, *, is_final: bool = False) -> RunProgress:
         meter = self.meter
         return RunProgress(
-            over=meter.over,
-            samples=meter.samples - meter.found,
+            over=meter.finished_samples,
+            samples=meter.samples - meter.existing_samples,
             failed=sum(run.failed for run in list(meter.runs.values())),
             fraction=meter.fraction,
             prompt_tokens=meter.prompt_tokens,
@@ -325,19 +334,19 @@ class Watch:
             memory_bytes=self._memory,
             gpu_bytes=self._gpu,
             task=self._task,
-            ended=ended,
+            ended=is_final,
         )
 
-    def _keep_up(self) -> None:
+    def _report_regularly(self) -> None:
         waited = LOG_SECONDS  # write the first line immediately, to show that the run has begun
         while not self._stopping.wait(_TICK_S):
             waited += _TICK_S
             due = waited >= LOG_SECONDS
             waited = 0.0 if due else waited
-            self._look_at_memory()
-            self._tell(ended=False, logged=due)
+            self._measure_memory()
+            self._report(is_final=False, to_log=due)
 
-    def _look_at_memory(self) -> None:
+    def _measure_memory(self) -> None:
         self._memory = memory_in_use(self._workers())
         self.peak_bytes = max(self.peak_bytes, self._memory)
         if self._ticks % _GPU_TICKS == 0:
@@ -345,20 +354,20 @@ class Watch:
             self._gpu = gpu.used if gpu else None
         self._ticks += 1
 
-    def _tell(self, *, ended: bool, logged: bool) -> None:
-        progress = self.progress(ended=ended)
+    def _report(self, *, is_final: bool, to_log: bool) -> None:
+        progress = self.progress(is_final=is_final)
         self._listener.progress(progress)
-        if logged and self._log is not None:
+        if to_log and self._log is not None:
             # Failure to write the log does not end the run.
-            with contextlib.suppress(OSError), appended_file(self._log) as file:
+            with contextlib.suppress(OSError), open_append(self._log) as file:
                 file.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {one_line(str(progress))}\n".encode())
 
 
-def _begun(row: RunRow, session: int, workers: int, outlook: Outlook | None, run: int) -> SessionRow:
+def _new_session(row: RunRow, session: int, workers: int, outlook: Outlook | None, run: int) -> SessionRow:
     begun = SessionRow(row.run_id, session, workers, row.hardware)
     if outlook is None:
         return begun
-    plan = added(row.run_id, outlook.runs[run])
+    plan = sum_plans(row.run_id, outlook.runs[run])
     time = outlook.time
     expected = sum(time.answer_tokens.values()) if time else outlook.total.new_tokens
     return dataclasses.replace(
@@ -373,10 +382,10 @@ def _begun(row: RunRow, session: int, workers: int, outlook: Outlook | None, run
     )
 
 
-def _ended(begun: SessionRow, meter: RunMeter, status: str, peak_bytes: int) -> SessionRow:
-    sums = dataclasses.asdict(meter.runs.get(begun.run_id, RunCounts()))
+def _finished_session(session: SessionRow, meter: RunMeter, status: str, peak_bytes: int) -> SessionRow:
+    sums = dataclasses.asdict(meter.runs.get(session.run_id, RunCounts()))
     return dataclasses.replace(
-        begun,
+        session,
         **sums,
         status=status,
         finished_at=datetime.now(UTC),

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
-from lbx.benchmarks import OwnBenchmark
+from lbx.benchmarks import CustomBenchmark
 from lbx.benchmarks.base.aggregates import Average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.judge import NAME as JUDGE
 from lbx.scoring import opinions
-from lbx.scoring.scored import known, number, plain_numbers, read, told
+from lbx.scoring.scored import find_benchmark, headline_of, plain_numbers, query_scores, score_interval_columns
 from lbx.statistics.estimates import Estimate, interval, labels_of
 from lbx.store import GroupRow, ResultRow, Store
 from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, NumberRow, stored_sample
@@ -25,18 +25,18 @@ from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, NumberRow, st
 _NEWEST_VERSION = "SELECT max(metric_version) FROM scores WHERE run_id = ? AND benchmark = ?"
 
 
-def add_up_named(store: Store, run_id: str, benchmark: str, *, ended: bool) -> None:
+def add_up_by_name(store: Store, run_id: str, benchmark: str, *, is_complete: bool) -> None:
     """Call ``add_up`` by a benchmark's name; an unknown benchmark counts as a user's own."""
-    add_up(store, run_id, known(benchmark) or OwnBenchmark(benchmark), ended=ended)
+    add_up(store, run_id, find_benchmark(benchmark) or CustomBenchmark(benchmark), is_complete=is_complete)
 
 
-def add_up(store: Store, run_id: str, benchmark: Benchmark, *, ended: bool = True) -> None:
+def add_up(store: Store, run_id: str, benchmark: Benchmark, *, is_complete: bool = True) -> None:
     """Write a run's numbers of one benchmark, from the scores in the results file, and opinions of judges and raters.
 
     For a judge's run, write the opinions on the runs that it judged.
 
     Args:
-        ended: whether the run is complete: a task without a known number of samples counts as fully answered then.
+        is_complete: whether the run is complete: a task without a known number of samples counts as fully answered then.
     """
     if benchmark.name == JUDGE:
         opinions.add_up_judge(store, run_id)
@@ -44,15 +44,15 @@ def add_up(store: Store, run_id: str, benchmark: Benchmark, *, ended: bool = Tru
     found = store.query(_NEWEST_VERSION, [run_id, benchmark.name]).rows[0][0]
     version = benchmark.metric_version if found is None else int(found)
     of_version = f"(SELECT * FROM scores WHERE metric_version = {version})"  # noqa: S608 (a number)
-    samples = read(store, [run_id], [benchmark.name], of_version)
-    adding = _AddingUp(store, run_id, benchmark, version, ended=ended)
+    samples = query_scores(store, [run_id], [benchmark.name], of_version)
+    adding = _AddingUp(store, run_id, benchmark, version, is_complete=is_complete)
     store.write_results(adding.numbers(samples.get((run_id, benchmark.name), {})))
     opinions.add_up(store, [run_id])
 
 
-def add_up_completed(store: Store, benchmarks: Mapping[str, Benchmark]) -> None:
+def recompute_completed_samples(store: Store, benchmarks: Mapping[str, Benchmark]) -> None:
     """Recompute numbers over samples that have been completed since, for example with documents from another run."""
-    tasks = [f"{benchmark}/{task}" for benchmark, task in store.completed]
+    tasks = [f"{benchmark}/{task}" for benchmark, task in store.completed_tasks]
     runs = (
         "SELECT DISTINCT run_id, benchmark FROM generations "
         "WHERE list_contains(?::VARCHAR[], benchmark || '/' || task) ORDER BY ALL"
@@ -60,7 +60,7 @@ def add_up_completed(store: Store, benchmarks: Mapping[str, Benchmark]) -> None:
     for run_id, name in store.query(runs, [tasks]).rows if tasks else ():
         if name in benchmarks:
             add_up(store, run_id, benchmarks[name])
-    store.completed.clear()
+    store.completed_tasks.clear()
 
 
 class _AddingUp:
@@ -71,27 +71,29 @@ class _AddingUp:
     its task have no bounds.
     """
 
-    def __init__(self, store: Store, run_id: str, benchmark: Benchmark, version: int, *, ended: bool) -> None:
-        self._store, self._benchmark, self._version, self._ended = store, benchmark, version, ended
+    def __init__(self, store: Store, run_id: str, benchmark: Benchmark, version: int, *, is_complete: bool) -> None:
+        self._store, self._benchmark, self._version, self._is_complete = store, benchmark, version, is_complete
         self._names = (run_id, benchmark.name)
-        known = "SELECT task, scorable_samples FROM coverage WHERE run_id = ? AND benchmark = ?"
-        self._scorable: dict[str, int | None] = dict(store.query(known, self._names).rows)
+        sql = "SELECT task, scorable_samples FROM coverage WHERE run_id = ? AND benchmark = ?"
+        self._scorable: dict[str, int | None] = dict(store.query(sql, self._names).rows)
         counts = store.query(
             "SELECT task, count(DISTINCT sample_id), count(error), count(*) FROM generations "
             "WHERE run_id = ? AND benchmark = ? GROUP BY ALL",
             self._names,
         ).rows
         # Samples that only judges and people rate are not part of any number.
-        self._asked = {task: min(count, self._scorable.get(task) or count) for task, count, *_ in counts}
+        self._sample_counts = {task: min(count, self._scorable.get(task) or count) for task, count, *_ in counts}
         self._failed = {task: self._failed_rows(task) for task, _, failed, _ in counts if failed}
-        self._lost = [task for task, _, failed, every in counts if failed == every and benchmark.catalogue.has(task)]
-        self._unnamed: dict[str, list[tuple[str, int]]] = {}
+        self._unanswered_tasks = [
+            task for task, _, failed, every in counts if failed == every and benchmark.catalogue.has_task(task)
+        ]
+        self._bare_failures: dict[str, list[tuple[str, int]]] = {}
         for task, sample_id, iteration in store.query(
             "SELECT task, sample_id, iteration FROM generations ANTI JOIN samples USING (benchmark, task, sample_id) "
             "WHERE run_id = ? AND benchmark = ? AND error IS NOT NULL ORDER BY ALL",
             self._names,
         ).rows:
-            self._unnamed.setdefault(task, []).append((sample_id, iteration))
+            self._bare_failures.setdefault(task, []).append((sample_id, iteration))
         self._heads: dict[str, ResultRow] = {}
 
     def _failed_rows(self, task: str) -> list[ScoredSample]:
@@ -104,31 +106,32 @@ class _AddingUp:
 
     def numbers(self, tasks: Mapping[str, ScoredRows]) -> list[NumberRow]:
         """Return the numbers of tasks, of their lengths, and over tasks."""
-        places = _places(self._benchmark, in_order(self._benchmark, self._asked))
-        results = [row for task, one in tasks.items() for row in self._results(task, one, places[task])]
+        positions = _task_positions(self._benchmark, in_order(self._benchmark, self._sample_counts))
+        results = [row for task, rows in tasks.items() for row in self._results(task, rows, positions[task])]
         self._heads = {row.task: row for row in results if row.headline}
-        lengths = [row for task, one in tasks.items() for row in self._lengths(task, one)]
-        of_family = {task: one for task, one in tasks.items() if self._benchmark.catalogue.has(task)}
+        lengths = [row for task, rows in tasks.items() for row in self._lengths(task, rows)]
+        of_family = {task: rows for task, rows in tasks.items() if self._benchmark.catalogue.has_task(task)}
         groups = self._groups(of_family)
-        return [*results, *lengths, *groups, *self._whole(tasks, groups)]
+        return [*results, *lengths, *groups, *self._benchmark_rows(tasks, groups)]
 
-    def _results(self, task: str, rows: ScoredRows, place: int) -> list[ResultRow]:
+    def _results(self, task: str, rows: ScoredRows, task_position: int) -> list[ResultRow]:
         """Numbers of a task; none is official unless all samples are scored."""
-        whole = self._is_whole(task, rows)
+        is_complete = self._has_all_scores(task, rows)
         numbers = self._aggregate(task, rows)
-        head = number(self._benchmark.name, task, rows)
+        head = headline_of(self._benchmark.name, task, rows)
         bounds = [
-            {one.metric: one for one in self._aggregate(task, filled[task])} for filled in self._filled({task: rows})
+            {score.metric: score for score in self._aggregate(task, filled[task])}
+            for filled in self._with_failures({task: rows})
         ]
         return [
             ResultRow(
-                *self._names, task, one.metric, self._version, one.n, one.score, one.official if whole else None,
-                headline=head is not None and one.metric == head.metric, position=position,
-                partial=one.partial or not whole, task_position=place, unit=self._benchmark.scoring.unit,
-                in_paper=head is not None and self._benchmark.scoring.is_printed(one.metric, head.metric),
-                **self._sureness(one, [bound.get(one.metric) for bound in bounds]),
+                *self._names, task, score.metric, self._version, score.n, score.score, score.official if is_complete else None,
+                headline=head is not None and score.metric == head.metric, position=position,
+                partial=score.partial or not is_complete, task_position=task_position, unit=self._benchmark.scoring.unit,
+                in_paper=head is not None and self._benchmark.scoring.is_in_paper(score.metric, head.metric),
+                **self._interval_columns(score, [bound.get(score.metric) for bound in bounds]),
             )
-            for position, one in enumerate(numbers)
+            for position, score in enumerate(numbers)
         ]  # fmt: skip
 
     def _lengths(self, task: str, rows: ScoredRows) -> list[LengthRow]:
@@ -142,68 +145,76 @@ class _AddingUp:
         for unit, lengths in units.items():
             bins = np.array([1 << (length - 1).bit_length() if length > 0 else 0 for length in map(int, lengths)])
             for position, up_to in enumerate(np.unique(bins).tolist()):
-                for one in (one for one in self._aggregate(task, rows.at(bins == up_to)) if one.metric == head):
+                for score in (
+                    score for score in self._aggregate(task, rows.take(bins == up_to)) if score.metric == head
+                ):
                     results.append(LengthRow(
-                        *self._names, task, one.metric, self._version, unit, position, up_to, one.n, one.score,
-                        **_interval(self._benchmark, one),
+                        *self._names, task, score.metric, self._version, unit, position, up_to, score.n, score.score,
+                        **_interval(self._benchmark, score),
                     ))  # fmt: skip
         return results
 
     def _groups(self, tasks: Mapping[str, ScoredRows]) -> list[GroupRow]:
         """Numbers over tasks; not official if a task with missing samples is part of them."""
         groups = self._benchmark.groups(tasks) if tasks else []
-        whole = {task: rows for task, rows in tasks.items() if self._is_whole(task, rows)}
-        if len(whole) < len(tasks):
-            sure = {_place(group): group.n for group in (self._benchmark.groups(whole) if whole else ())}
+        complete_tasks = {task: rows for task, rows in tasks.items() if self._has_all_scores(task, rows)}
+        if len(complete_tasks) < len(tasks):
+            sure = {
+                _group_key(group): group.n
+                for group in (self._benchmark.groups(complete_tasks) if complete_tasks else ())
+            }
             groups = [
-                group if sure.get(_place(group)) == group.n else replace(group, official=None, partial=True)
+                group if sure.get(_group_key(group)) == group.n else replace(group, official=None, partial=True)
                 for group in groups
             ]
-        lost = {task: ScoredRows.of(()) for task in self._lost}
+        unanswered = {task: ScoredRows.of(()) for task in self._unanswered_tasks}
         bounds = [
-            {_place(group): group for group in self._benchmark.groups(rows)} for rows in self._filled({**tasks, **lost})
+            {_group_key(group): group for group in self._benchmark.groups(rows)}
+            for rows in self._with_failures({**tasks, **unanswered})
         ]
         return [
             GroupRow(
                 *self._names, group.grouping, group.name, group.metric, self._version, group.n,
                 group.score, group.official, group.partial, position, self._benchmark.scoring.unit,
-                **self._sureness(group, [bound.get(_place(group)) for bound in bounds]),
+                **self._interval_columns(group, [bound.get(_group_key(group)) for bound in bounds]),
             )
             for position, group in enumerate(groups)
         ]  # fmt: skip
 
-    def _whole(self, tasks: Mapping[str, ScoredRows], groups: Sequence[GroupRow]) -> list[BenchmarkRow]:
+    def _benchmark_rows(self, tasks: Mapping[str, ScoredRows], groups: Sequence[GroupRow]) -> list[BenchmarkRow]:
         """The benchmark's leaderboard score: its own average, else the mean of its tasks' headlines.
 
         Tasks with only failed answers count in the bounds.
         """
-        if own := next((group for group in groups if group.grouping == "overall"), None):
-            columns = {column.name: getattr(own, column.name) for column in fields(NumberRow)}
-            return [BenchmarkRow(*self._names, self._version, own.n, own.score, **columns)]
-        heads = [one for task, rows in tasks.items() if (one := number(self._benchmark.name, task, rows))]
-        average = Average.of(heads, whole=False)
+        if overall := next((group for group in groups if group.grouping == "overall"), None):
+            columns = {column.name: getattr(overall, column.name) for column in fields(NumberRow)}
+            return [BenchmarkRow(*self._names, self._version, overall.n, overall.score, **columns)]
+        heads = [head for task, rows in tasks.items() if (head := headline_of(self._benchmark.name, task, rows))]
+        average = Average.of(heads, complete=False)
         if average is None:
             return []
-        lost = len(self._lost)
+        lost = len(self._unanswered_tasks)
         ends = [[row.failed_as_0, row.failed_as_1] for row in self._heads.values()]
         lowest, highest = ([end for end in side if end is not None] for side in zip(*ends, strict=True))
         columns = _interval(self._benchmark, average) | {
             "answered": sum(row.answered or 0 for row in self._heads.values()),
-            "asked": sum(row.asked or self._asked[row.task] for row in self._heads.values())
-            + sum(self._asked[task] for task in self._lost),
+            "asked": sum(row.asked or self._sample_counts[row.task] for row in self._heads.values())
+            + sum(self._sample_counts[task] for task in self._unanswered_tasks),
             "failed_as_0": sum(lowest) / (len(ends) + lost) if len(lowest) == len(ends) else None,
             "failed_as_1": (sum(highest) + lost) / (len(ends) + lost) if len(highest) == len(ends) else None,
         }
         return [BenchmarkRow(*self._names, self._version, average.n, average.score, **columns)]
 
     def _aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
-        return self._benchmark.aggregate(task, rows) if self._benchmark.catalogue.has(task) else plain_numbers(rows)
+        return (
+            self._benchmark.aggregate(task, rows) if self._benchmark.catalogue.has_task(task) else plain_numbers(rows)
+        )
 
-    def _filled(self, tasks: Mapping[str, ScoredRows]) -> list[dict[str, ScoredRows]]:
+    def _with_failures(self, tasks: Mapping[str, ScoredRows]) -> list[dict[str, ScoredRows]]:
         """The tasks' rows with failures all wrong, and with failures all right; [] without failures."""
         rules = self._benchmark.scoring
         complete = not rules.uncounted_metric or all(rules.counts(row) for rows in tasks.values() for row in rows)
-        if complete and not any(task in self._failed or task in self._unnamed for task in tasks):
+        if complete and not any(task in self._failed or task in self._bare_failures for task in tasks):
             return []
         filled_rows: list[dict[str, ScoredRows]] = [{}, {}]
         for task, rows in tasks.items():
@@ -213,18 +224,18 @@ class _AddingUp:
                 return [{}, {}]  # no row to copy from: numbers over the task get no bounds
             unnamed = [
                 replace(like, sample=replace(like.sample, sample_id=name), iteration=iteration, cluster="")
-                for name, iteration in self._unnamed.get(task, ())
+                for name, iteration in self._bare_failures.get(task, ())
             ]
             for value, filled in enumerate(filled_rows):
-                filled[task] = _filled(self._benchmark, rows, [*failed, *unnamed], float(value))
+                filled[task] = _fill_failures(self._benchmark, rows, [*failed, *unnamed], float(value))
         return filled_rows
 
-    def _sureness(
+    def _interval_columns(
         self, number: TaskScore | GroupScore, bounds: Sequence[TaskScore | GroupScore | None]
     ) -> dict[str, Any]:
         """The columns of ``NumberRow``."""
         columns = _interval(self._benchmark, number)
-        ends = [end for end in bounds if end and end.estimate and self._holds_whole_tasks(end.estimate)]
+        ends = [end for end in bounds if end and end.estimate and self._covers_complete_tasks(end.estimate)]
         if number.estimate is None or len(ends) < len(bounds):
             return columns
         low, high = ends or (number, number)
@@ -235,31 +246,31 @@ class _AddingUp:
             "failed_as_1": high.score,
         }
 
-    def _holds_whole_tasks(self, estimate: Estimate) -> bool:
+    def _covers_complete_tasks(self, estimate: Estimate) -> bool:
         """Whether all failures with only a sample name count in a number, regardless of their part of the task."""
-        for stratum in estimate.strata if self._unnamed else ():
+        for stratum in estimate.strata if self._bare_failures else ():
             tasks = Counter(str(sample).partition("/")[0] for sample in labels_of(set(stratum.samples.tolist())))
-            if any(task in self._unnamed and count < self._asked[task] for task, count in tasks.items()):
+            if any(task in self._bare_failures and count < self._sample_counts[task] for task, count in tasks.items()):
                 return False
         return True
 
-    def _is_whole(self, task: str, rows: ScoredRows) -> bool:
+    def _has_all_scores(self, task: str, rows: ScoredRows) -> bool:
         """Whether every sample that metrics count has a score in every iteration."""
         samples = self._scorable.get(task)
         if samples is None:
-            return self._ended
+            return self._is_complete
         return len(rows) >= samples * (1 + int(rows.column("iteration").max()))
 
 
-def _filled(benchmark: Benchmark, rows: ScoredRows, failed: Sequence[ScoredSample], value: float) -> ScoredRows:
+def _fill_failures(benchmark: Benchmark, rows: ScoredRows, failed: Sequence[ScoredSample], value: float) -> ScoredRows:
     """All rows, with this score for failures and for answers that the official number does not count."""
     metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
     rules = benchmark.scoring
     filled = [row if rules.counts(row) else replace(row, scores=rules.missing_scores(metrics, value)) for row in rows]
     for row in failed:
         # An empty answer has the usual metrics, or no metrics if the question is not scored.
-        if own := [one.metric for one in benchmark.score(row.sample, "")]:
-            filled.append(replace(row, scores=rules.missing_scores(metrics or own, value)))
+        if metric_names := [score.metric for score in benchmark.score(row.sample, "")]:
+            filled.append(replace(row, scores=rules.missing_scores(metrics or metric_names, value)))
     return ScoredRows.of(filled)
 
 
@@ -267,19 +278,19 @@ def _interval(benchmark: Benchmark, number: TaskScore | GroupScore | Average) ->
     """Interval columns of ``NumberRow``."""
     if number.estimate is None:
         return {}
-    return told(interval(number.estimate), benchmark, clustered=number.estimate.clustered)
+    return score_interval_columns(interval(number.estimate), benchmark, clustered=number.estimate.clustered)
 
 
-def _place(group: GroupScore) -> tuple[str, str, str]:
+def _group_key(group: GroupScore) -> tuple[str, str, str]:
     return group.grouping, group.name, group.metric
 
 
-def _places(benchmark: Benchmark, tasks: Iterable[str]) -> dict[str, int]:
+def _task_positions(benchmark: Benchmark, tasks: Iterable[str]) -> dict[str, int]:
     """Each task's place in the paper, not in the run: runs of different tasks share the paper's table."""
-    return {task: place for place, task in enumerate(dict.fromkeys([*benchmark.catalogue.names, *tasks]))}
+    return {task: position for position, task in enumerate(dict.fromkeys([*benchmark.catalogue.names, *tasks]))}
 
 
 def in_order(benchmark: Benchmark, tasks: Iterable[str]) -> list[str]:
     """Sort tasks in the paper's order; unknown tasks follow by name."""
-    known = {task: place for place, task in enumerate(benchmark.catalogue.names)}
-    return sorted(tasks, key=lambda task: (known.get(task, len(known)), task))
+    positions = {task: position for position, task in enumerate(benchmark.catalogue.names)}
+    return sorted(tasks, key=lambda task: (positions.get(task, len(positions)), task))

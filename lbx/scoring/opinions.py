@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from lbx.base.number_key import ALL
-from lbx.statistics.estimates import Estimate, Stratum, coded, interval
+from lbx.statistics.estimates import Estimate, Stratum, encode_labels, interval
 from lbx.store import Store
 from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, insert_ratings
-from lbx.store.rows import SURE, NumberRow, OpinionRow
-from lbx.store.rows import sureness as columns_of
+from lbx.store.rows import INTERVAL_COLUMNS, NumberRow, OpinionRow
+from lbx.store.rows import interval_columns as columns_of
 
 Row = dict[str, Any]
 
@@ -28,35 +28,35 @@ _KEY = ("benchmark", "run_id", "against_run_id")
 _OF_RUNS = "WHERE len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], run_id)"
 
 
-def judged(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
+def read_judge_results(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
     """Rows of ``judge_results``, of all judged runs or of some, with the columns of ``SureRow``."""
     order = (
         "benchmark, run_id, against_run_id NULLS FIRST, judge_id, array_position(['all', 'llm', 'human'], questions), "
         "task NULLS FIRST"
     )
-    return _sure(store, f"judge_results {_OF_RUNS} ORDER BY {order}", "judged_rounds", "judge_id", run_ids)
+    return _with_intervals(store, f"judge_results {_OF_RUNS} ORDER BY {order}", "judged_rounds", "judge_id", run_ids)
 
 
-def rated(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
+def read_rating_results(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
     """Rows of ``rating_results``, of all rated runs or of some, with the columns of ``SureRow``."""
     order = "set_id, benchmark, task NULLS FIRST, score DESC NULLS LAST, run_id, against_run_id NULLS FIRST"
-    return _sure(store, f"rating_results {_OF_RUNS} ORDER BY {order}", "rated_answers", "set_id", run_ids)
+    return _with_intervals(store, f"rating_results {_OF_RUNS} ORDER BY {order}", "rated_answers", "set_id", run_ids)
 
 
-def _sure(store: Store, results: str, said: str, whose: str, run_ids: Collection[str]) -> list[Row]:
-    """Rows of a view of results, each with the interval of its rows in ``said``."""
-    held: dict[tuple[Any, ...], list[Row]] = {}
+def _with_intervals(store: Store, results: str, rows_view: str, id_column: str, run_ids: Collection[str]) -> list[Row]:
+    """Rows of a view of results, each with the interval of its rows in ``rows_view``."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     # In a fixed order: sums and drawn intervals must not depend on the order of rows in the file.
-    for row in store.query(f"FROM {said} {_OF_RUNS} ORDER BY ALL", [list(run_ids)]).dicts():
-        of = (row[whose], *(row[name] for name in _KEY))
+    for row in store.query(f"FROM {rows_view} {_OF_RUNS} ORDER BY ALL", [list(run_ids)]).dicts():
+        of = (row[id_column], *(row[name] for name in _KEY))
         for questions in ("all", *(mark.lower() for mark in row.get("marks", ()))):
             for task in (None, row["task"]):
-                held.setdefault((*of, questions, task), []).append(row)
+                groups.setdefault((*of, questions, task), []).append(row)
     rows = []
     for row in store.query(f"FROM {results}", [list(run_ids)]).dicts():
-        of = (row[whose], *(row[name] for name in _KEY))
-        some = held.get((*of, row.get("questions", "all"), row["task"]), [])
-        rows.append(row | sureness(estimate(some, copies=row.get("questions") == "all")))
+        of = (row[id_column], *(row[name] for name in _KEY))
+        some = groups.get((*of, row.get("questions", "all"), row["task"]), [])
+        rows.append(row | opinion_interval_columns(estimate(some, copies=row.get("questions") == "all")))
     return rows
 
 
@@ -67,18 +67,20 @@ def estimate(rows: Iterable[Mapping[str, Any]], *, copies: bool = False) -> Esti
         copies: weight each row by its column ``copies``.
     """
     some = [row for row in rows if row["score"] is not None for _ in range(row["copies"] if copies else 1)]
-    samples = coded((row["benchmark"], row["task"], row["sample_id"]) for row in some)
-    clusters = coded(row["document_sha256"] or (row["benchmark"], row["task"], row["sample_id"]) for row in some)
+    samples = encode_labels((row["benchmark"], row["task"], row["sample_id"]) for row in some)
+    clusters = encode_labels(
+        row["document_sha256"] or (row["benchmark"], row["task"], row["sample_id"]) for row in some
+    )
     values = np.array([row["score"] for row in some], float)
     clustered = all(row["document_sha256"] for row in some)
     return Estimate((Stratum(1.0, samples, clusters, values),) if some else (), clustered)
 
 
-def sureness(made: Estimate) -> dict[str, Any]:
+def opinion_interval_columns(mean: Estimate) -> dict[str, Any]:
     """Interval of an estimate as the columns of ``SureRow``."""
-    if not made.strata:
-        return dict.fromkeys(SURE) | {"method": "no number"}
-    return columns_of(interval(made), "document" if made.clustered else "sample")
+    if not mean.strata:
+        return dict.fromkeys(INTERVAL_COLUMNS) | {"method": "no number"}
+    return columns_of(interval(mean), "document" if mean.clustered else "sample")
 
 
 def add_up(store: Store, run_ids: Collection[str]) -> None:
@@ -88,14 +90,16 @@ def add_up(store: Store, run_ids: Collection[str]) -> None:
         return
     run_ids = sorted(filter(None, {*run_ids, *_compared_with(store, run_ids)}))  # a file may have empty run names
     rows: dict[tuple[str, str], list[OpinionRow]] = {}
-    for row in (*_judges(judged(store, run_ids)), *_people(rated(store, run_ids))) if run_ids else ():
+    for row in (
+        (*_judges(read_judge_results(store, run_ids)), *_people(read_rating_results(store, run_ids))) if run_ids else ()
+    ):
         of_run = rows.setdefault((row["run_id"], row["benchmark"]), [])
         of_run.append(_group(row, _FIRST + len(of_run)))
-    held = store.query(
+    stored_opinions = store.query(
         "SELECT DISTINCT run_id, benchmark FROM numbers WHERE kind = 'opinion' AND list_contains(?::VARCHAR[], run_id)",
         [list(run_ids)],
     )
-    for run_id, benchmark in dict.fromkeys([*rows, *held.rows]):
+    for run_id, benchmark in dict.fromkeys([*rows, *stored_opinions.rows]):
         store.write_opinions(run_id, benchmark, rows.get((run_id, benchmark), []))
 
 
@@ -154,12 +158,12 @@ def _judges(rows: Iterable[Row]) -> Iterable[Row]:
         counted = row["n_rounds"] - row["n_errors"]
         bounds = [(row["score"] * counted + end * row["n_errors"]) / row["n_rounds"] for end in (0, 1)]
         open_ = {"answered": counted, "asked": row["n_rounds"], "failed_as_0": bounds[0], "failed_as_1": bounds[1]}
-        named = row | open_ | {"grouping": "judge", "name": name, "n": counted, "partial": row["many_errors"]}
+        number = row | open_ | {"grouping": "judge", "name": name, "n": counted, "partial": row["many_errors"]}
         if row["questions"] == "all":
-            whole = row["n_questions"]
-            yield named
-        elif row["n_questions"] < whole:
-            yield named | {"name": f"{name}, {row['questions']} questions"}
+            total = row["n_questions"]
+            yield number
+        elif row["n_questions"] < total:
+            yield number | {"name": f"{name}, {row['questions']} questions"}
 
 
 def _people(rows: Sequence[Row]) -> Iterable[Row]:

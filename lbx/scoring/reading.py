@@ -27,26 +27,28 @@ _UNFINISHED = """
 """Scores without numbers: the run is running, was killed, or was being rescored."""
 
 
-def add_up_unfinished(store: Store) -> None:
+def add_missing_numbers(store: Store) -> None:
     """Compute missing numbers of scored answers; in memory if the file is open read-only."""
     unfinished = store.query(_UNFINISHED).rows
     if not unfinished:
         return
-    from lbx.scoring.adding_up import add_up_named  # slow import, which most files do not need
+    from lbx.scoring.adding_up import add_up_by_name  # slow import, which most files do not need
 
     if store.read_only:
-        store.set_numbers_aside()
+        store.use_temporary_numbers()
     for run_id, name, ended in unfinished:
-        add_up_named(store, run_id, name, ended=ended)
+        add_up_by_name(store, run_id, name, is_complete=ended)
 
 
-def say_moment(store: Store) -> None:
+def log_snapshot(store: Store) -> None:
     """Log the time of the snapshot, if another process is writing the file."""
     if store.snapshot is not None:
         log.info(f"{store.path} {store.snapshot}.")
 
 
-def read_added_up(path: Path, *, beside: Sequence[Path] = (), threads: int = 0, numbers: bool = True) -> Store:
+def open_with_numbers(
+    path: Path, *, allowed_files: Sequence[Path] = (), threads: int = 0, numbers: bool = True
+) -> Store:
     """Open a results file to read, with numbers for all of its answers (all committed answers of a file being written).
 
     Other arguments and errors: see ``Store``.
@@ -54,11 +56,11 @@ def read_added_up(path: Path, *, beside: Sequence[Path] = (), threads: int = 0, 
     Args:
         numbers: whether to compute missing numbers, which takes a while for a running run.
     """
-    store = Store(path, beside_writer=True, beside=beside, threads=threads)
+    store = Store(path, allow_writer=True, allowed_files=allowed_files, threads=threads)
     try:
-        say_moment(store)
+        log_snapshot(store)
         if numbers:
-            add_up_unfinished(store)
+            add_missing_numbers(store)
     except BaseException:
         store.close()
         raise
@@ -71,4 +73,4 @@ def open_results(path: str | os.PathLike[str]) -> Results:
     Raises:
         StoreError: it is not a results file.
     """
-    return Results(read_added_up(Path(path)))
+    return Results(open_with_numbers(Path(path)))

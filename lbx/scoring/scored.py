@@ -17,21 +17,21 @@ from lbx.base.records import GroupScore, Sample, ScoredSample, TaskScore
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.aggregates import first_overall, task_score
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.benchmarks.base.columns import Columns, ScoredRows
-from lbx.statistics.estimates import Interval, coded
+from lbx.benchmarks.base.columns import ScoreColumns, ScoredRows
+from lbx.statistics.estimates import Interval, encode_labels
 from lbx.store import Store, Table
-from lbx.store.rows import SURE as WHOLE
-from lbx.store.rows import sureness
+from lbx.store.rows import INTERVAL_COLUMNS as WHOLE
+from lbx.store.rows import interval_columns
 from lbx.store.views import MODE_OF_RUN
 
 Array = npt.NDArray[Any]
 
-SURE = tuple(name for name in WHOLE if name != "within")
+INTERVAL_COLUMNS = tuple(name for name in WHOLE if name != "within")
 """The views' columns of uncertainty, except the effect of further answers to the same samples."""
-WHO = ("run_id", "model", "backend", "mode", "differs_in")
+RUN_COLUMNS = ("run_id", "model", "backend", "mode", "differs_in")
 
 
-Tasks = Mapping[str, ScoredRows]
+RowsByTask = Mapping[str, ScoredRows]
 """Answers in the data's order, by task in the paper's order.
 
 Samples lack document and references, which numbers do not need; the headline is the first score.
@@ -40,8 +40,8 @@ Columns in addition to those in ``Columns``: "score" (headline), "iteration", "r
 requested), the columns in ``Samples`` and in _BESIDE (NaN if unknown; booleans are 1 and 0).
 """
 
-_OF_SAMPLES = ("samples", "ids", "documents", "clusters", "clustered", "length", "length_unit")
-_BESIDE = (
+_SAMPLE_COLUMNS = ("samples", "ids", "documents", "clusters", "clustered", "length", "length_unit")
+_ANSWER_COLUMNS = (
     "original_tokens", "truncated", "reference_cut", "prompt_tokens", "cached_tokens", "output_tokens", "prefill_s",
     "decode_s",
 )  # fmt: skip
@@ -80,140 +80,146 @@ _SAMPLES = """
 """
 
 
-def scored(
+def read_scores(
     store: Store, runs: Collection[str] = (), benchmarks: Collection[str] = (), *, outputs: bool = False
-) -> Mapping[tuple[str, str], Tasks]:
+) -> Mapping[tuple[str, str], RowsByTask]:
     """Return {(run, benchmark): scored answers}, sorted by run; of the given runs and benchmarks, or of all.
 
     Args:
         outputs: whether to compute ``output_hash``, which reads every output.
     """
     names = [name for (name,) in store.query("SELECT run_id FROM runs ORDER BY ALL").rows if not runs or name in runs]
-    if (kept := _KEPT.get(store)) and kept.outputs >= outputs and kept.holds(names, benchmarks):
-        wanted = {*names}
+    if (cached := _CACHE.get(store)) and cached.outputs >= outputs and cached.covers(names, benchmarks):
+        run_ids = {*names}
         return {
             key: tasks
-            for key, tasks in kept.scored.items()
-            if key[0] in wanted and (not benchmarks or key[1] in benchmarks)
+            for key, tasks in cached.answers.items()
+            if key[0] in run_ids and (not benchmarks or key[1] in benchmarks)
         }
-    samples = read(store, names, list(benchmarks), "scores", outputs=outputs)
+    samples = query_scores(store, names, list(benchmarks), "scores", outputs=outputs)
     if store.read_only:
-        _KEPT[store] = _Kept(names, benchmarks, outputs, samples)
+        _CACHE[store] = _CachedScores(names, benchmarks, outputs, samples)
     return samples
 
 
-class _Kept(NamedTuple):
+class _CachedScores(NamedTuple):
     runs: Collection[str]
     benchmarks: Collection[str]
     outputs: bool
-    scored: Mapping[tuple[str, str], Tasks]
+    answers: Mapping[tuple[str, str], RowsByTask]
 
-    def holds(self, runs: Collection[str], benchmarks: Collection[str]) -> bool:
+    def covers(self, runs: Collection[str], benchmarks: Collection[str]) -> bool:
         every = not self.benchmarks or (benchmarks and {*benchmarks} <= {*self.benchmarks})
         return bool(every) and {*runs} <= {*self.runs}
 
 
-_KEPT: WeakKeyDictionary[Store, _Kept] = WeakKeyDictionary()
+_CACHE: WeakKeyDictionary[Store, _CachedScores] = WeakKeyDictionary()
 """Last result for a file that is open read-only: a page has several reports on the same answers, or a subset."""
 
 
-def read(
+def query_scores(
     store: Store, names: Sequence[str], benchmarks: Sequence[str], scores: str, *, outputs: bool = False
-) -> Mapping[tuple[str, str], Tasks]:
-    """Read scored answers of these runs (see ``scored``) from a table, a view or a query of scores."""
+) -> Mapping[tuple[str, str], RowsByTask]:
+    """Read scored answers of these runs (see ``score_columns``) from a table, a view or a query of scores."""
     metrics = [name for (name,) in store.query("SELECT DISTINCT metric FROM scores ORDER BY ALL").rows]
     samples = Samples(store, benchmarks)
     output = "hash(output)" if outputs else "0"
-    answers = samples.numbered(
+    answers = samples.read_columns(
         names, "generations",
-        f"{', '.join(map(_UNKNOWN.format, _BESIDE))}, reasoning_closed IS NOT NULL AS reasoned, "
+        f"{', '.join(map(_UNKNOWN.format, _ANSWER_COLUMNS))}, reasoning_closed IS NOT NULL AS reasoned, "
         f"({output})::UBIGINT AS output_hash",
-        where="error IS NULL",
+        condition="error IS NULL",
     )  # fmt: skip
     metric = "list_position($3::VARCHAR[], metric) - 1"
     columns = f"{metric} AS metric, NOT headline AS further, score, partial IS NOT NULL AS partial"
-    held = samples.numbered(names, scores, columns, parameters=[metrics], then=("further", "metric"))
-    held, places = beside(held, answers["key"])
+    score_rows = samples.read_columns(names, scores, columns, parameters=[metrics], order_by=("further", "metric"))
+    score_rows, places = match_keys(score_rows, answers["key"])
     firsts = starts_of(places)
-    of = _columns(held, firsts, {name: column[places[firsts]] for name, column in answers.items()}, samples)
+    of = _columns(score_rows, firsts, {name: column[places[firsts]] for name, column in answers.items()}, samples)
     ends = np.append(firsts, len(places))
     bounds = [*starts_of(of["run"], samples.tasks[of["rank"]]).tolist(), len(firsts)]
     samples_of: dict[tuple[str, str], dict[str, ScoredRows]] = {}
     for begin, end in itertools.pairwise(bounds):
         benchmark, task = samples.names[samples.tasks[of["rank"][begin]]]
         part = {name: column[begin:end] for name, column in of.items()}
-        scored = _Scores.of(held, ends[begin : end + 1], metrics)
-        rows = ScoredRows(Columns(part, scored.by_metric(), partial(_made, part, scored, samples)))
+        part_scores = _ScoreArrays.of(score_rows, ends[begin : end + 1], metrics)
+        rows = ScoredRows(
+            ScoreColumns(part, part_scores.by_metric(), partial(_scored_samples, part, part_scores, samples))
+        )
         samples_of.setdefault((names[of["run"][begin]], benchmark), {})[task] = rows
     return samples_of
 
 
 def _columns(
-    held: Mapping[str, Array], firsts: Array, answers: Mapping[str, Array], samples: Samples
+    score_rows: Mapping[str, Array], firsts: Array, answers: Mapping[str, Array], samples: Samples
 ) -> dict[str, Array]:
     """Each answer's columns; ``firsts``: indices of each answer's first score."""
     ranks = answers["sample"]
     return {
         "run": answers["run"],
         "rank": ranks,
-        **{name: getattr(samples, name)[ranks] for name in _OF_SAMPLES},
+        **{name: getattr(samples, name)[ranks] for name in _SAMPLE_COLUMNS},
         "iteration": answers["iteration"],
-        "score": held["score"][firsts],
-        "partial": np.logical_or.reduceat(held["partial"], firsts) if len(firsts) else held["partial"],
+        "score": score_rows["score"][firsts],
+        "partial": np.logical_or.reduceat(score_rows["partial"], firsts) if len(firsts) else score_rows["partial"],
         "reasoned": answers["reasoned"],
         "output_hash": answers["output_hash"],
-        **{name: answers[name] for name in _BESIDE},
+        **{name: answers[name] for name in _ANSWER_COLUMNS},
     }
 
 
-class _Scores(NamedTuple):
+class _ScoreArrays(NamedTuple):
     """Scores of some answers: indices of metric names, and values, headline first.
 
     ``ends`` delimits each answer's scores.
     """
 
     metrics: Sequence[str]
-    named: Array
+    metric_indices: Array
     values: Array
     ends: Array
 
     @classmethod
-    def of(cls, held: Mapping[str, Array], ends: Array, metrics: Sequence[str]) -> _Scores:
+    def of(cls, score_rows: Mapping[str, Array], ends: Array, metrics: Sequence[str]) -> _ScoreArrays:
         begin, end = ends[0], ends[-1]
-        return cls(metrics, held["metric"][begin:end], held["score"][begin:end], ends - begin)
+        return cls(metrics, score_rows["metric"][begin:end], score_rows["score"][begin:end], ends - begin)
 
     def by_metric(self) -> dict[str, tuple[Array, Array | None]]:
         """Return the form that ``Columns`` takes."""
         width, count = int(self.ends[1]), len(self.ends) - 1
-        first = self.named[:width]
-        if width * count == len(self.named) and (self.named.reshape(-1, width) == first).all():
-            return {self.metrics[at]: (self.values[place::width], None) for place, at in enumerate(first)}
+        first = self.metric_indices[:width]
+        if width * count == len(self.metric_indices) and (self.metric_indices.reshape(-1, width) == first).all():
+            return {self.metrics[at]: (self.values[offset::width], None) for offset, at in enumerate(first)}
         owners = np.repeat(np.arange(count), np.diff(self.ends))
         columns: dict[str, tuple[Array, Array | None]] = {}
-        for at in dict.fromkeys(self.named.tolist()):
-            column, present, of_it = np.zeros(count), np.zeros(count, bool), self.named == at
+        for at in dict.fromkeys(self.metric_indices.tolist()):
+            column, present, of_it = np.zeros(count), np.zeros(count, bool), self.metric_indices == at
             column[owners[of_it]], present[owners[of_it]] = self.values[of_it], True
             columns[self.metrics[at]] = (column, present)
         return columns
 
     def of_answers(self, places: slice) -> Iterator[dict[str, float]]:
         bounds = np.append(self.ends[:-1][places], self.ends[1:][places][-1:])
-        held = slice(bounds[0], bounds[-1])
-        names = map(self.metrics.__getitem__, self.named[held].tolist())
-        pairs = list(zip(names, self.values[held].tolist(), strict=True))
+        cells = slice(bounds[0], bounds[-1])
+        names = map(self.metrics.__getitem__, self.metric_indices[cells].tolist())
+        pairs = list(zip(names, self.values[cells].tolist(), strict=True))
         return (dict(pairs[a:b]) for a, b in itertools.pairwise((bounds - bounds[0]).tolist()))
 
 
-def _made(of: Mapping[str, Array], scores: _Scores, samples: Samples, places: slice) -> list[ScoredSample]:
+def _scored_samples(
+    of: Mapping[str, Array], scores: _ScoreArrays, samples: Samples, places: slice
+) -> list[ScoredSample]:
     names = ("rank", "iteration", "partial", "reasoned")
     ranks, *columns = (of[name][places].tolist() for name in names)
     return [
-        ScoredSample(samples.sample(rank), one, iteration, lacks, samples.labels[rank], reasoned)
-        for rank, one, iteration, lacks, reasoned in zip(ranks, scores.of_answers(places), *columns, strict=True)
+        ScoredSample(samples.sample(rank), scores_by_metric, iteration, lacks, samples.labels[rank], reasoned)
+        for rank, scores_by_metric, iteration, lacks, reasoned in zip(
+            ranks, scores.of_answers(places), *columns, strict=True
+        )
     ]
 
 
-def known(benchmark: str) -> Benchmark | None:
+def find_benchmark(benchmark: str) -> Benchmark | None:
     """Find a benchmark by name; None for a name that is not valid, as another program may write."""
     try:
         return BENCHMARKS[benchmark]
@@ -221,25 +227,27 @@ def known(benchmark: str) -> Benchmark | None:
         return None
 
 
-def number(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
+def headline_of(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
     """A task's headline over some of its answers; a plain mean for a task unknown to lbx. None without answers."""
-    family = known(benchmark) if rows else None
-    if family and family.catalogue.has(task):
+    family = find_benchmark(benchmark) if rows else None
+    if family and family.catalogue.has_task(task):
         return family.headline(task, rows)
     return next(iter(plain_numbers(rows)), None)
 
 
-def overall(benchmark: str, tasks: Tasks, heads: Sequence[TaskScore]) -> GroupScore | None:
+def benchmark_score(benchmark: str, tasks: RowsByTask, heads: Sequence[TaskScore]) -> GroupScore | None:
     """A run's benchmark score: over the benchmark's own tasks, or the mean of the headlines of the tasks it has."""
-    family = known(benchmark)
-    own = {task: rows for task, rows in tasks.items() if family and family.catalogue.has(task)}
-    return first_overall(family.groups(own, averages_only=True) if family and own else [], heads)
+    family = find_benchmark(benchmark)
+    tasks_of_benchmark = {task: rows for task, rows in tasks.items() if family and family.catalogue.has_task(task)}
+    return first_overall(
+        family.groups(tasks_of_benchmark, averages_only=True) if family and tasks_of_benchmark else [], heads
+    )
 
 
 def plain_numbers(rows: Sequence[ScoredSample]) -> list[TaskScore]:
     """Means of a task's metrics, headline first, for a task unknown to lbx."""
     metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
-    return [one for metric in metrics for one in task_score(metric, rows, metric, None)]
+    return [score for metric in metrics for score in task_score(metric, rows, metric, None)]
 
 
 class Samples:
@@ -262,74 +270,78 @@ class Samples:
     def __init__(self, store: Store, benchmarks: Sequence[str] = (), *, unknown: bool = False) -> None:
         self._store, self._benchmarks = store, list(benchmarks)
         self._source = _EVERY if unknown else _KNOWN
-        held = store.arrays(_SAMPLES.format(samples=self._source), [self._benchmarks])
-        named = list(zip(held["benchmark"].tolist(), held["task"].tolist(), strict=True))
-        self._families = {name: known(name) for name, _ in dict.fromkeys(named)}
-        self.names = sorted(dict.fromkeys(named), key=self._place)
+        sample_rows = store.arrays(_SAMPLES.format(samples=self._source), [self._benchmarks])
+        task_keys = list(zip(sample_rows["benchmark"].tolist(), sample_rows["task"].tolist(), strict=True))
+        self._families = {name: find_benchmark(name) for name, _ in dict.fromkeys(task_keys)}
+        self.names = sorted(dict.fromkeys(task_keys), key=self._sort_key)
         families = [self._families[name] for name, _ in self.names]
         # Other benchmarks cluster by document, which needs no Sample object.
-        self._own = [one if one and type(one).cluster is not Benchmark.cluster else None for one in families]
+        self._clustering_families = [
+            family if family and type(family).cluster is not Benchmark.cluster else None for family in families
+        ]
         codes = {name: code for code, name in enumerate(self.names)}
-        tasks = np.fromiter(map(codes.__getitem__, named), np.int64, len(named))
+        tasks = np.fromiter(map(codes.__getitem__, task_keys), np.int64, len(task_keys))
         order = np.argsort(tasks, kind="stable")
         self.tasks = tasks[order]
-        self.ranks = np.zeros(held["number"].max(initial=-1) + 1, np.int64)
-        self.ranks[held["number"][order]] = np.arange(len(order))
-        self.length, self.length_unit = held["length"][order], held["length_unit"][order]
-        self._columns = {name: column[order].tolist() for name, column in held.items()}
-        self._made: dict[int, Sample] = {}
+        self.ranks = np.zeros(sample_rows["number"].max(initial=-1) + 1, np.int64)
+        self.ranks[sample_rows["number"][order]] = np.arange(len(order))
+        self.length, self.length_unit = sample_rows["length"][order], sample_rows["length_unit"][order]
+        self._columns = {name: column[order].tolist() for name, column in sample_rows.items()}
+        self._sample_cache: dict[int, Sample] = {}
         ids = [f"{task}/{name}" for task, name in zip(self._columns["task"], self._columns["sample_id"], strict=True)]
         self.labels: list[str] = self._columns["document"]
-        self.documents = coded(label or name for label, name in zip(self.labels, ids, strict=True))
+        self.documents = encode_labels(label or name for label, name in zip(self.labels, ids, strict=True))
         for rank, task in enumerate(self.tasks.tolist()):
-            if own := self._own[task]:
-                self.labels[rank] = own.cluster(self.sample(rank), self.labels[rank])
-        self.samples = coded(ids)
-        self.ids = coded(self._columns["sample_id"])
-        self.clusters = coded(label or name for label, name in zip(self.labels, ids, strict=True))
+            if family := self._clustering_families[task]:
+                self.labels[rank] = family.cluster(self.sample(rank), self.labels[rank])
+        self.samples = encode_labels(ids)
+        self.ids = encode_labels(self._columns["sample_id"])
+        self.clusters = encode_labels(label or name for label, name in zip(self.labels, ids, strict=True))
         self.clustered = np.array([bool(label) for label in self.labels], bool)
 
-    def _place(self, name: tuple[str, str]) -> tuple[str, float, str]:
+    def _sort_key(self, name: tuple[str, str]) -> tuple[str, float, str]:
         benchmark, task = name
         family = self._families[benchmark]
         tasks = family.catalogue.names if family else ()
         return benchmark, tasks.index(task) if task in tasks else math.inf, task
 
-    def numbered(
+    def read_columns(
         self,
         runs: Sequence[str],
         table: str,
         columns: str,
         *,
-        where: str = "true",
+        condition: str = "true",
         parameters: Sequence[object] = (),
-        then: Sequence[str] = (),
+        order_by: Sequence[str] = (),
     ) -> dict[str, Array]:
-        """Read rows of a table of answers as columns, sorted by run, by the data's order, then by the columns ``then``.
+        """Read rows of a table of answers as columns, sorted by run, by the data's order, then by the columns ``order_by``.
 
         "run" is an index in ``runs``, "sample" a rank; "key" is a single number for both and the iteration.
 
         Joining two tables by numbers takes a fraction of the time of joining by names.
         """
-        sql = _NUMBERED.format(samples=self._source, table=table, columns=columns, where=where)
-        held = self._store.arrays(sql, [list(runs), self._benchmarks, *parameters])
-        held["sample"] = self.ranks[held["sample"]]
-        held["key"] = ((held["run"] * len(self.tasks) + held["sample"]) << 16) + held["iteration"]
-        order = np.lexsort([*(held[name] for name in reversed(then)), held["key"]])
-        return {name: column[order] for name, column in held.items()}
+        sql = _NUMBERED.format(samples=self._source, table=table, columns=columns, where=condition)
+        answer_rows = self._store.arrays(sql, [list(runs), self._benchmarks, *parameters])
+        answer_rows["sample"] = self.ranks[answer_rows["sample"]]
+        answer_rows["key"] = ((answer_rows["run"] * len(self.tasks) + answer_rows["sample"]) << 16) + answer_rows[
+            "iteration"
+        ]
+        order = np.lexsort([*(answer_rows[name] for name in reversed(order_by)), answer_rows["key"]])
+        return {name: column[order] for name, column in answer_rows.items()}
 
     def sample(self, rank: int) -> Sample:
         """Return a sample with the fields that numbers need."""
-        if rank not in self._made:
+        if rank not in self._sample_cache:
             of = {name: column[rank] for name, column in self._columns.items()}
-            self._made[rank] = Sample(
+            self._sample_cache[rank] = Sample(
                 of["benchmark"], of["task"], of["sample_id"], "", of["question"], (), of["language"], of["length"],
                 of["length_unit"], json.loads(of["meta"]),
             )  # fmt: skip
-        return self._made[rank]
+        return self._sample_cache[rank]
 
 
-def beside(rows: dict[str, Array], keys: Array) -> tuple[dict[str, Array], Array]:
+def match_keys(rows: dict[str, Array], keys: Array) -> tuple[dict[str, Array], Array]:
     """Keep rows with a key in ``keys`` (both sorted by key); also return each row's index in ``keys``."""
     places = np.searchsorted(keys, rows["key"])
     present = np.append(keys, -1)[places] == rows["key"]
@@ -344,14 +356,14 @@ def starts_of(*columns: Array) -> Array:
     return np.append(0, 1 + np.flatnonzero(changes))
 
 
-def named(store: Store) -> dict[str, dict[str, Any]]:
+def runs_by_id(store: Store) -> dict[str, dict[str, Any]]:
     """Return {run: the columns WHO, its settings, and a judge's rubric}."""
-    return store.once("named", lambda: {row["run_id"]: row for row in store.query(_NAMED).dicts()})
+    return store.compute_once("named", lambda: {row["run_id"]: row for row in store.query(_NAMED).dicts()})
 
 
-def told(found: Interval, family: Benchmark | None, *, clustered: bool) -> dict[str, Any]:
+def score_interval_columns(interval: Interval, family: Benchmark | None, *, clustered: bool) -> dict[str, Any]:
     """Convert an interval to the views' columns."""
-    return sureness(found, family.scoring.cluster_name if family and clustered else "sample")
+    return interval_columns(interval, family.scoring.cluster_name if family and clustered else "sample")
 
 
 def as_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from lbx.base.records import Sample, SampleKey, Score
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.scoring.adding_up import add_up, add_up_completed, in_order
+from lbx.scoring.adding_up import add_up, in_order, recompute_completed_samples
 from lbx.scoring.scoring_pool import ScoringInput, ScoringPool
 from lbx.scoring.similarity import Similarities
 from lbx.store import ScoreRow, Store
 from lbx.store.rows import stored_sample
 from lbx.store.runs import set_metric_version
 
-Progress = Callable[[int, int], None]
+ScoringProgress = Callable[[int, int], None]
 """Called with the number of scored outputs and their total."""
 
 
@@ -47,9 +47,9 @@ class Rescoring:
 
 def rescore(
     store: Store,
-    wanted: Rescoring,
-    progress: Progress = lambda _done, _total: None,
-    said: Callable[[str], None] = lambda _: None,
+    rescoring: Rescoring,
+    progress: ScoringProgress = lambda _done, _total: None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Score stored outputs with the current metrics, replacing earlier scores.
 
@@ -57,40 +57,40 @@ def rescore(
     numbers.
 
     Args:
-        said: called with a sentence for each task that its benchmark does not have.
+        warn: called with a sentence for each task that its benchmark does not have.
 
     Returns:
         Number of scored outputs.
     """
-    marks = ", ".join("?" for _ in wanted.run_ids)
+    placeholders = ", ".join("?" for _ in rescoring.run_ids)
     # Answers for a judge are to questions that metrics score too, but officially they are never scored by a metric.
-    judged = "SELECT run_id FROM runs WHERE json_extract(settings, '$.judged') = 'true'"
-    chosen = f"AND run_id IN ({marks})" if wanted.run_ids else ""
+    judge_runs = "SELECT run_id FROM runs WHERE json_extract(settings, '$.judged') = 'true'"
+    run_condition = f"AND run_id IN ({placeholders})" if rescoring.run_ids else ""
     counts = {
         (run_id, name, task): count
         for run_id, name, task, count in store.query(
-            f"SELECT run_id, benchmark, task, count(*) FROM generations WHERE error IS NULL {chosen} "  # noqa: S608
-            f"AND run_id NOT IN ({judged}) GROUP BY ALL",
-            list(wanted.run_ids),
+            f"SELECT run_id, benchmark, task, count(*) FROM generations WHERE error IS NULL {run_condition} "  # noqa: S608
+            f"AND run_id NOT IN ({judge_runs}) GROUP BY ALL",
+            list(rescoring.run_ids),
         ).rows
-        if name in wanted.benchmarks
+        if name in rescoring.benchmarks
     }
-    for run, name, task in [key for key in counts if not wanted.benchmarks[key[1]].catalogue.has(key[2])]:
+    for run, name, task in [key for key in counts if not rescoring.benchmarks[key[1]].catalogue.has_task(key[2])]:
         outputs = counts.pop((run, name, task))
-        said(f"{name}/{task}: {name} does not have this task, so its {outputs:,} outputs are not scored.")
+        warn(f"{name}/{task}: {name} does not have this task, so its {outputs:,} outputs are not scored.")
     done, total = 0, sum(counts.values())
     progress(done, total)
-    with ScoringPool(total, wanted.workers) as pool:
+    with ScoringPool(total, rescoring.workers) as pool:
         for run_id, name in sorted({key[:2] for key in counts}):
-            benchmark = wanted.benchmarks[name]
-            family = _Family(benchmark, store, run_id, wanted.similarities, pool)
+            benchmark = rescoring.benchmarks[name]
+            family = _Family(benchmark, store, run_id, rescoring.similarities, pool)
             for task in in_order(family.benchmark, (task for *run, task in counts if run == [run_id, name])):
                 for count in family.rescore(task):
                     done += count
                     progress(done, total)
             set_metric_version(store, run_id, name, benchmark.metric_version)
             add_up(store, run_id, benchmark)
-    add_up_completed(store, wanted.benchmarks)
+    recompute_completed_samples(store, rescoring.benchmarks)
     return done
 
 
@@ -111,20 +111,22 @@ class _Family:
         samples = [stored_sample(benchmark.name, task, row) for row in rows]
         outputs = [row["output"] or "" for row in rows]
         inputs = [
-            ScoringInput(*three) for three in zip(samples, outputs, self._likenesses(samples, outputs), strict=True)
+            ScoringInput(*three) for three in zip(samples, outputs, self._similarities(samples, outputs), strict=True)
         ]
-        made: list[ScoreRow] = []
+        new_rows: list[ScoreRow] = []
         done = 0
         for part in self.pool.score(benchmark, inputs):
             for scores in part:
                 key = SampleKey(benchmark.name, task, samples[done].sample_id, rows[done]["iteration"])
-                made += score_rows(self.run_id, key, benchmark, scores)
+                new_rows += score_rows(self.run_id, key, benchmark, scores)
                 done += 1
             yield len(part)
-        self.store.replace_scores(made)
+        self.store.replace_scores(new_rows)
 
-    def _likenesses(self, samples: Sequence[Sample], outputs: Sequence[str]) -> Sequence[float | None]:
+    def _similarities(self, samples: Sequence[Sample], outputs: Sequence[str]) -> Sequence[float | None]:
         if self.similarities is None:
             return [None] * len(samples)
-        compared = [self.benchmark.compared(sample, output) for sample, output in zip(samples, outputs, strict=True)]
+        compared = [
+            self.benchmark.similarity_input(sample, output) for sample, output in zip(samples, outputs, strict=True)
+        ]
         return self.similarities.of(self.store, compared)

@@ -15,7 +15,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from lbx.base.errors import LbxError, UsageError
-from lbx.base.interrupts import uninterrupted
+from lbx.base.interrupts import defer_signals
 from lbx.base.limits import WORKERS
 from lbx.base.processes import worker_pool
 from lbx.base.records import Sample, Score
@@ -82,7 +82,7 @@ class ScoringPool:
             return
         try:
             # An executor that a signal interrupts while it starts its processes waits for them forever at exit.
-            with uninterrupted(), _no_main_module():
+            with defer_signals(), _no_main_module():
                 futures: list[Future[list[list[Score]]]] = [
                     self._executor.submit(_score, benchmark, part) for part in parts
                 ]
@@ -124,4 +124,4 @@ def _end_with_parent() -> None:
 
 
 def _score(benchmark: Benchmark, answers: Sequence[ScoringInput]) -> list[list[Score]]:
-    return [benchmark.score(one.sample, one.output, similarity=one.similarity) for one in answers]
+    return [benchmark.score(answer.sample, answer.output, similarity=answer.similarity) for answer in answers]

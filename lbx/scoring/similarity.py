@@ -9,9 +9,9 @@ import numpy as np
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
-from lbx.base.records import Compared, sha256_text
+from lbx.base.records import SimilarityInput, sha256_text
 from lbx.store import Store
-from lbx.store.caches import EmbeddedText, embedding_models, keep_vectors, vectors
+from lbx.store.caches import EmbeddedText, embedding_models, find_vectors, store_vectors
 
 if TYPE_CHECKING:
     from lbx.backends.embedding import Embedder
@@ -40,8 +40,8 @@ class Similarities:
         self._model = identity(embedder) if embedder else model
         self._progress = progress
 
-    def of(self, store: Store, wanted: Sequence[Compared | None]) -> list[float | None]:
-        """Compute a float32 cosine for each of ``wanted``; None if a vector is missing.
+    def of(self, store: Store, comparisons: Sequence[SimilarityInput | None]) -> list[float | None]:
+        """Compute a float32 cosine for each of ``comparisons``; None if a vector is missing.
 
         Texts without a stored vector are embedded and stored first, in batches that are committed one by one.
 
@@ -49,27 +49,36 @@ class Similarities:
             UsageError: the file has vectors of several models, and no model was chosen.
             BackendError: the embedding model failed.
         """
-        texts = {sha256_text(text): text for one in wanted if one is not None for text in (one.text, *one.references)}
-        model = self._model or (_only_model(store, [one.text for one in wanted if one is not None]) if texts else None)
+        texts = {
+            sha256_text(text): text
+            for comparison in comparisons
+            if comparison is not None
+            for text in (comparison.text, *comparison.references)
+        }
+        model = self._model or (
+            _only_model(store, [comparison.text for comparison in comparisons if comparison is not None])
+            if texts
+            else None
+        )
         if not texts or model is None:
-            return [None] * len(wanted)
-        vector_of = {key: np.frombuffer(value, "<f4") for key, value in vectors(store, model, list(texts)).items()}
+            return [None] * len(comparisons)
+        vector_of = {key: np.frombuffer(value, "<f4") for key, value in find_vectors(store, model, list(texts)).items()}
         vector_of |= self._embed(store, model, {key: text for key, text in texts.items() if key not in vector_of})
-        return [None if one is None else _largest_cosine(one, vector_of) for one in wanted]
+        return [None if comparison is None else _largest_cosine(comparison, vector_of) for comparison in comparisons]
 
     def _embed(self, store: Store, model: str, missing: dict[str, str]) -> dict[str, np.ndarray]:
         if self._embedder is None:
             return {}
-        made: dict[str, np.ndarray] = {}
+        new_vectors: dict[str, np.ndarray] = {}
         # By length, like the embedder's batches: texts of equal length need no padding.
         keys = sorted(missing, key=lambda key: len(missing[key]))
         for start in range(0, len(keys), _BATCH):
             part = keys[start : start + _BATCH]
             rows = self._embedder.embed([missing[key] for key in part]).astype("<f4")
-            made |= dict(zip(part, rows, strict=True))
-            keep_vectors(store, [EmbeddedText(model, key, made[key].tobytes()) for key in part])
-            self._progress(len(made), len(keys))
-        return made
+            new_vectors |= dict(zip(part, rows, strict=True))
+            store_vectors(store, [EmbeddedText(model, key, new_vectors[key].tobytes()) for key in part])
+            self._progress(len(new_vectors), len(keys))
+        return new_vectors
 
 
 def identity(embedder: Embedder) -> str:
@@ -89,9 +98,9 @@ def _only_model(store: Store, texts: Sequence[str]) -> str | None:
     return models[0] if models else None
 
 
-def _largest_cosine(one: Compared, found: dict[str, np.ndarray]) -> float | None:
-    vector = found.get(sha256_text(one.text))
-    others = [found.get(sha256_text(reference)) for reference in one.references]
-    if vector is None or not others or any(other is None for other in others):
+def _largest_cosine(comparison: SimilarityInput, vector_of: dict[str, np.ndarray]) -> float | None:
+    vector = vector_of.get(sha256_text(comparison.text))
+    reference_vectors = [vector_of.get(sha256_text(reference)) for reference in comparison.references]
+    if vector is None or not reference_vectors or any(other is None for other in reference_vectors):
         return None
-    return max(float(np.float32(other @ vector)) for other in others if other is not None)
+    return max(float(np.float32(other @ vector)) for other in reference_vectors if other is not None)

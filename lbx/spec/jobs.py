@@ -19,7 +19,7 @@ from lbx.spec.settings import RunSettings
 from lbx.store import RunRow
 
 
-def nothing_retrieved(_benchmark: Benchmark, _sample: Sample) -> Sequence[Chunk]:
+def no_chunks(_benchmark: Benchmark, _sample: Sample) -> Sequence[Chunk]:
     return ()
 
 
@@ -40,7 +40,7 @@ class Agenda:
     def iterations_of(self, task: Task) -> int:
         return self.settings.iterations or self.benchmarks[task.benchmark].protocol.iterations
 
-    def read_together(self, sample: Sample) -> str:
+    def document_key(self, sample: Sample) -> str:
         """Key of the text that prompts share: the document, or the question if there is no document."""
         if sample.context and not self.settings.no_context:
             return sha256_text(sample.context)
@@ -70,7 +70,7 @@ class Work(Agenda):
     backend: Backend
     prompter: Prompter
     mode: Mode = PLAIN
-    chunks: Callable[[Benchmark, Sample], Sequence[Chunk]] = nothing_retrieved
+    chunks: Callable[[Benchmark, Sample], Sequence[Chunk]] = no_chunks
 
     @property
     def run_id(self) -> str:
@@ -81,7 +81,7 @@ class Work(Agenda):
         benchmark = self.benchmarks[sample.benchmark]
         return benchmark.prompt(self.bundle, sample, self.mode, self.chunks(benchmark, sample))
 
-    def read(self, key: SampleKey, prompt: Prompt) -> ReadPrompt:
+    def prepare_prompt(self, key: SampleKey, prompt: Prompt) -> ReadPrompt:
         """Convert a prompt to this model's request and text. The key's iteration determines the seed.
 
         Raises:
@@ -90,11 +90,11 @@ class Work(Agenda):
         return self.prompter.read(key, prompt, self.settings.sampling_for(prompt, key.iteration))
 
     def request(self, key: SampleKey, prompt: Prompt) -> Request:
-        """Convert a prompt to this model's request; see ``read``."""
-        return self.read(key, prompt).request
+        """Convert a prompt to this model's request; see ``prepare_prompt``."""
+        return self.prepare_prompt(key, prompt).request
 
 
-def not_shared(backend: Backend, *, batching: bool) -> str | None:
+def reason_not_shared(backend: Backend, *, batching: bool) -> str | None:
     """Reason why prompts share no computation, as a clause; None if they do or if the model runs elsewhere."""
     return backend.sequences().traits.single_reason if batching and isinstance(backend, LocalBackend) else None
 
@@ -120,8 +120,8 @@ class PendingSample:
     position: int
     iterations: tuple[int, ...]
 
-    def only(self, iterations: AbstractSet[int]) -> PendingSample:
-        return replace(self, iterations=tuple(one for one in self.iterations if one in iterations))
+    def with_iterations(self, iterations: AbstractSet[int]) -> PendingSample:
+        return replace(self, iterations=tuple(iteration for iteration in self.iterations if iteration in iterations))
 
 
 Job = Sequence[PendingSample]
@@ -153,16 +153,16 @@ class JobSize:
 
 def make_jobs(
     agendas: Sequence[Agenda],
-    done: Sequence[AbstractSet[SampleKey]],
+    finished_keys: Sequence[AbstractSet[SampleKey]],
     size: JobSize,
-    found: Callable[[int], None] = lambda _run: None,
+    on_existing: Callable[[int], None] = lambda _run: None,
 ) -> Iterator[Job]:
     """Yield jobs of unanswered samples in the data's order, asking each sample in all runs consecutively.
 
     Args:
         agendas: of runs over the same tasks of the same bundle.
-        done: answered or failed samples of each run.
-        found: called with the run's index for each answer that already exists.
+        finished_keys: answered or failed samples of each run.
+        on_existing: called with the run's index for each answer that already exists.
 
     Raises:
         BundleError: a data file is damaged.
@@ -172,20 +172,20 @@ def make_jobs(
     first = agendas[0]
     for task in first.tasks:
         samples = first.benchmarks[task.benchmark].samples(first.bundle, task.name)
-        for position, sample in first.selection.of(task, samples):
+        for position, sample in first.selection.select(task, samples):
             full = questions >= size.questions or characters >= size.characters
-            apart = full and bool(job) and first.read_together(sample) != first.read_together(job[-1].sample)
+            apart = full and bool(job) and first.document_key(sample) != first.document_key(job[-1].sample)
             if apart or characters >= size.most_characters:
                 yield job
                 job, questions, characters = [], 0, 0
             for run, agenda in enumerate(agendas):
                 keys = {i: sample.key._replace(iteration=i) for i in range(agenda.iterations_of(task))}
-                left = tuple(i for i, key in keys.items() if key not in done[run])
-                for _ in range(len(keys) - len(left)):
-                    found(run)
-                if left:
-                    job.append(PendingSample(run, sample, position, left))
-                    questions += len(left)
+                remaining = tuple(i for i, key in keys.items() if key not in finished_keys[run])
+                for _ in range(len(keys) - len(remaining)):
+                    on_existing(run)
+                if remaining:
+                    job.append(PendingSample(run, sample, position, remaining))
+                    questions += len(remaining)
                     characters += len(sample.context) + len(sample.question)
     if job:
         yield job

@@ -12,7 +12,7 @@ from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.limits import SAMPLE_IDS, WORKERS
 from lbx.base.option import Option, fields_of, key_values
-from lbx.base.outputs import answer_file
+from lbx.base.outputs import open_output
 from lbx.base.run_options import ASKING, AskingOptions
 from lbx.base.tables import nearest
 from lbx.retrieval import BM25
@@ -23,46 +23,50 @@ _MARK = "lbx_run"
 JUDGE_MARK = "lbx_judge"
 _FIX = "Give a run.json written by `lbx submit`, or a results file that contains the run to repeat."
 
-_asked = functools.partial(Option, "What to ask")
-_which = functools.partial(Option, "Which samples")
-_model = functools.partial(Option, "The model")
-_found = functools.partial(Option, "Retrieval and embeddings")
-_output = functools.partial(Option, "Output")
+_prompt_option = functools.partial(Option, "What to ask")
+_sample_option = functools.partial(Option, "Which samples")
+_model_option = functools.partial(Option, "The model")
+_retrieval_option = functools.partial(Option, "Retrieval and embeddings")
+_output_option = functools.partial(Option, "Output")
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ChoosingOptions:
     """Options for the model and the choice of samples."""
 
-    bundle: Annotated[str, _asked("Folder created by `lbx unpack`.", "DIR", ("--bundle", "-b"), path=True, judges=True)]
+    bundle: Annotated[
+        str, _prompt_option("Folder created by `lbx unpack`.", "DIR", ("--bundle", "-b"), path=True, judges=True)
+    ]
     model: Annotated[
         str,
-        _model(
+        _model_option(
             "A model card (.toml, or its name in models/), a .gguf file, or a model folder.", "MODEL", ("--model", "-m")
         ),
     ]
     tasks: Annotated[
         tuple[str, ...],
-        _asked(
+        _prompt_option(
             "Benchmarks or tasks, separated by commas: leval, longbench/qasper, 'lveval/*_16k', or all.",
             "NAMES",
             ("--tasks", "-t"),
         ),
     ]
     backend: Annotated[
-        str | None, _model("llamacpp, hf or scripted, if the model supports several.", "NAME", judges=True)
+        str | None, _model_option("llamacpp, hf or scripted, if the model supports several.", "NAME", judges=True)
     ] = None
     name: Annotated[
         str | None,
-        _output("Name of the run; default: derived from model, backend, bundle and settings.", "NAME"),
+        _output_option("Name of the run; default: derived from model, backend, bundle and settings.", "NAME"),
     ] = None
-    limit: Annotated[int | None, _which("Only the first N samples of each task.", "N", ("--limit", "-n"))] = None
+    limit: Annotated[int | None, _sample_option("Only the first N samples of each task.", "N", ("--limit", "-n"))] = (
+        None
+    )
     documents: Annotated[
-        int | None, _which("Only the first N documents of each task, with all their questions.", "N")
+        int | None, _sample_option("Only the first N documents of each task, with all their questions.", "N")
     ] = None
     sample: Annotated[
         int | None,
-        _which(
+        _sample_option(
             "Draw whole documents of each task at random until they have N samples. A smaller N draws a subset of a "
             "larger N; --seed changes the draw.",
             "N",
@@ -70,7 +74,7 @@ class ChoosingOptions:
     ] = None
     ids: Annotated[
         tuple[str, ...],
-        _which(
+        _sample_option(
             "Only these samples: ids, with or without their task (leval/tpo/0), separated by commas; or @FILE. Can be "
             "repeated.",
             "NAMES",
@@ -89,24 +93,24 @@ class RunSpec(AskingOptions, ChoosingOptions):
 
     retriever: Annotated[
         str,
-        _found(
+        _retrieval_option(
             "Ranking of the chunks: bm25, bm25-characters (LongBench v1's own script), or an embedding model's card.",
             "CARD",
         ),
     ] = BM25
     chunk_words: Annotated[
-        int | None, _found("Words in a chunk; default: 500 with bm25, 200 with embeddings.", "N")
+        int | None, _retrieval_option("Words in a chunk; default: 500 with bm25, 200 with embeddings.", "N")
     ] = None
     chunk_tokens: Annotated[
         int | None,
-        _found(
+        _retrieval_option(
             "Tokens in a chunk, counted with the authors' tokenizer. L-Eval uses 1024 (its default), LongBench v2 128.",
             "N",
         ),
     ] = None
-    embedding: Annotated[str | None, _found("Embedding model's card, for LongBench Pro's summaries (t4).", "CARD")] = (
-        None
-    )
+    embedding: Annotated[
+        str | None, _retrieval_option("Embedding model's card, for LongBench Pro's summaries (t4).", "CARD")
+    ] = None
     workers: Annotated[
         int,
         Option(
@@ -120,7 +124,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
     ] = 0
     threads: Annotated[
         int | None,
-        _model(
+        _model_option(
             "CPU threads of each process that loads a model; overrides its card. Default: one for each usable CPU.",
             "N",
             judges=True,
@@ -128,7 +132,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
     ] = None
     hash_weights: Annotated[
         bool,
-        _model(
+        _model_option(
             "Identify the model by every byte of its weights. By default, models above 512 MiB are identified by "
             "pieces of every tensor.",
             judges=True,
@@ -136,7 +140,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
     ] = False
     metadata: Annotated[
         tuple[str, ...],
-        _output(
+        _output_option(
             "Record a fact about the run that its settings do not contain, for exported result files; not part of its "
             "name. Can be repeated.",
             "KEY=VALUE",
@@ -148,9 +152,9 @@ class RunSpec(AskingOptions, ChoosingOptions):
         for name in ("bundle", "model"):
             if isinstance(value := getattr(self, name), os.PathLike):
                 object.__setattr__(self, name, os.fspath(value))
-        object.__setattr__(self, "tasks", _tuple(self.tasks, between=","))
+        object.__setattr__(self, "tasks", _as_tuple(self.tasks, between=","))
         for name in ("ids", "metadata"):
-            object.__setattr__(self, name, _tuple(getattr(self, name)))
+            object.__setattr__(self, name, _as_tuple(getattr(self, name)))
         for name, field in fields_of(type(self)).items():
             if name not in ASKING:  # RunSettings checks the others
                 field.check(getattr(self, name))
@@ -183,20 +187,20 @@ class RunSpec(AskingOptions, ChoosingOptions):
     def choice(self) -> SampleChoice:
         return SampleChoice(self.limit, self.documents, self.sample, self.seed, self.ids)
 
-    def carried(self, folder: Path, seen_as: str) -> Self:
+    def copy_inputs(self, folder: Path, mount_path: str) -> Self:
         """Make a spec for shards, copying its input files other than bundle and model into their folder.
 
         Args:
-            seen_as: the folder's path on the shards' machines.
+            mount_path: the folder's path on the shards' machines.
         """
         return self
 
-    def settled(self) -> Self:
+    def with_absolute_paths(self) -> Self:
         """Return the spec with absolute paths, for a process in another folder that sees the same files."""
         from lbx.backends.weights import full_path
 
         embedding = None if self.embedding is None else full_path(self.embedding)
-        retriever = full_path(self.retriever) if self.retrieval.embeds else self.retriever
+        retriever = full_path(self.retriever) if self.retrieval.uses_embeddings else self.retriever
         return replace(
             self, bundle=str(Path(self.bundle).absolute()), model=full_path(self.model), retriever=retriever,
             embedding=embedding,
@@ -222,7 +226,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write a file for ``read``."""
         text = json.dumps(self.to_json(), ensure_ascii=False, indent=1)
-        with answer_file(Path(path)) as file:
+        with open_output(Path(path)) as file:
             file.write(f"{text}\n".encode())
 
     @classmethod
@@ -244,10 +248,10 @@ class RunSpec(AskingOptions, ChoosingOptions):
                 f"{source} is the spec of a judge, not of a run.", fix="lbx.running.judge_spec reads both."
             )
         fields = {name: value for name, value in values.items() if name not in (_MARK, JUDGE_MARK)}
-        known = fields_of(cls)
-        if unknown := sorted(map(str, fields.keys() - known.keys())):
+        known_fields = fields_of(cls)
+        if unknown := sorted(map(str, fields.keys() - known_fields.keys())):
             raise UsageError(f"{source} has an unknown key: {unknown[0]}.", fix="Remove it, or update lbx.")
-        if missing := [name for name, field in known.items() if field.default is MISSING and name not in fields]:
+        if missing := [name for name, field in known_fields.items() if field.default is MISSING and name not in fields]:
             raise UsageError(f"{source} lacks {' and '.join(missing)}.")
         return cls(**fields)
 
@@ -271,7 +275,7 @@ def read_values(path: Path) -> object:
         raise UsageError(f"The spec {path} is not JSON: {exc}.", fix=_FIX) from exc
 
 
-def _tuple(value: object, between: str | None = None) -> object:
+def _as_tuple(value: object, between: str | None = None) -> object:
     """Convert one or several texts to a tuple; other values are left to the check."""
     texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
     if between is None or not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):

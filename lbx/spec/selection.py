@@ -25,37 +25,39 @@ class Selection:
     """Positions of selected samples in their tasks' data.
 
     Attributes:
-        places: {full name of a task: positions, from 0}; missing tasks have no selected samples. None: every sample.
+        positions: {full name of a task: positions, from 0}; missing tasks have no selected samples. None: every sample.
     """
 
-    places: Mapping[str, AbstractSet[int]] | None = None
+    positions: Mapping[str, AbstractSet[int]] | None = None
 
     def count(self, task: Task) -> int:
-        return task.samples if self.places is None else len(self.places.get(task.full_name, ()))
+        return task.samples if self.positions is None else len(self.positions.get(task.full_name, ()))
 
-    def of(self, task: Task, samples: Iterator[Sample]) -> Iterator[tuple[int, Sample]]:
+    def select(self, task: Task, samples: Iterator[Sample]) -> Iterator[tuple[int, Sample]]:
         """Yield the task's selected samples with their positions, reading no further than the last one.
 
         Args:
             samples: all samples of the task, in the data's order.
         """
-        if self.places is None:
+        if self.positions is None:
             yield from enumerate(samples)
-        elif wanted := self.places.get(task.full_name):
-            yield from (one for one in enumerate(islice(samples, max(wanted) + 1)) if one[0] in wanted)
+        elif positions := self.positions.get(task.full_name):
+            yield from (
+                numbered for numbered in enumerate(islice(samples, max(positions) + 1)) if numbered[0] in positions
+            )
 
     def __and__(self, other: Selection) -> Selection:
         """Intersection of two selections."""
-        if self.places is None or other.places is None:
-            return other if self.places is None else self
-        both = self.places.keys() & other.places.keys()
-        return Selection({task: frozenset(self.places[task] & other.places[task]) for task in both})
+        if self.positions is None or other.positions is None:
+            return other if self.positions is None else self
+        both = self.positions.keys() & other.positions.keys()
+        return Selection({task: frozenset(self.positions[task] & other.positions[task]) for task in both})
 
     def first(self, tasks: Sequence[Task], count: int) -> Selection:
         """Select the first ``count`` samples of each task."""
-        if self.places is None:
+        if self.positions is None:
             return Selection({task.full_name: frozenset(range(min(count, task.samples))) for task in tasks})
-        return Selection({task: frozenset(sorted(places)[:count]) for task, places in self.places.items()})
+        return Selection({task: frozenset(sorted(places)[:count]) for task, places in self.positions.items()})
 
 
 EVERYTHING = Selection()
@@ -70,26 +72,26 @@ def select_samples(
         UsageError: a name in ``ids`` is not a sample of these tasks.
         BundleError: a data file is damaged.
     """
-    if choice.everything:
+    if choice.is_everything:
         return EVERYTHING
     if choice.ids:
-        return _named(choice.ids, bundle, tasks, benchmarks)
+        return _select_ids(choice.ids, bundle, tasks, benchmarks)
     if choice.documents is None and choice.sample is None:
         return EVERYTHING.first(tasks, choice.limit or 0)
     places = {}
     for task in tasks:
         samples = islice(benchmarks[task.benchmark].samples(bundle, task.name), choice.limit)
-        places[task.full_name] = frozenset(_of_documents(_documents(samples), choice))
+        places[task.full_name] = frozenset(_of_documents(_positions_by_document(samples), choice))
     return Selection(places)
 
 
-def _documents(samples: Iterable[Sample]) -> dict[str, list[int]]:
+def _positions_by_document(samples: Iterable[Sample]) -> dict[str, list[int]]:
     """{document: positions of its samples}, in the data's order. A question without a document forms its own."""
-    places: dict[str, list[int]] = {}
-    for place, sample in enumerate(samples):
+    positions: dict[str, list[int]] = {}
+    for position, sample in enumerate(samples):
         name = sha256_text(sample.context) if sample.context else str(sample.key)
-        places.setdefault(name, []).append(place)
-    return places
+        positions.setdefault(name, []).append(position)
+    return positions
 
 
 def _of_documents(documents: Mapping[str, Sequence[int]], choice: SampleChoice) -> Iterator[int]:
@@ -106,30 +108,36 @@ def _of_documents(documents: Mapping[str, Sequence[int]], choice: SampleChoice) 
         yield from documents[name]
 
 
-_NAMED = 3
+_MAX_NAMES = 3
 
 
-def _named(ids: Sequence[str], bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]) -> Selection:
-    wanted = [_parts(name, tasks, benchmarks) for name in dict.fromkeys(ids)]
-    anywhere = {sample_id for task, sample_id in wanted if not task}
+def _select_ids(
+    ids: Sequence[str], bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]
+) -> Selection:
+    parts = [_split_name(name, tasks, benchmarks) for name in dict.fromkeys(ids)]
+    anywhere = {sample_id for task, sample_id in parts if not task}
     samples_of: dict[str, list[str]] = {}
-    places: dict[str, frozenset[int]] = {}
+    positions: dict[str, frozenset[int]] = {}
     for task in tasks:
         name = task.full_name
-        here = anywhere | {sample_id for where, sample_id in wanted if where == name}
+        here = anywhere | {sample_id for task_part, sample_id in parts if task_part == name}
         if not here:
             continue
         samples_of[name] = [sample.sample_id for sample in benchmarks[task.benchmark].samples(bundle, task.name)]
-        places[name] = frozenset(place for place, sample_id in enumerate(samples_of[name]) if sample_id in here)
-    for task_name, sample_id in wanted:
-        known = samples_of[task_name] if task_name else [one for names in samples_of.values() for one in names]
-        if sample_id not in known:
-            where = " or ".join(samples_of) if len(samples_of) <= _NAMED else "these tasks"
-            raise _unknown(sample_id, task_name or where, known)
-    return Selection(places)
+        positions[name] = frozenset(
+            position for position, sample_id in enumerate(samples_of[name]) if sample_id in here
+        )
+    for task_name, sample_id in parts:
+        sample_ids = (
+            samples_of[task_name] if task_name else [candidate for names in samples_of.values() for candidate in names]
+        )
+        if sample_id not in sample_ids:
+            location = " or ".join(samples_of) if len(samples_of) <= _MAX_NAMES else "these tasks"
+            raise _unknown_sample(sample_id, task_name or location, sample_ids)
+    return Selection(positions)
 
 
-def _parts(name: str, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]) -> tuple[str, str]:
+def _split_name(name: str, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]) -> tuple[str, str]:
     """Split a full name into ("benchmark/task", "sample_id"), a bare one (it may contain slashes) into ("", name)."""
     benchmark, _, rest = name.partition("/")
     task, _, sample_id = rest.partition("/")
@@ -143,10 +151,10 @@ def _parts(name: str, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]
     return full, sample_id
 
 
-def _unknown(sample_id: str, where: str, known: Sequence[str]) -> UsageError:
-    near = get_close_matches(sample_id, dict.fromkeys(known), n=_NAMED, cutoff=0.5)
-    some = ", ".join(list(dict.fromkeys(known))[:_NAMED])
+def _unknown_sample(sample_id: str, location: str, sample_ids: Sequence[str]) -> UsageError:
+    near = get_close_matches(sample_id, dict.fromkeys(sample_ids), n=_MAX_NAMES, cutoff=0.5)
+    some = ", ".join(list(dict.fromkeys(sample_ids))[:_MAX_NAMES])
     return UsageError(
-        f"No sample {sample_id} in {where}.",
+        f"No sample {sample_id} in {location}.",
         fix=f"Did you mean {' or '.join(near)}?" if near else f"The first ones are {some}." if some else "",
     )

@@ -80,12 +80,12 @@ class RunSettings(AskingOptions):
     def sampling_for(self, prompt: Prompt, iteration: int) -> Sampling:
         recommended = self.model_sampling
         if self.sampling == "model":
-            chosen = recommended or Sampling()
+            sampling = recommended or Sampling()
         elif prompt.model_sampling:
-            chosen = recommended or Sampling(temperature=1.0)
+            sampling = recommended or Sampling(temperature=1.0)
         else:
-            chosen = Sampling(temperature=prompt.temperature or 0.0)
-        return replace(chosen, seed=self.seed + iteration)
+            sampling = Sampling(temperature=prompt.temperature or 0.0)
+        return replace(sampling, seed=self.seed + iteration)
 
     def to_json(self) -> dict[str, Any]:
         """Values for ``runs.settings``: differences from the defaults, and the sampling that some benchmarks take."""
@@ -117,14 +117,14 @@ class SampleChoice:
 
     def __post_init__(self) -> None:
         ways = {"--documents": self.documents, "--sample": self.sample, "--ids": self.ids or None}
-        named = [option for option, value in ways.items() if value is not None]
+        options = [option for option, value in ways.items() if value is not None]
         if self.ids and self.limit is not None:
-            named.append("--limit")
-        if len(named) > 1:
-            raise UsageError(f"{' and '.join(named)} exclude each other.", fix="Give one of them.")
+            options.append("--limit")
+        if len(options) > 1:
+            raise UsageError(f"{' and '.join(options)} exclude each other.", fix="Give one of them.")
 
     @property
-    def everything(self) -> bool:
+    def is_everything(self) -> bool:
         return self.limit is None and self.documents is None and self.sample is None and not self.ids
 
 
@@ -145,7 +145,7 @@ class Retrieval(NamedTuple):
     threads: int | None = None
 
     @property
-    def embeds(self) -> bool:
+    def uses_embeddings(self) -> bool:
         return self.retriever not in (BM25, BM25_CHARACTERS)
 
     def check(self) -> None:

@@ -37,12 +37,12 @@ def kappa(first: Sequence[Any], second: Sequence[Any], *, quadratic: bool = Fals
     if not values:
         return None
     codes = {value: at for at, value in enumerate(values)}
-    held = np.zeros((len(values), len(values)))
+    counts = np.zeros((len(values), len(values)))
     for a, b in zip(first, second, strict=True):
-        held[codes[a], codes[b]] += 1
+        counts[codes[a], codes[b]] += 1
     weights = np.subtract.outer(values, values).astype(float) ** 2 if quadratic else 1 - np.eye(len(values))
-    chance = float((weights * np.outer(held.sum(1), held.sum(0))).sum()) / len(first)
-    return 1 - float((weights * held).sum()) / chance if chance else None
+    chance = float((weights * np.outer(counts.sum(1), counts.sum(0))).sum()) / len(first)
+    return 1 - float((weights * counts).sum()) / chance if chance else None
 
 
 class Alpha(NamedTuple):
@@ -67,20 +67,20 @@ def alpha(
     values = sorted({rating for at in pairable for rating in items[at]})
     codes = {value: at for at, value in enumerate(values)}
     labels = {label: at for at, label in enumerate(dict.fromkeys(clusters[at] if clusters else at for at in pairable))}
-    held = np.zeros((len(labels), len(values), len(values)))
+    coincidences = np.zeros((len(labels), len(values), len(values)))
     for at in pairable:
         counts = np.bincount([codes[rating] for rating in items[at]], minlength=len(values)).astype(float)
-        held[labels[clusters[at] if clusters else at]] += (np.outer(counts, counts) - np.diag(counts)) / (
+        coincidences[labels[clusters[at] if clusters else at]] += (np.outer(counts, counts) - np.diag(counts)) / (
             len(items[at]) - 1
         )
-    estimate = float(_alphas(held.sum(0)[None], values, level)[0])
+    estimate = float(_alphas(coincidences.sum(0)[None], values, level)[0])
     if not math.isfinite(estimate):
         return Alpha(None)
     if len(labels) < 2:
         return Alpha(estimate)
     shares = np.full(len(labels), 1 / len(labels))
     draws = np.random.default_rng(_SEED).multinomial(len(labels), shares, _RESAMPLES).astype(float)
-    drawn = _alphas((draws @ held.reshape(len(labels), -1)).reshape(-1, *held.shape[1:]), values, level)
+    drawn = _alphas((draws @ coincidences.reshape(len(labels), -1)).reshape(-1, *coincidences.shape[1:]), values, level)
     # A bootstrap sample with equal ratings has no disagreement.
     low, high = np.quantile(np.where(np.isfinite(drawn), drawn, 1.0), (0.025, 0.975))
     return Alpha(estimate, float(low), float(high))
@@ -106,7 +106,7 @@ def _alphas(coincidences: Floats, values: Sequence[Any], level: Level) -> Floats
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Kendall's tau-b of two rankings of the same items; None if one of them ties all items."""
-    a, b = (np.sign(np.subtract.outer(*[np.asarray(one, float)] * 2)) for one in (first, second))
+    a, b = (np.sign(np.subtract.outer(*[np.asarray(ranks, float)] * 2)) for ranks in (first, second))
     pairs = math.sqrt(float((a != 0).sum()) * float((b != 0).sum()))
     return float((a * b).sum()) / pairs if pairs else None
 

@@ -45,28 +45,28 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     Raises:
         ValueError: the estimates have different samples.
     """
-    a, b = first.of_samples, second.of_samples
-    if [one.weight for one in a.strata] != [one.weight for one in b.strata]:
+    a, b = first.by_sample, second.by_sample
+    if [stratum.weight for stratum in a.strata] != [stratum.weight for stratum in b.strata]:
         raise ValueError("The strata of the two estimates have different weights.")
     if a.rows != b.rows:
-        b = replace(b, strata=tuple(_in_order(y, x.samples) for x, y in zip(a.strata, b.strata, strict=True)))
-    made = a.design
+        b = replace(b, strata=tuple(_reorder(y, x.samples) for x, y in zip(a.strata, b.strata, strict=True)))
+    design = a.design
     with np.errstate(invalid="ignore"):  # scores that a foreign tool wrote may be NaN
         values = b.values - a.values
-    estimate = interval_of(made, values, bounded=False)
+    estimate = interval_of(design, values, bounded=False)
     if estimate.method == "no number":
         return Difference(estimate, None, None, None, "t", 0, 0, 0, None)
-    shares = made.share * values
-    parts = made.added(shares)
+    shares = design.share * values
+    parts = design.sum_by_cluster(shares)
     parts = parts[np.abs(parts) > _EXACT_EPSILON * np.abs(shares).max(initial=_EXACT_EPSILON)]
     each = values  # differences of a sample, summed over its strata
-    if len(values) > made.n:
-        _, codes = np.unique(np.concatenate([one.samples for one in a.strata]), return_inverse=True)
+    if len(values) > design.n:
+        _, codes = np.unique(np.concatenate([stratum.samples for stratum in a.strata]), return_inverse=True)
         each = np.asarray(np.bincount(codes, shares), float)
     wins, losses = (int(np.count_nonzero(side)) for side in (each > _EXACT_EPSILON, each < -_EXACT_EPSILON))
-    independent = len(a.strata) == 1 and made.clusters == made.n
+    independent = len(a.strata) == 1 and design.clusters == design.n
     exact = independent and a.right_or_wrong and b.right_or_wrong
-    p, test = (mcnemar(wins, losses), "mcnemar") if exact else _tested(estimate, parts)
+    p, test = (mcnemar(wins, losses), "mcnemar") if exact else _p_value(estimate, parts)
     low_90 = high_90 = detectable = None
     if estimate.se and estimate.df:
         # Rule of three: if few clusters differ, that many more might.
@@ -74,14 +74,14 @@ def difference(first: Estimate, second: Estimate) -> Difference:
         half = t_quantile(0.95, estimate.df) * math.sqrt(estimate.se**2 + unseen)
         low_90, high_90 = estimate.value - half, estimate.value + half
         detectable = (t_quantile(0.975, estimate.df) + t_quantile(0.8, estimate.df)) * estimate.se
-    return Difference(estimate, low_90, high_90, p, test, wins, made.n - wins - losses, losses, detectable)
+    return Difference(estimate, low_90, high_90, p, test, wins, design.n - wins - losses, losses, detectable)
 
 
 def holm(ps: Sequence[float]) -> list[float]:
     """Correct p values for multiple testing (Holm, Scandinavian Journal of Statistics 6, 1979)."""
     adjusted, largest = [0.0] * len(ps), 0.0
-    for place, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        largest = max(largest, min(1.0, (len(ps) - place) * ps[index]))
+    for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        largest = max(largest, min(1.0, (len(ps) - rank) * ps[index]))
         adjusted[index] = largest
     return adjusted
 
@@ -100,7 +100,7 @@ def sign_flips(parts: Sequence[float]) -> float:
     return float((np.abs(sums) >= size - _EXACT_EPSILON * max(size, 1)).mean())
 
 
-def samples_needed(difference: Difference, margin: float) -> int | None:
+def required_samples(difference: Difference, margin: float) -> int | None:
     """Number of similar samples that decide in four of five cases; None if the spread is unknown.
 
     Deciding means detecting this difference or showing that any difference is within the margin, whichever takes fewer.
@@ -115,7 +115,7 @@ def samples_needed(difference: Difference, margin: float) -> int | None:
     return max(math.ceil(least**2), n + 1) if math.isfinite(least) else None
 
 
-def _tested(interval: Interval, parts: Floats) -> tuple[float | None, str]:
+def _p_value(interval: Interval, parts: Floats) -> tuple[float | None, str]:
     """p value of no difference, and its test, from the contribution of each cluster that differs."""
     if len(parts) < FEW:
         return sign_flips(parts.tolist()), "sign flips"
@@ -126,12 +126,15 @@ def _tested(interval: Interval, parts: Floats) -> tuple[float | None, str]:
     return min(1.0, 2 * t_tail(abs(interval.value) / interval.se, interval.df)), "t"
 
 
-def _in_order(stratum: Stratum, samples: Codes) -> Stratum:
+def _reorder(stratum: Stratum, samples: Codes) -> Stratum:
     """Reorder a stratum's rows by the samples of another: the choice of the best answer changes a sample's position."""
-    held = stratum.samples
-    if np.array_equal(held, samples):
+    stratum_samples = stratum.samples
+    if np.array_equal(stratum_samples, samples):
         return stratum
-    order, other = np.argsort(held, kind="stable"), np.argsort(np.argsort(samples, kind="stable"), kind="stable")
-    if len(held) != len(samples) or not np.array_equal(held[order[other]], samples):
+    order, other = (
+        np.argsort(stratum_samples, kind="stable"),
+        np.argsort(np.argsort(samples, kind="stable"), kind="stable"),
+    )
+    if len(stratum_samples) != len(samples) or not np.array_equal(stratum_samples[order[other]], samples):
         raise ValueError("The two estimates have different samples.")
     return stratum.at(order[other])

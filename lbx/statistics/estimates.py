@@ -39,22 +39,22 @@ Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
 
-_KNOWN: defaultdict[Hashable, int] = defaultdict(count().__next__)
+_CODES: defaultdict[Hashable, int] = defaultdict(count().__next__)
 """Labels by code, kept as long as the process lives: integer arrays are fast to sort and compare."""
 
 
-def coded(labels: Iterable[Hashable]) -> Codes:
+def encode_labels(labels: Iterable[Hashable]) -> Codes:
     """Integer codes of labels; equal labels have equal codes."""
-    return np.fromiter(map(_KNOWN.__getitem__, labels), np.int64)
+    return np.fromiter(map(_CODES.__getitem__, labels), np.int64)
 
 
 def labels_of(codes: Iterable[int]) -> list[Hashable]:
-    """Labels of the codes that ``coded`` returned."""
-    every = list(_KNOWN)
+    """Labels of the codes that ``encode_labels`` returned."""
+    every = list(_CODES)
     return [every[code] for code in codes]
 
 
-def _by_turn(codes: Codes) -> tuple[Codes, Codes]:
+def _number_by_appearance(codes: Codes) -> tuple[Codes, Codes]:
     """First row of each code, and each row's code numbered by first appearance.
 
     Using the codes themselves would make the last digits of sums depend on labels that the process coded before.
@@ -71,7 +71,7 @@ class Stratum:
     """Rows of one mean.
 
     Attributes:
-        samples, clusters: codes of each row (see ``coded``); equal codes belong together, also across strata.
+        samples, clusters: codes of each row (see ``encode_labels``); equal codes belong together, also across strata.
         values: scores of the rows; their mean is the mean of the stratum. If the number is no mean of scores, its
             linearisation: values with this number as mean, and each row's influence as distance from it.
     """
@@ -85,14 +85,14 @@ class Stratum:
         for name in ("samples", "clusters"):
             labels: object = getattr(self, name)
             if isinstance(labels, (tuple, list)):
-                object.__setattr__(self, name, coded(labels))
+                object.__setattr__(self, name, encode_labels(labels))
 
     def at(self, places: Codes | npt.NDArray[np.bool_]) -> Stratum:
         return Stratum(self.weight, self.samples[places], self.clusters[places], self.values[places])
 
-    def of_samples(self) -> Stratum:
+    def by_sample(self) -> Stratum:
         """Average the rows of each sample into one row."""
-        first, codes = _by_turn(self.samples)
+        first, codes = _number_by_appearance(self.samples)
         return replace(self.at(first), values=np.bincount(codes, self.values) / np.bincount(codes))
 
 
@@ -128,11 +128,11 @@ class Design:
         self.weights: Floats = np.array(weights)
         self.share: Floats = (self.weights / np.maximum(self.sizes, 1))[self.stratum]
         self.n = len(np.unique(samples))
-        held, self.cluster = _by_turn(clusters)
-        self.clusters = len(held)
+        first_rows, self.cluster = _number_by_appearance(clusters)
+        self.clusters = len(first_rows)
         self._unit: Codes | None = None
         if self.n < len(samples):
-            first, unit = _by_turn(samples * len(sizes) + self.stratum)
+            first, unit = _number_by_appearance(samples * len(sizes) + self.stratum)
             self._unit = unit if len(first) < len(unit) else None
         # A cell has the rows of one cluster in one stratum.
         cells, self.cell = np.arange(self.clusters), self.cluster
@@ -140,26 +140,26 @@ class Design:
             cells, self.cell = np.unique(self.cluster * len(sizes) + self.stratum, return_inverse=True)
         self.of_cluster, of_stratum = cells // max(len(sizes), 1), cells % max(len(sizes), 1)
         rows = np.bincount(self.cell).astype(float)
-        left = 1 - rows / self.sizes[of_stratum]
-        self.estimable = bool(len(cells)) and bool((left > 0).all())
+        complement = 1 - rows / self.sizes[of_stratum]
+        self.estimable = bool(len(cells)) and bool((complement > 0).all())
         if self.estimable:
-            self._factor = self.weights[of_stratum] / (self.sizes[of_stratum] * np.sqrt(left))
-            self.df = self._freedom(rows, of_stratum)
+            self._factor = self.weights[of_stratum] / (self.sizes[of_stratum] * np.sqrt(complement))
+            self.df = self._degrees_of_freedom(rows, of_stratum)
 
-    def _freedom(self, rows: Floats, of_stratum: Codes) -> float:
-        own = np.bincount(self.of_cluster, (self.weights[of_stratum] / self.sizes[of_stratum]) ** 2 * rows)
+    def _degrees_of_freedom(self, rows: Floats, of_stratum: Codes) -> float:
+        cluster_sums = np.bincount(self.of_cluster, (self.weights[of_stratum] / self.sizes[of_stratum]) ** 2 * rows)
         part = self._factor * rows / np.sqrt(self.sizes[of_stratum])
         if len(part) == self.clusters:  # no cluster in several strata
             across = np.bincount(of_stratum, part**2)
-            squares = (own**2).sum() + (across**2).sum() - (part**4).sum()
+            squares = (cluster_sums**2).sum() + (across**2).sum() - (part**4).sum()
         else:
             shared = np.zeros((self.clusters, len(self.sizes)))
             shared[self.of_cluster, of_stratum] = part
-            squares = (own**2).sum() + ((shared.T @ shared) ** 2).sum() - ((shared**2).sum(axis=1) ** 2).sum()
-        return float(own.sum() ** 2 / squares)
+            squares = (cluster_sums**2).sum() + ((shared.T @ shared) ** 2).sum() - ((shared**2).sum(axis=1) ** 2).sum()
+        return float(cluster_sums.sum() ** 2 / squares)
 
     @property
-    def alone(self) -> bool:
+    def has_single_rows(self) -> bool:
         """Whether each sample has a single row per stratum."""
         return self._unit is None
 
@@ -173,14 +173,14 @@ class Design:
         clusters = cells if len(cells) == self.clusters else np.bincount(self.of_cluster, cells)
         return float((clusters**2).sum())
 
-    def added(self, each: Floats) -> Floats:
+    def sum_by_cluster(self, each: Floats) -> Floats:
         """Sum the contributions of rows by cluster."""
         return each if self.clusters == len(each) else np.asarray(np.bincount(self.cluster, each))
 
-    def clusters_of(self, rows: npt.NDArray[np.bool_]) -> int:
+    def count_clusters(self, rows: npt.NDArray[np.bool_]) -> int:
         """Number of clusters with at least one of these rows."""
-        held = rows if self.clusters == len(rows) else np.bincount(self.cluster[rows])
-        return int(np.count_nonzero(held))
+        counts = rows if self.clusters == len(rows) else np.bincount(self.cluster[rows])
+        return int(np.count_nonzero(counts))
 
     def within(self, values: Floats) -> float | None:
         """Part of the squared standard error from differing answers to one sample; None with one answer each."""
@@ -214,18 +214,20 @@ class Estimate:
     @cached_property
     def rows(self) -> tuple[tuple[int, ...], bytes]:
         """Sizes of the strata and samples of all rows, to compare two estimates by."""
-        return tuple(len(one.values) for one in self.strata), b"".join(one.samples.tobytes() for one in self.strata)
+        return tuple(len(stratum.values) for stratum in self.strata), b"".join(
+            stratum.samples.tobytes() for stratum in self.strata
+        )
 
     @cached_property
     def design(self) -> Design:
-        clusters = b"".join(one.clusters.tobytes() for one in self.strata)
-        return _design(tuple(one.weight for one in self.strata), *self.rows, clusters)
+        clusters = b"".join(stratum.clusters.tobytes() for stratum in self.strata)
+        return _design(tuple(stratum.weight for stratum in self.strata), *self.rows, clusters)
 
     @cached_property
     def values(self) -> Floats:
         if len(self.strata) == 1:
             return self.strata[0].values
-        return np.concatenate([one.values for one in self.strata]) if self.strata else np.zeros(0)
+        return np.concatenate([stratum.values for stratum in self.strata]) if self.strata else np.zeros(0)
 
     @cached_property
     def right_or_wrong(self) -> bool:
@@ -233,18 +235,26 @@ class Estimate:
         return bool(((self.values == 0) | (self.values == 1)).all())
 
     @cached_property
-    def of_samples(self) -> Estimate:
+    def by_sample(self) -> Estimate:
         """Average the answers of each sample into one row."""
-        return self if self.design.alone else replace(self, strata=tuple(one.of_samples() for one in self.strata))
+        return (
+            self
+            if self.design.has_single_rows
+            else replace(self, strata=tuple(stratum.by_sample() for stratum in self.strata))
+        )
 
     @property
-    def of_one_cluster(self) -> bool:
+    def has_single_cluster(self) -> bool:
         """Whether a stratum has several rows, all in one cluster."""
-        return any(len(one.clusters) > 1 and (one.clusters == one.clusters[0]).all() for one in self.strata)
+        return any(
+            len(stratum.clusters) > 1 and (stratum.clusters == stratum.clusters[0]).all() for stratum in self.strata
+        )
 
-    def alone(self) -> Estimate:
+    def with_sample_clusters(self) -> Estimate:
         """Make every sample its own cluster."""
-        strata = tuple(Stratum(one.weight, one.samples, one.samples, one.values) for one in self.strata)
+        strata = tuple(
+            Stratum(stratum.weight, stratum.samples, stratum.samples, stratum.values) for stratum in self.strata
+        )
         return Estimate(strata, clustered=False, linear=self.linear)
 
     @classmethod
@@ -255,13 +265,13 @@ class Estimate:
         average has an interval, which may be too narrow. If all parts have the same single cluster, the average has no
         interval, like the parts.
         """
-        held = [one.clusters for part in parts for one in part.strata if len(one.clusters)]
-        if any((clusters != held[0][0]).any() for clusters in held):
-            parts = [part.alone() if part.of_one_cluster else part for part in parts]
+        cluster_codes = [stratum.clusters for part in parts for stratum in part.strata if len(stratum.clusters)]
+        if any((clusters != cluster_codes[0][0]).any() for clusters in cluster_codes):
+            parts = [part.with_sample_clusters() if part.has_single_cluster else part for part in parts]
         strata = (
-            Stratum(one.weight / len(parts), one.samples, one.clusters, one.values)
+            Stratum(stratum.weight / len(parts), stratum.samples, stratum.clusters, stratum.values)
             for part in parts
-            for one in part.strata
+            for stratum in part.strata
         )
         return cls(tuple(strata), all(part.clustered for part in parts), all(part.linear for part in parts))
 
@@ -276,32 +286,32 @@ def interval(estimate: Estimate, level: float = 0.95, *, bounded: bool = True) -
     return interval_of(estimate.design, estimate.values, level, bounded=bounded)
 
 
-def interval_of(made: Design, values: Floats, level: float = 0.95, *, bounded: bool = True) -> Interval:
+def interval_of(design: Design, values: Floats, level: float = 0.95, *, bounded: bool = True) -> Interval:
     """Confidence interval of these values in a design."""
-    means = made.means(values)
-    value = float(made.weights @ means) if made.n else math.nan
+    means = design.means(values)
+    value = float(design.weights @ means) if design.n else math.nan
     if not math.isfinite(value):
-        return Interval(value, None, None, None, None, made.n, made.clusters, "no number")
-    if not made.estimable:
-        return Interval(value, None, None, None, None, made.n, made.clusters, "one cluster")
-    variance = made.variance(values, means)
-    inside = made.within(values)
+        return Interval(value, None, None, None, None, design.n, design.clusters, "no number")
+    if not design.estimable:
+        return Interval(value, None, None, None, None, design.n, design.clusters, "one cluster")
+    variance = design.variance(values, means)
+    inside = design.within(values)
     se = math.sqrt(variance) if variance > (1e-12 * max(abs(value), 1e-3)) ** 2 else 0.0
     share = None if inside is None else min(inside / variance, 1.0) if se else 0.0
     bounded = bounded and bool(values.min() >= 0) and -1e-12 <= value <= 1 + 1e-12
     low: float | None
     high: float | None
-    if bounded and _one_sided(made, values):
-        low, high = wilson(min(max(value, 0.0), 1.0), _effective(value, se, made, level), level)
+    if bounded and _is_skewed(design, values):
+        low, high = wilson(min(max(value, 0.0), 1.0), _effective_size(value, se, design, level), level)
         method = "wilson"
     elif se == 0:
         low, high, method = None, None, "all alike"
     else:
-        half = t_quantile(0.5 + level / 2, made.df) * se
+        half = t_quantile(0.5 + level / 2, design.df) * se
         low, high, method = value - half, value + half, "t"
         if bounded:
             low, high = max(low, 0.0), min(high, 1.0)
-    return Interval(value, low, high, se, made.df, made.n, made.clusters, method, share)
+    return Interval(value, low, high, se, design.df, design.n, design.clusters, method, share)
 
 
 def wilson(p: float, n: float, level: float = 0.95) -> tuple[float, float]:
@@ -312,14 +322,14 @@ def wilson(p: float, n: float, level: float = 0.95) -> tuple[float, float]:
     return max(min(low, p), 0.0), min(max(high, p), 1.0)  # rounding could leave p outside at 0 and 1
 
 
-def _one_sided(made: Design, values: Floats) -> bool:
-    few = min(FEW, made.clusters)
-    return made.clusters_of(values > _END) < few or made.clusters_of(values < 1 - _END) < few
+def _is_skewed(design: Design, values: Floats) -> bool:
+    few = min(FEW, design.clusters)
+    return design.count_clusters(values > _END) < few or design.count_clusters(values < 1 - _END) < few
 
 
-def _effective(value: float, se: float, made: Design, level: float) -> float:
+def _effective_size(value: float, se: float, design: Design, level: float) -> float:
     if se == 0 or not 0 < value < 1:  # a foreign tool may write scores above 1, with a mean of 1
-        return made.clusters
+        return design.clusters
     at = 0.5 + level / 2
-    ratio = t_quantile(at, made.n - 1) / t_quantile(at, made.df) if made.n > 1 else 1.0
-    return min(value * (1 - value) / se**2 * ratio**2, made.n)
+    ratio = t_quantile(at, design.n - 1) / t_quantile(at, design.df) if design.n > 1 else 1.0
+    return min(value * (1 - value) / se**2 * ratio**2, design.n)

@@ -66,13 +66,13 @@ def _upper(p: float, start: float, tail: Callable[[float], float], density: Call
     return value
 
 
-def _beta(x: float, rest: float, a: float, b: float) -> float:
-    """Regularised incomplete beta function I_x(a, b); ``rest`` is 1 - x, exact for x near 1."""
-    if x <= 0 or rest <= 0:
+def _beta(x: float, complement: float, a: float, b: float) -> float:
+    """Regularised incomplete beta function I_x(a, b); ``complement`` is 1 - x, exact for x near 1."""
+    if x <= 0 or complement <= 0:
         return float(x > 0)
     if x > (a + 1) / (a + b + 2):
-        return 1 - _beta(rest, x, b, a)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest))
+        return 1 - _beta(complement, x, b, a)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(complement))
     return front / a * _fraction(x, a, b)
 
 

@@ -16,13 +16,13 @@ from lbx.store.store import Store
 
 _JSON = ("references", "meta", "steps")
 _ANSWER = "run_id, benchmark, task, sample_id, iteration"
-_MARKED = ", ".join(f"CASE WHEN {mark.of('g')} THEN '{mark.name}' END" for mark in OF_ANSWERS)
+_MARK_NAMES = ", ".join(f"CASE WHEN {mark.of('g')} THEN '{mark.name}' END" for mark in OF_ANSWERS)
 # Imported failures may have no row in samples: their files have the question's name but no content.
 _FROM = "FROM generations g LEFT JOIN samples s USING (benchmark, task, sample_id)"
 _COLUMNS = (
     "g.*, coalesce(s.question, '') AS question, coalesce(s.\"references\", '[]') AS \"references\", s.language, "
     "s.length, s.length_unit, coalesce(s.meta, '{}') AS meta, s.context_sha256, "
-    f"list_filter([{_MARKED}], lambda mark: mark IS NOT NULL) AS marked"
+    f"list_filter([{_MARK_NAMES}], lambda mark: mark IS NOT NULL) AS marked"
 )
 _SCORE = f"LEFT JOIN (SELECT {_ANSWER}, score FROM scores WHERE headline) c USING ({_ANSWER})"
 _ORDER = "run_id, benchmark, task, position, sample_id, iteration"
@@ -36,13 +36,13 @@ class StoredAnswer:
         values: columns of ``generations``, and the sample's question, references, language, length, length_unit, meta
             and context_sha256.
         scores: rows of ``scores``: metric, metric_version, score, extracted, headline, error, partial.
-        marked: names of the answer's marks.
+        mark_names: names of the answer's marks.
     """
 
     key: SampleKey
     values: Mapping[str, Any]
     scores: Sequence[Mapping[str, Any]]
-    marked: Sequence[str]
+    mark_names: Sequence[str]
 
     @property
     def run_id(self) -> str:
@@ -60,10 +60,10 @@ class StoredAnswer:
         """Descriptions of possible problems with its score."""
         cut = self.values.get("tokens_cut") or "some"
         texts = {mark.name: mark.of_answer.format(tokens_cut=cut) for mark in WORST_FIRST if mark.of_answer}
-        return [words for name, words in texts.items() if name in self.marked]
+        return [words for name, words in texts.items() if name in self.mark_names]
 
 
-def _bears(mark: Mark) -> str:
+def _has_mark(mark: Mark) -> str:
     """SQL condition for an answer ``g`` with a mark, or with a headline score that has it."""
     if not mark.of_score:
         return mark.of("g")
@@ -71,17 +71,17 @@ def _bears(mark: Mark) -> str:
     return f"EXISTS (FROM scores c WHERE c.headline AND {mark.of('c')} AND {same})"
 
 
-LISTED: Mapping[str, Mark] = {mark.listed: mark for mark in WORST_FIRST if mark.listed}
+LISTED: Mapping[str, Mark] = {mark.list_label: mark for mark in WORST_FIRST if mark.list_label}
 """Marks by which answers are listed and filtered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AnswerFilter:
     """Filter for answers of a file.
 
     Attributes:
         runs, tasks: allowed values; () for all. A task is "benchmark/task".
-        patterns: patterns of "benchmark/task/sample_id", any of which may match; see ``patterns``.
+        patterns: patterns of "benchmark/task/sample_id", any of which may match; see ``task_patterns``.
         mark: required mark from ``LISTED``; "any" for any of them, "" for all answers.
         at_least, below: bounds of the headline score, 0 to 1; None for all answers.
         text: text that question, output or reasoning must contain, ignoring case.
@@ -95,14 +95,14 @@ class Choice:
     below: float | None = None
     text: str = ""
 
-    def found(self) -> tuple[str, list[object]]:
+    def condition(self) -> tuple[str, list[object]]:
         """SQL from FROM on, with answers ``g`` and samples ``s``, and its parameters."""
-        marks = [_bears(mark) for name, mark in LISTED.items() if self.mark in (name, "any")]
+        marks = [_has_mark(mark) for name, mark in LISTED.items() if self.mark in (name, "any")]
         texts = ("s.question", "g.output", "g.reasoning")
         rules: dict[str, tuple[bool, Sequence[object]]] = {
             "list_contains(?, g.run_id)": (bool(self.runs), [list(self.runs)]),
             "list_contains(?, g.benchmark || '/' || g.task)": (bool(self.tasks), [list(self.tasks)]),
-            fits("g", "?"): (bool(self.patterns), [list(self.patterns)]),
+            matches_pattern("g", "?"): (bool(self.patterns), [list(self.patterns)]),
             f"({' OR '.join(marks)})": (bool(marks), []),
             "c.score >= ?": (self.at_least is not None, [self.at_least]),
             "c.score < ?": (self.below is not None, [self.below]),
@@ -111,7 +111,7 @@ class Choice:
                 [self.text] * len(texts),
             ),
         }
-        rules_used = {rule: values for rule, (wanted, values) in rules.items() if wanted}
+        rules_used = {rule: values for rule, (applies, values) in rules.items() if applies}
         score = "" if self.at_least is None and self.below is None else _SCORE
         return (
             f"{_FROM} {score} WHERE {' AND '.join(rules_used) or 'true'}",
@@ -119,43 +119,43 @@ class Choice:
         )
 
 
-def patterns(tasks: Sequence[str]) -> tuple[str, ...]:
+def task_patterns(tasks: Sequence[str]) -> tuple[str, ...]:
     """Convert --tasks to patterns of "benchmark/task/sample_id", with * and ?; each may also match single samples."""
     names = [name for text in tasks for part in text.split(",") if (name := part.strip())]
     return tuple(pattern for name in names for pattern in (("*",) if name == "all" else (name, f"{name}/*")))
 
 
-def fits(answer: str, parameter: str) -> str:
+def matches_pattern(answer: str, parameter: str) -> str:
     """SQL condition for an answer's row to match one of the patterns."""
     key = f"{answer}.benchmark || '/' || {answer}.task || '/' || {answer}.sample_id"
     return f"len(list_filter({parameter}::VARCHAR[], lambda p: ({key}) GLOB p)) > 0"
 
 
-def tasks_named(store: Store, names: Sequence[str]) -> list[str]:
+def resolve_tasks(store: Store, names: Sequence[str]) -> list[str]:
     """Resolve names to the file's tasks, "benchmark/task"; a name without a benchmark matches tasks of any benchmark.
 
     Raises:
         UsageError: a name matches no task.
     """
     rows = store.query("SELECT DISTINCT benchmark, task FROM generations WHERE benchmark <> 'judge' ORDER BY ALL").rows
-    held = {f"{benchmark}/{task}": task for benchmark, task in rows}
+    tasks_in_file = {f"{benchmark}/{task}": task for benchmark, task in rows}
     meant: dict[str, None] = {}
     for name in (part.strip() for text in names for part in text.split(",")):
-        tasks = [key for key, task in held.items() if name == task or _any_fits(key, patterns([name]))]
+        tasks = [key for key, task in tasks_in_file.items() if name == task or _matches_any(key, task_patterns([name]))]
         if not tasks:
-            raise UsageError(f"There is no task {name!r} in {store.path}.", fix=f"It has: {', '.join(held)}.")
+            raise UsageError(f"There is no task {name!r} in {store.path}.", fix=f"It has: {', '.join(tasks_in_file)}.")
         meant |= dict.fromkeys(tasks)
     return list(meant)
 
 
-def _any_fits(key: str, wanted: Sequence[str]) -> bool:
-    return any(fnmatchcase(key, pattern) for pattern in wanted)
+def _matches_any(key: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(key, pattern) for pattern in globs)
 
 
-def list_answers(store: Store, choice: Choice, limit: int, *, skip: int = 0) -> Table:
+def list_answers(store: Store, choice: AnswerFilter, limit: int, *, skip: int = 0) -> Table:
     """List answers in the data's order: run, sample, headline score, tokens, possible problems."""
-    sql, parameters = choice.found()
-    marks = ", ".join(f"CASE WHEN {_bears(mark)} THEN '{name}' END" for name, mark in LISTED.items())
+    sql, parameters = choice.condition()
+    marks = ", ".join(f"CASE WHEN {_has_mark(mark)} THEN '{name}' END" for name, mark in LISTED.items())
     return store.query(
         f"""
         WITH page AS (
@@ -171,16 +171,16 @@ def list_answers(store: Store, choice: Choice, limit: int, *, skip: int = 0) -> 
     )
 
 
-def count_answers(store: Store, choice: Choice) -> int:
+def count_answers(store: Store, choice: AnswerFilter) -> int:
     """Count the matching answers."""
-    sql, parameters = choice.found()
+    sql, parameters = choice.condition()
     return int(store.query(f"SELECT count(*) {sql}", parameters).rows[0][0])
 
 
-def answer_at(store: Store, choice: Choice, place: int) -> StoredAnswer | None:
+def answer_at(store: Store, choice: AnswerFilter, position: int) -> StoredAnswer | None:
     """The answer at an index of the list, or None past its end."""
-    sql, parameters = choice.found()
-    keys = store.query(f"SELECT {_ANSWER} {sql} ORDER BY {_ORDER} LIMIT 1 OFFSET ?", [*parameters, place]).rows
+    sql, parameters = choice.condition()
+    keys = store.query(f"SELECT {_ANSWER} {sql} ORDER BY {_ORDER} LIMIT 1 OFFSET ?", [*parameters, position]).rows
     if not keys:
         return None
     (row,) = store.query(

@@ -42,7 +42,7 @@ def embedding_models(store: Store, of: Sequence[str] = ()) -> list[str]:
     return [row[0] for row in rows.rows]
 
 
-def vectors(store: Store, model: str, hashes: Sequence[str]) -> dict[str, bytes]:
+def find_vectors(store: Store, model: str, hashes: Sequence[str]) -> dict[str, bytes]:
     """Stored vectors by text hash, for those of the given texts that have a vector."""
     rows = store.query(
         "SELECT text_sha256, vector FROM embeddings WHERE model = ? AND text_sha256 IN (SELECT unnest(?::VARCHAR[]))",
@@ -51,7 +51,7 @@ def vectors(store: Store, model: str, hashes: Sequence[str]) -> dict[str, bytes]
     return dict(rows.rows)
 
 
-def keep_vectors(store: Store, rows: Sequence[EmbeddedText]) -> None:
+def store_vectors(store: Store, rows: Sequence[EmbeddedText]) -> None:
     """Commit vectors, all or none."""
     if not rows:
         return
@@ -63,7 +63,7 @@ def keep_vectors(store: Store, rows: Sequence[EmbeddedText]) -> None:
         )
 
 
-def retrieved(store: Store, retriever: str, sample: Sample) -> list[Chunk] | None:
+def find_chunks(store: Store, retriever: str, sample: Sample) -> list[Chunk] | None:
     """A sample's chunks in document order, or None if this retriever has not processed it.
 
     An empty document has no chunks; it is processed again, at no cost.
@@ -82,7 +82,7 @@ def chunks_key(sample: Sample) -> tuple[str, str, str, str]:
     return sample.benchmark, sample.task, sample.sample_id, sha256_text(sample.context)
 
 
-def all_retrieved(store: Store, retriever: str) -> dict[tuple[str, ...], list[Chunk]]:
+def all_chunks(store: Store, retriever: str) -> dict[tuple[str, ...], list[Chunk]]:
     """All chunks found by a retriever, by ``chunks_key``, in document order."""
     chunks_of: dict[tuple[str, ...], list[Chunk]] = {}
     for row in store.query(
@@ -94,11 +94,11 @@ def all_retrieved(store: Store, retriever: str) -> dict[tuple[str, ...], list[Ch
     return chunks_of
 
 
-def keep_retrieved(store: Store, retriever: str, found: Sequence[tuple[Sample, Sequence[Chunk]]]) -> None:
+def store_chunks(store: Store, retriever: str, chunks_of_samples: Sequence[tuple[Sample, Sequence[Chunk]]]) -> None:
     """Commit several samples' chunks, all or none."""
     rows = [
         _RetrievalRow(retriever, *chunks_key(sample), chunk.rank, chunk.index, chunk.score, chunk.text)
-        for sample, chunks in found
+        for sample, chunks in chunks_of_samples
         for chunk in chunks
     ]
     with store.transaction() as connection:

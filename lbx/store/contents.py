@@ -27,7 +27,7 @@ COLUMN_TYPES: Mapping[tuple[str, str], str] = {
 """{(table, column): type}"""
 _TABLES = frozenset(table for table, _ in COLUMN_TYPES) | {"lbx_schema"}
 
-_HELD = """
+_FOREIGN_OBJECTS = """
     SELECT 'view', view_name FROM duckdb_views() WHERE database_name = $1 AND NOT internal
     UNION ALL SELECT 'macro', function_name FROM duckdb_functions() WHERE database_name = $1 AND NOT internal
     UNION ALL SELECT 'trigger', trigger_name FROM duckdb_triggers() WHERE database_name = $1
@@ -41,7 +41,7 @@ _HELD = """
 
 def refuse_foreign(connection: duckdb.DuckDBPyConnection, database: str, path: Path) -> None:
     """Raise StoreError if an attached file has contents that lbx never creates; none are bound or run."""
-    for kind, name in connection.execute(_HELD, [database]).fetchall():
+    for kind, name in connection.execute(_FOREIGN_OBJECTS, [database]).fetchall():
         if kind == "view" and name not in _TABLES:
             continue
         what = f"a view instead of its table {name}" if kind == "view" else f"a {kind}, {name}"
@@ -67,10 +67,10 @@ def _refuse_other_columns(connection: duckdb.DuckDBPyConnection, database: str, 
                 fix="Do not trust the file; ask its author. lbx read no data from it.",
             )
     if missing:
-        raise another_version(path, f"it has no column {'.'.join(next(iter(missing)))}")
+        raise other_version_error(path, f"it has no column {'.'.join(next(iter(missing)))}")
 
 
-def another_version(path: Path, reason: str) -> StoreError:
+def other_version_error(path: Path, reason: str) -> StoreError:
     """Error for a results file of another version of lbx."""
     return StoreError(
         f"{path} was written by another version of lbx: {reason}.",
@@ -112,9 +112,9 @@ def has_current_views(connection: duckdb.DuckDBPyConnection) -> bool:
     return _normal_views.items() <= stored.items()
 
 
-def views_digest(stored: Mapping[str, str]) -> str:
+def views_digest(stored_views: Mapping[str, str]) -> str:
     """Digest of the views, in their own form and in DuckDB's stored form; it saves 30 ms per opening."""
-    return sha256_text(canonical_json([VIEWS, {name: stored[name] for name in VIEWS}]))
+    return sha256_text(canonical_json([VIEWS, {name: stored_views[name] for name in VIEWS}]))
 
 
 _GENERATED_DIGEST = Path(__file__).with_name("views.sha256")

@@ -20,20 +20,20 @@ from typing import IO
 from lbx.base.database import files_of
 from lbx.base.errors import StoreError
 from lbx.base.inputs import open_input, read_input
-from lbx.base.interrupts import uninterrupted
-from lbx.base.outputs import open_kept, whole_file, write_whole
+from lbx.base.interrupts import defer_signals
+from lbx.base.outputs import atomic_file, open_or_create, write_file
 from lbx.base.processes import try_lock
 from lbx.base.records import sha256_text
-from lbx.store.opening import connect, lock_beside
+from lbx.store.opening import connect, lock_path
 from lbx.store.store import Store
 
 _BLOCK = 1 << 20
-_COPIED = "copied"
+_COPY_RECORD = "copied"
 """Name of a file next to the local one that records its last copy, to verify that a killed run's rest continues it."""
 
 
 class Copies:
-    """The file that a run writes, and its copies; see ``copied``.
+    """The file that a run writes, and its copies; see ``open_copy``.
 
     Attributes:
         path: the file to write to.
@@ -88,13 +88,13 @@ class Copies:
     def _publish(self) -> None:
         self._file = self._file or open_input(self.path, buffering=0)
         self._file.seek(0)
-        with whole_file(self._target, sync=True) as out:
+        with atomic_file(self._target, sync=True) as out:
             shutil.copyfileobj(self._file, out, _BLOCK)
         _note_copy(self.path, self._target)
 
 
 @contextmanager
-def copied(target: Path, scratch: Path, every_s: float, say: Callable[[str], None]) -> Iterator[Copies]:
+def open_copy(target: Path, scratch: Path, every_s: float, say: Callable[[str], None]) -> Iterator[Copies]:
     """Have a run write to a file under ``scratch``, and copy it to ``target``, also if the block fails.
 
     The rest of a killed run in ``scratch`` is continued if ``target`` is still its last copy, and reported otherwise.
@@ -109,11 +109,11 @@ def copied(target: Path, scratch: Path, every_s: float, say: Callable[[str], Non
         StoreError: another run has this file open, the folder cannot be written, or the last copy fails.
     """
     target = target.resolve()  # keeps a link
-    with alone(target):
+    with exclusive_lock(target):
         if len(files_of(target)) > 1:  # a run that wrote to it directly was killed: its commits are in the log
             Store(target).close()
         try:
-            path = _left_behind(target, scratch, say) or _begun(target, scratch)
+            path = _find_leftover(target, scratch, say) or _create_copy(target, scratch)
         except OSError as exc:
             raise StoreError(
                 f"The scratch folder {scratch} cannot be used: {exc.strerror or exc}.",
@@ -123,12 +123,12 @@ def copied(target: Path, scratch: Path, every_s: float, say: Callable[[str], Non
         try:
             yield copies
         finally:
-            with uninterrupted():
+            with defer_signals():
                 copies.finish()
 
 
 @contextmanager
-def alone(target: Path) -> Iterator[None]:
+def exclusive_lock(target: Path) -> Iterator[None]:
     """Lock a file against other processes that replace it, since each would drop the other's additions.
 
     The lock ends with the process.
@@ -136,13 +136,13 @@ def alone(target: Path) -> Iterator[None]:
     Raises:
         StoreError: another process has the lock, or the folder cannot be written.
     """
-    lock = lock_beside(target)
+    lock = lock_path(target)
     while True:
         try:
-            descriptor = open_kept(lock, os.O_RDWR)
+            descriptor = open_or_create(lock, os.O_RDWR)
         except OSError as exc:
             raise StoreError(f"{target.parent} cannot be written: {exc.strerror or exc}.") from exc
-        if not any(map(_lock_after, (0.0, 0.05, 0.1), [descriptor] * 3)):
+        if not any(map(_try_lock_after, (0.0, 0.05, 0.1), [descriptor] * 3)):
             os.close(descriptor)
             raise StoreError(
                 f"{target} is in use by another run or merge.",
@@ -158,7 +158,7 @@ def alone(target: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _lock_after(pause_s: float, descriptor: int) -> bool:
+def _try_lock_after(pause_s: float, descriptor: int) -> bool:
     """Lock a file; readers of results briefly test its lock (``lbx.store.snapshots``)."""
     time.sleep(pause_s)
     return try_lock(descriptor)
@@ -168,7 +168,7 @@ def _prefix(target: Path) -> str:
     return f"lbx-{sha256_text(str(target))[:12]}-"
 
 
-def _begun(target: Path, scratch: Path) -> Path:
+def _create_copy(target: Path, scratch: Path) -> Path:
     path = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=scratch)) / target.name
     try:
         if target.is_file() and target.stat().st_size:
@@ -184,17 +184,17 @@ def _begun(target: Path, scratch: Path) -> Path:
 def copy_database(path: Path, copy: Path) -> None:
     """Copy a results file and DuckDB's log of its newest commits, while no process writes it. Raises OSError."""
     for part in files_of(path):
-        made = copy.with_name(copy.name + part.name.removeprefix(path.resolve().name))
-        with open_input(part) as file, whole_file(made) as out:
+        target_part = copy.with_name(copy.name + part.name.removeprefix(path.resolve().name))
+        with open_input(part) as file, atomic_file(target_part) as out:
             shutil.copyfileobj(file, out, _BLOCK)
 
 
-def _left_behind(target: Path, scratch: Path, say: Callable[[str], None]) -> Path | None:
+def _find_leftover(target: Path, scratch: Path, say: Callable[[str], None]) -> Path | None:
     leftover = None
     for folder in sorted(scratch.glob(f"{_prefix(target)}*")):
         if folder.lstat().st_uid != os.geteuid():  # anyone can predict its name and contents
             continue
-        path, copy = folder / target.name, folder / _COPIED
+        path, copy = folder / target.name, folder / _COPY_RECORD
         if not path.is_file() or not copy.is_file():
             shutil.rmtree(folder, ignore_errors=True)
         elif leftover is None and read_input(copy, _BLOCK).decode("utf-8", "replace") == _version(target):
@@ -206,7 +206,7 @@ def _left_behind(target: Path, scratch: Path, say: Callable[[str], None]) -> Pat
 
 
 def _note_copy(path: Path, target: Path) -> None:
-    write_whole(path.with_name(_COPIED), _version(target))
+    write_file(path.with_name(_COPY_RECORD), _version(target))
 
 
 def _version(target: Path) -> str:

@@ -20,7 +20,7 @@ _BATCH_ROWS = 500
 _BATCH_CHARACTERS = 8_000_000
 
 
-def import_of(
+def find_import(
     form: str,
     content_sha256: str,
     bundle: Bundle | None,
@@ -82,12 +82,12 @@ def write_import(store: Store, run: RunRow, samples: Iterable[SampleRow], genera
 def _batches(rows: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
     """Split rows into batches for writing; ``size`` is in characters."""
     batch: list[T] = []
-    held = 0
+    size_so_far = 0
     for row in rows:
         batch.append(row)
-        held += size(row)
-        if len(batch) >= _BATCH_ROWS or held >= _BATCH_CHARACTERS:
+        size_so_far += size(row)
+        if len(batch) >= _BATCH_ROWS or size_so_far >= _BATCH_CHARACTERS:
             yield batch
-            batch, held = [], 0
+            batch, size_so_far = [], 0
     if batch:
         yield batch

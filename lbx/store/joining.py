@@ -47,12 +47,12 @@ def _has_text(row: str) -> str:
 
 def _weight(row: str) -> str:
     """SQL weight of an answer; the heavier wins. With equal text, columns that older versions left empty count."""
-    known = f"({row}.output_ids IS NOT NULL)::INTEGER + ({row}.system_prompt IS NOT NULL)::INTEGER"
+    known_columns = f"({row}.output_ids IS NOT NULL)::INTEGER + ({row}.system_prompt IS NOT NULL)::INTEGER"
     text = _has_text(row)
-    return f"({text}, CASE WHEN {text} THEN {known} ELSE 0 END, {row}.created_at, coalesce({row}.error, ''))"
+    return f"({text}, CASE WHEN {text} THEN {known_columns} ELSE 0 END, {row}.created_at, coalesce({row}.error, ''))"
 
 
-class AnswersHeldError(Exception):
+class AnswersExistError(Exception):
     """Some answers of a file are already in the store; its transaction must be restarted."""
 
 
@@ -60,7 +60,7 @@ def add_new_answers(connection: duckdb.DuckDBPyConnection, source: str) -> None:
     """Add answers and scores of an attached results file that shares no answer with the store.
 
     Only keys are looked up, so that merging the parts of a run takes time in proportion to their answers; the queries
-    of ``take_answers`` read the whole store again for each file.
+    of ``merge_answers`` read the whole store again for each file.
 
     Raises:
         AnswersHeldError: the store already has one of the answers.
@@ -69,10 +69,10 @@ def add_new_answers(connection: duckdb.DuckDBPyConnection, source: str) -> None:
         for table in ("generations", "scores"):
             connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM {source}.{table}")
     except duckdb.ConstraintException as exc:
-        raise AnswersHeldError from exc
+        raise AnswersExistError from exc
 
 
-def take_answers(connection: duckdb.DuckDBPyConnection, source: str, path: Path) -> None:
+def merge_answers(connection: duckdb.DuckDBPyConnection, source: str, path: Path) -> None:
     """Add the answers of an attached results file, with their scores, in an open transaction.
 
     Args:
@@ -102,17 +102,17 @@ def take_answers(connection: duckdb.DuckDBPyConnection, source: str, path: Path)
         f"INSERT OR REPLACE INTO generations BY NAME SELECT * FROM {source}.generations "
         f"WHERE ({_ANSWER}) NOT IN (SELECT ({_ANSWER}) FROM lbx_twice WHERE NOT taken)"
     )
-    for lacking, whole in (("scores", "lbx_scores"), ("lbx_scores", "scores")):
+    for lacking, complete in (("scores", "lbx_scores"), ("lbx_scores", "scores")):
         connection.execute(
             f"WITH partial AS (SELECT {_ANSWER} FROM {lacking} GROUP BY ALL HAVING bool_or(partial IS NOT NULL)), "
-            f"complete AS (SELECT {_ANSWER} FROM {whole} GROUP BY ALL HAVING NOT bool_or(partial IS NOT NULL)) "
+            f"complete AS (SELECT {_ANSWER} FROM {complete} GROUP BY ALL HAVING NOT bool_or(partial IS NOT NULL)) "
             f"DELETE FROM {lacking} WHERE ({_ANSWER}) IN "
             f"(SELECT ({_ANSWER}) FROM partial SEMI JOIN complete USING ({_ANSWER}))"
         )
-    take_equal(connection, "scores", "lbx_scores", path)
+    merge_equal_rows(connection, "scores", "lbx_scores", path)
 
 
-def take_equal(connection: duckdb.DuckDBPyConnection, table: str, rows: str, path: Path) -> None:
+def merge_equal_rows(connection: duckdb.DuckDBPyConnection, table: str, rows: str, path: Path) -> None:
     """Add rows; rows with an existing key must be equal. Raises StoreError otherwise."""
     _refuse_other(connection, table, rows, path, "true")
     connection.execute(f"INSERT OR IGNORE INTO {table} BY NAME SELECT * FROM {rows}")
@@ -128,20 +128,20 @@ def _differences(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str,
     }
 
 
-def _refuse_other(connection: duckdb.DuckDBPyConnection, table: str, rows: str, path: Path, where: str) -> None:
+def _refuse_other(connection: duckdb.DuckDBPyConnection, table: str, rows: str, path: Path, condition: str) -> None:
     key, tests = _KEYS[table], _differences(connection, table)
     names = ", ".join(f"CASE WHEN {test} THEN '{name}' END" for name, test in tests.items())
     existing = connection.execute(
         f"""
         SELECT {", ".join(f'new."{name}"' for name in key)}, list_filter([{names}], lambda x: x IS NOT NULL)
         FROM {rows} new JOIN {table} old USING ({", ".join(key)})
-        WHERE ({where}) AND ({" OR ".join(tests.values())}) LIMIT 1
+        WHERE ({condition}) AND ({" OR ".join(tests.values())}) LIMIT 1
         """
     ).fetchone()
     if existing:
-        named = ", ".join(f"{name} {value}" for name, value in zip(key, existing[:-1], strict=True))
+        key_text = ", ".join(f"{name} {value}" for name, value in zip(key, existing[:-1], strict=True))
         raise StoreError(
-            f"{path} and an earlier file contain different rows of {table} with the same key ({named}). They differ in "
+            f"{path} and an earlier file contain different rows of {table} with the same key ({key_text}). They differ in "
             f"{', '.join(existing[-1])}.",
             fix="One of the rows belongs to another run, or was computed again. Merge without one of the files.",
         )
@@ -149,11 +149,11 @@ def _refuse_other(connection: duckdb.DuckDBPyConnection, table: str, rows: str, 
 
 # Numbers
 
-Made = dict[tuple[str, str], int]
+NumberHashes = dict[tuple[str, str], int]
 """{(run, benchmark): hash of the answers and scores behind its numbers}."""
 
 
-def made_of(connection: duckdb.DuckDBPyConnection, database: str = "") -> Made:
+def number_hashes(connection: duckdb.DuckDBPyConnection, database: str = "") -> NumberHashes:
     """Compute the hashes of the store, or of an attached file."""
     prefix = f"{database}." if database else ""
     rows = connection.execute(
@@ -166,28 +166,39 @@ def made_of(connection: duckdb.DuckDBPyConnection, database: str = "") -> Made:
         ) GROUP BY ALL
         """
     ).fetchall()
-    return {(run, benchmark): made for run, benchmark, made in rows}
+    return {(run, benchmark): number_hash for run, benchmark, number_hash in rows}
 
 
-def take_numbers(connection: duckdb.DuckDBPyConnection, source: str, before: Made, *, added: bool) -> Made:
+def merge_numbers(
+    connection: duckdb.DuckDBPyConnection, source: str, hashes_before: NumberHashes, *, only_new_rows: bool
+) -> NumberHashes:
     """Keep those numbers of the store and an attached file that cover all rows, after the file's rows were added.
 
     Args:
-        before: hashes of the store before the rows were added.
-        added: whether all rows of the file were added without replacing others (``add_new_answers``).
+        hashes_before: hashes of the store before the rows were added.
+        only_new_rows: whether all rows of the file were added without replacing others (``add_new_answers``).
 
     Returns:
         Hashes of the remaining numbers.
     """
-    theirs = made_of(connection, source)
-    now = before | {key: before.get(key, 0) ^ made for key, made in theirs.items()} if added else made_of(connection)
-    changed = [key for key in theirs if before.get(key, now[key]) != now[key]]
-    whole = [[*names] for names in zip(*(key for key, made in sorted(theirs.items()) if made == now[key]), strict=True)]
+    theirs = number_hashes(connection, source)
+    hashes_after = (
+        hashes_before | {key: hashes_before.get(key, 0) ^ number_hash for key, number_hash in theirs.items()}
+        if only_new_rows
+        else number_hashes(connection)
+    )
+    changed = [key for key in theirs if hashes_before.get(key, hashes_after[key]) != hashes_after[key]]
+    unchanged = [
+        [*names]
+        for names in zip(
+            *(key for key, number_hash in sorted(theirs.items()) if number_hash == hashes_after[key]), strict=True
+        )
+    ]
     numbers.delete(connection, "numbers", ("run_id", "benchmark"), changed)
-    if whole:
+    if unchanged:
         connection.execute(
             f"INSERT OR IGNORE INTO numbers BY NAME SELECT * FROM {source}.numbers "
             "SEMI JOIN (SELECT unnest($1) AS run_id, unnest($2) AS benchmark) USING (run_id, benchmark)",
-            whole,
+            unchanged,
         )
-    return now
+    return hashes_after

@@ -15,17 +15,17 @@ _OF_PAIRS = ", ".join(
 )
 
 
-def _of(name: str, kind: str = "") -> str:
+def _meta_column(name: str, kind: str = "") -> str:
     value = f"a.meta->>'{name}'"
     return f"{f'try_cast({value} AS {kind})' if kind else value} AS {name}"
 
 
-def _same(generation: str, side: str) -> str:
+def _is_same_answer(generation: str, side: str) -> str:
     """SQL condition that a stored answer is still the one that was judged; true if the file lacks the answer."""
-    held, judged = f"{generation}.output", f"s.{side}_sha256"
+    output, judged = f"{generation}.output", f"s.{side}_sha256"
     return (
         f"({generation}.run_id IS NULL OR {judged} IS NULL "
-        f"OR ({generation}.error IS NULL AND sha256(coalesce({held}, '')) = {judged}))"
+        f"OR ({generation}.error IS NULL AND sha256(coalesce({output}, '')) = {judged}))"
     )
 
 
@@ -39,14 +39,14 @@ JUDGING_VIEWS: dict[str, str] = {
     # A row per prompt (or imported text) of a judge; the subject of a verdict is the judged answer.
     "judgements": f"""
         WITH said AS (
-            SELECT g.*, a.task AS rubric, {_of("kind")},
+            SELECT g.*, a.task AS rubric, {_meta_column("kind")},
                    a.meta->>'benchmark' AS judged_benchmark, a.meta->>'task' AS judged_task,
                    a.meta->>'sample_id' AS judged_sample_id, a.meta->>'run_id' AS judged_run_id,
                    coalesce(try_cast(a.meta->>'iteration' AS INTEGER), 0) AS judged_iteration,
-                   {_of("against_run_id")},
+                   {_meta_column("against_run_id")},
                    coalesce(try_cast(a.meta->>'against_iteration' AS INTEGER), 0) AS against_iteration,
-                   {_of("answer_first", "BOOLEAN")}, coalesce(a.meta->>'document_sha256', '') AS document_sha256,
-                   {_of("answer_words", "BIGINT")}, {_of("against_words", "BIGINT")},
+                   {_meta_column("answer_first", "BOOLEAN")}, coalesce(a.meta->>'document_sha256', '') AS document_sha256,
+                   {_meta_column("answer_words", "BIGINT")}, {_meta_column("against_words", "BIGINT")},
                    coalesce(try_cast(a.meta->'marks' AS VARCHAR[]), []) AS marks,
                    a.meta->>'answer_sha256' AS answer_sha256, a.meta->>'against_sha256' AS against_sha256,
                    try_cast(a.meta->'verdicts'->>'low' AS DOUBLE) AS scale_low,
@@ -68,7 +68,7 @@ JUDGING_VIEWS: dict[str, str] = {
                s.prompt_sha256, s.seed, s.error, s.error_type, s.source_row, s.created_at, s.rubric,
                s.document_sha256, s.answer_words, s.against_words, s.marks, s.kind, s.score,
                s.sample_id AS round_id, s.iteration AS judge_iteration,
-               {_same("r", "answer")} AND {_same("b", "against")} AS current, s.scale_low, s.scale_high
+               {_is_same_answer("r", "answer")} AND {_is_same_answer("b", "against")} AS current, s.scale_low, s.scale_high
         FROM said s
         LEFT JOIN generations r ON r.run_id = s.judged_run_id AND r.benchmark = s.judged_benchmark
             AND r.task = s.judged_task AND r.sample_id = s.judged_sample_id AND r.iteration = s.judged_iteration

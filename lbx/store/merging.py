@@ -17,21 +17,21 @@ from typing import Any
 import duckdb
 
 from lbx.base.errors import ConflictError, StoreError
-from lbx.base.interrupts import uninterrupted
+from lbx.base.interrupts import defer_signals
 from lbx.store.contents import schema_version
 from lbx.store.joining import (
     ANSWER,
-    AnswersHeldError,
-    Made,
+    AnswersExistError,
+    NumberHashes,
     add_new_answers,
-    take_answers,
-    take_equal,
-    take_numbers,
+    merge_answers,
+    merge_equal_rows,
+    merge_numbers,
 )
 from lbx.store.ratings import TABLES as RATINGS
-from lbx.store.ratings import take_ratings
+from lbx.store.ratings import merge_ratings
 from lbx.store.rows import as_json, identity
-from lbx.store.runs import said_of
+from lbx.store.runs import metadata_of
 from lbx.store.same_runs import joined_settings, setting_differences
 from lbx.store.same_samples import complete_samples, find_other_samples
 from lbx.store.schema import SCHEMA_VERSION
@@ -52,55 +52,55 @@ _TABLES = (
 
 
 @dataclass(slots=True)
-class Merging:
+class MergeState:
     """State of a merge.
 
     Attributes:
         runs: {run: its files}, without the file that is merged into; [] if only that file has the run.
-        joined: runs that were in more than one file.
+        joined_runs: runs that were in more than one file.
         rows: {table: number of rows in the file}.
         notes: tolerated differences, as sentences.
-        completed: (benchmark, task)s with samples that one file has more information on than another.
-        made: hashes of the data behind the file's numbers.
+        completed_tasks: (benchmark, task)s with samples that one file has more information on than another.
+        number_hashes: hashes of the data behind the file's numbers.
     """
 
     runs: dict[str, list[Path]] = field(default_factory=dict)
-    joined: list[str] = field(default_factory=list)
+    joined_runs: list[str] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    completed: set[tuple[str, str]] = field(default_factory=set)
-    made: Made = field(default_factory=dict)
+    completed_tasks: set[tuple[str, str]] = field(default_factory=set)
+    number_hashes: NumberHashes = field(default_factory=dict)
 
 
-def merge_files(store: Store, sources: Sequence[Path], held: Path | None = None) -> Merging:
+def merge_files(store: Store, sources: Sequence[Path], target: Path | None = None) -> MergeState:
     """Copy the contents of results files into a new one.
 
     Args:
         store: new and without rows; opened with the other files in ``beside``.
         sources: results files of the current schema version that no process writes.
-        held: the file that they are merged into. It stays attached until the store is closed, so that other processes
+        target: the file that they are merged into. It stays attached until the store is closed, so that other processes
             cannot write to it.
 
     Raises:
         StoreError: a file cannot be read or has another schema version; a run has other settings or another bundle in
             two files; two rows contradict each other. None of that file's rows are in the store then.
     """
-    merging = Merging()
+    merging = MergeState()
     with store.transaction() as connection:
         connection.execute("CREATE OR REPLACE TEMP TABLE lbx_sessions AS SELECT * FROM sessions")
     for source in sources:
-        with _attached(store, source):
+        with _attach_source(store, source):
             try:
                 with store.transaction() as connection:
                     add_new_answers(connection, _SOURCE)
-                    _take(store, connection, source, merging, added=True)
-            except AnswersHeldError:
+                    _merge_source(store, connection, source, merging, only_new_rows=True)
+            except AnswersExistError:
                 with store.transaction() as connection:
-                    _take(store, connection, source, merging, added=False)
-    if held is not None:
-        store.attach(held, _SOURCE)
+                    _merge_source(store, connection, source, merging, only_new_rows=False)
+    if target is not None:
+        store.attach(target, _SOURCE)
         with store.transaction() as connection:
-            _take_held(store, connection, held, merging)
+            _merge_target(store, connection, target, merging)
     with store.transaction() as connection:
         _number_sessions(connection)
     merging.rows = {table: int(store.query(f"SELECT count(*) FROM {table}").rows[0][0]) for table in _TABLES}
@@ -108,9 +108,9 @@ def merge_files(store: Store, sources: Sequence[Path], held: Path | None = None)
 
 
 @contextmanager
-def _attached(store: Store, source: Path) -> Iterator[None]:
+def _attach_source(store: Store, source: Path) -> Iterator[None]:
     """Attach a file; signals wait until all or none of its rows are added."""
-    with uninterrupted():
+    with defer_signals():
         try:
             store.attach(source, _SOURCE)
         except StoreError:
@@ -124,26 +124,26 @@ def _attached(store: Store, source: Path) -> Iterator[None]:
             store.query(f"DETACH {_SOURCE}")
 
 
-def _take_held(store: Store, connection: duckdb.DuckDBPyConnection, held: Path, merging: Merging) -> None:
+def _merge_target(store: Store, connection: duckdb.DuckDBPyConnection, target: Path, merging: MergeState) -> None:
     """Take the rows of the file that is merged into; its metadata of runs takes precedence."""
     try:
         for run in _runs_in(store):
             name = run["run_id"]
             ending = _ending_with(connection, store, run)
-            _take_run(store, connection, run, held, merging)
-            if name in merging.joined:
+            _merge_run(store, connection, run, target, merging)
+            if name in merging.joined_runs:
                 (row,) = store.query("SELECT metadata FROM runs WHERE run_id = ?", [name]).dicts()
-                stated = said_of(row) | said_of(run)
+                stated = metadata_of(row) | metadata_of(run)
                 connection.execute(
                     "UPDATE runs SET status = ?, finished_at = ?, metadata = ? WHERE run_id = ?",
                     [*ending, as_json(stated) if stated else None, name],
                 )
-            merging.runs[name].remove(held)
-        _take_rows(connection, held, merging, added=False)
+            merging.runs[name].remove(target)
+        _merge_rows(connection, target, merging, only_new_rows=False)
     except StoreError as exc:
         raise ConflictError(
             exc.cause,
-            fix=f"Merge into another file (-o FILE); this merge would lose or mix data of {held}. No file was changed.",
+            fix=f"Merge into another file (-o FILE); this merge would lose or mix data of {target}. No file was changed.",
         ) from exc
 
 
@@ -151,57 +151,61 @@ def _runs_in(store: Store) -> list[dict[str, Any]]:
     return store.query(f"SELECT * FROM {_SOURCE}.runs ORDER BY ALL").dicts()
 
 
-def _take(store: Store, connection: duckdb.DuckDBPyConnection, source: Path, merging: Merging, *, added: bool) -> None:
+def _merge_source(
+    store: Store, connection: duckdb.DuckDBPyConnection, source: Path, merging: MergeState, *, only_new_rows: bool
+) -> None:
     for run in _runs_in(store):
-        _take_run(store, connection, run, source, merging)
-    _take_rows(connection, source, merging, added=added)
+        _merge_run(store, connection, run, source, merging)
+    _merge_rows(connection, source, merging, only_new_rows=only_new_rows)
 
 
-def _take_rows(connection: duckdb.DuckDBPyConnection, source: Path, merging: Merging, *, added: bool) -> None:
-    """Take a file's rows; ``added``: all of its answers were new and are already in the store."""
-    _take_samples(connection, source, merging)
-    if not added:
-        take_answers(connection, _SOURCE, source)
-    merging.made = take_numbers(connection, _SOURCE, merging.made, added=added)
-    take_equal(connection, "retrievals", f"{_SOURCE}.retrievals", source)
+def _merge_rows(
+    connection: duckdb.DuckDBPyConnection, source: Path, merging: MergeState, *, only_new_rows: bool
+) -> None:
+    """Take a file's rows; ``only_new_rows``: all of its answers were new and are already in the store."""
+    _merge_samples(connection, source, merging)
+    if not only_new_rows:
+        merge_answers(connection, _SOURCE, source)
+    merging.number_hashes = merge_numbers(connection, _SOURCE, merging.number_hashes, only_new_rows=only_new_rows)
+    merge_equal_rows(connection, "retrievals", f"{_SOURCE}.retrievals", source)
     # Vectors of the same text differ in their last bits between machines.
     connection.execute(f"INSERT OR IGNORE INTO embeddings BY NAME SELECT * FROM {_SOURCE}.embeddings")
-    take_ratings(connection, _SOURCE, source)
+    merge_ratings(connection, _SOURCE, source)
     connection.execute(f"INSERT INTO lbx_sessions BY NAME SELECT * FROM {_SOURCE}.sessions")
 
 
 # Runs
 
 
-def _take_run(
-    store: Store, connection: duckdb.DuckDBPyConnection, run: dict[str, Any], source: Path, merging: Merging
+def _merge_run(
+    store: Store, connection: duckdb.DuckDBPyConnection, run: dict[str, Any], source: Path, merging: MergeState
 ) -> None:
     files = merging.runs.setdefault(run["run_id"], [])
     if not files:
         connection.execute(f"INSERT INTO runs BY NAME SELECT * FROM {_SOURCE}.runs WHERE run_id = ?", [run["run_id"]])
     else:
-        (held,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run["run_id"]]).dicts()
-        _refuse_other_run(held, run, files[0], source)
+        (stored,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run["run_id"]]).dicts()
+        _refuse_other_run(stored, run, files[0], source)
         merging.notes += [
-            f"{run['run_id']}: {name} is {held[name]} in {files[0]} and {run[name]} in {source}."
+            f"{run['run_id']}: {name} is {stored[name]} in {files[0]} and {run[name]} in {source}."
             for name in _NOTED
-            if held[name] != run[name]
+            if stored[name] != run[name]
         ]
-        _join_runs(connection, held, run)
-        merging.joined += [run["run_id"]] if run["run_id"] not in merging.joined else []
+        _join_runs(connection, stored, run)
+        merging.joined_runs += [run["run_id"]] if run["run_id"] not in merging.joined_runs else []
     files.append(source)
 
 
-def _refuse_other_run(held: Mapping[str, Any], new: Mapping[str, Any], first: Path, source: Path) -> None:
+def _refuse_other_run(stored: Mapping[str, Any], new: Mapping[str, Any], first: Path, source: Path) -> None:
     """Runs of the same name are one run only if everything that affects the numbers is equal."""
-    before, now = identity(held), identity(new)
-    if names := setting_differences(held, new):
+    before, now = identity(stored), identity(new)
+    if names := setting_differences(stored, new):
         differences = "; ".join(f"{name} is {before.get(name)!r} and {now.get(name)!r}" for name in names)
         raise StoreError(
             f"The run {new['run_id']!r} differs between {first} and {source}: {differences}.",
             fix="Give different runs different names (lbx run --name NAME), and merge only files of the same run.",
         )
-    versions = [json.loads(run["benchmark_versions"]) for run in (held, new)]
+    versions = [json.loads(run["benchmark_versions"]) for run in (stored, new)]
     for benchmark in sorted(versions[0].keys() & versions[1].keys()):
         if versions[0][benchmark] != versions[1][benchmark]:
             raise StoreError(
@@ -217,26 +221,26 @@ _FIRST = ("backend_version", "lbx_version", "hardware")
 """Columns of joined runs that come from the part that began first."""
 
 
-def _join_runs(connection: duckdb.DuckDBPyConnection, held: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    first = min((held, new), key=lambda run: (run["started_at"], *(run[name] for name in _FIRST)))
+def _join_runs(connection: duckdb.DuckDBPyConnection, stored: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    first = min((stored, new), key=lambda run: (run["started_at"], *(run[name] for name in _FIRST)))
     samples, unscored, versions = (
-        [json.loads(run[name] or "{}") for run in (held, new)]
+        [json.loads(run[name] or "{}") for run in (stored, new)]
         for name in ("task_samples", "unscored_samples", "benchmark_versions")
     )
-    stated = [said_of(run) for run in (held, new)]
-    newest = {key: max(one[key] for one in stated if key in one) for key in {**stated[0], **stated[1]}}
+    stated = [metadata_of(run) for run in (stored, new)]
+    newest = {key: max(metadata[key] for metadata in stated if key in metadata) for key in {**stated[0], **stated[1]}}
     values = {
         "started_at": first["started_at"],
-        **dict(zip(("status", "finished_at"), _ending([held, new]), strict=True)),
+        **dict(zip(("status", "finished_at"), _ending([stored, new]), strict=True)),
         "benchmark_versions": as_json({**versions[0], **versions[1]}),
         "task_samples": as_json({**samples[0], **samples[1]}),
         "unscored_samples": as_json({**unscored[0], **unscored[1]}) if any(unscored) else None,
         "metadata": as_json(newest) if newest else None,
         **{name: first[name] for name in _FIRST},
-        "settings": as_json(joined_settings(held, new)),
+        "settings": as_json(joined_settings(stored, new)),
     }
     changes = ", ".join(f"{name} = ?" for name in values)
-    connection.execute(f"UPDATE runs SET {changes} WHERE run_id = ?", [*values.values(), held["run_id"]])
+    connection.execute(f"UPDATE runs SET {changes} WHERE run_id = ?", [*values.values(), stored["run_id"]])
 
 
 def _ending(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Any]:
@@ -255,10 +259,10 @@ def _ending_with(connection: duckdb.DuckDBPyConnection, store: Store, run: Mappi
     tables = (f"{_SOURCE}.generations", "generations")
     adds, lacks = (
         connection.execute(
-            f"SELECT EXISTS (FROM {one} ANTI JOIN {other} USING ({', '.join(ANSWER)}) WHERE run_id = ?)",
+            f"SELECT EXISTS (FROM {table} ANTI JOIN {other_table} USING ({', '.join(ANSWER)}) WHERE run_id = ?)",
             [run["run_id"]],
         ).fetchall()[0][0]
-        for one, other in (tables, tables[::-1])
+        for table, other_table in (tables, tables[::-1])
     )
     if not parts or (not lacks and (adds or run["status"] == "done")):
         return _ending([run])
@@ -268,7 +272,7 @@ def _ending_with(connection: duckdb.DuckDBPyConnection, store: Store, run: Mappi
 # Rows
 
 
-def _take_samples(connection: duckdb.DuckDBPyConnection, source: Path, merging: Merging) -> None:
+def _merge_samples(connection: duckdb.DuckDBPyConnection, source: Path, merging: MergeState) -> None:
     rows = f"SELECT * FROM {_SOURCE}.samples"
     known_ones = f"FROM {_SOURCE}.samples SEMI JOIN samples USING (benchmark, task, sample_id) LIMIT 1"
     if not connection.execute(known_ones).fetchone():  # parts of a run have no samples in common
@@ -280,11 +284,11 @@ def _take_samples(connection: duckdb.DuckDBPyConnection, source: Path, merging: 
             "files are unchanged.",
             fix="Merge the files of each revision into a separate results file.",
         )
-    known = ", ".join(f"{{row}}.{name}" for name in ("context_sha256", '"references"', "question"))
-    merging.completed.update(
+    content_columns = ", ".join(f"{{row}}.{name}" for name in ("context_sha256", '"references"', "question"))
+    merging.completed_tasks.update(
         connection.execute(
             f"SELECT DISTINCT benchmark, task FROM ({rows}) new JOIN samples old USING (benchmark, task, sample_id) "
-            f"WHERE ({known.format(row='old')}) IS DISTINCT FROM ({known.format(row='new')})"
+            f"WHERE ({content_columns.format(row='old')}) IS DISTINCT FROM ({content_columns.format(row='new')})"
         ).fetchall()
     )
     complete_samples(connection, rows)

@@ -51,21 +51,23 @@ def replace_opinions(
     insert(connection, "numbers", rows)
 
 
-def forget(
-    connection: duckdb.DuckDBPyConnection, answered: set[tuple[str, str, str]], scored: set[tuple[str, str, str]]
+def delete_stale(
+    connection: duckdb.DuckDBPyConnection,
+    changed_answers: set[tuple[str, str, str]],
+    changed_scores: set[tuple[str, str, str]],
 ) -> None:
     """Delete numbers computed from rows that no longer exist.
 
     Args:
-        answered: (run, benchmark, task) with changed answers.
-        scored: (run, benchmark, task) with changed scores.
+        changed_answers: (run, benchmark, task) with changed answers.
+        changed_scores: (run, benchmark, task) with changed scores.
     """
-    delete_numbers(connection, _OF_TASKS, TASK, answered | scored)
-    delete_numbers(connection, _OVER_TASKS, _BENCHMARK, {names[:2] for names in answered | scored})
-    delete_numbers(connection, ["opinion"], _BENCHMARK, {names[:2] for names in answered})
-    judges = {(run,) for run, benchmark, _ in answered | scored if benchmark == "judge"}
+    delete_numbers(connection, _OF_TASKS, TASK, changed_answers | changed_scores)
+    delete_numbers(connection, _OVER_TASKS, _BENCHMARK, {names[:2] for names in changed_answers | changed_scores})
+    delete_numbers(connection, ["opinion"], _BENCHMARK, {names[:2] for names in changed_answers})
+    judges = {(run,) for run, benchmark, _ in changed_answers | changed_scores if benchmark == "judge"}
     delete_numbers(connection, ["opinion"], ["judge"], judges)
-    opponents = {(run,) for run, benchmark, _ in answered if benchmark != "judge"}
+    opponents = {(run,) for run, benchmark, _ in changed_answers if benchmark != "judge"}
     delete_numbers(connection, ["opinion"], ["against"], opponents)
 
 

@@ -33,7 +33,7 @@ class InUseError(StoreError):
     process: int | None = None
 
 
-def check_place(path: Path) -> None:
+def check_path(path: Path) -> None:
     """Raise StoreError if the path cannot be a results file. Any other name is taken as a file name."""
     if path.name.startswith(":memory:"):
         raise StoreError(
@@ -59,7 +59,7 @@ def check_place(path: Path) -> None:
                 )
 
 
-def require(path: Path) -> None:
+def require_file(path: Path) -> None:
     """Raise StoreError if there is no results file, before a writing command would create one."""
     if not path.exists():
         raise StoreError(
@@ -70,7 +70,7 @@ def require(path: Path) -> None:
 
 
 def connect(
-    path: Path, read_only: bool, beside: Sequence[Path] = (), threads: int = 0
+    path: Path, read_only: bool, allowed_files: Sequence[Path] = (), threads: int = 0
 ) -> tuple[duckdb.DuckDBPyConnection, bool]:
     """Open a database (see ``lbx.base.database.open_database``); also return whether the file was just created.
 
@@ -84,8 +84,8 @@ def connect(
             f"{path} cannot be opened twice: this process is writing to it.", fix="Read it in another process."
         )
     if read_only:
-        require(path)
-    check_place(path)
+        require_file(path)
+    check_path(path)
     if not read_only:
         try:
             refuse_foreign_link(path)
@@ -95,20 +95,20 @@ def connect(
             ) from exc
     if not read_only and path.is_file() and path.stat().st_size == 0:
         path.unlink()  # left by a process that was killed before DuckDB wrote its header
-    made = not path.exists()
+    is_new = not path.exists()
     _refuse_other_files(path)
     give_up = time.monotonic() + (0 if read_only else _PATIENCE_S)
     while True:
         try:
-            return open_database(path, read_only=read_only, beside=beside, threads=threads), made
+            return open_database(path, read_only=read_only, allowed_files=allowed_files, threads=threads), is_new
         except duckdb.Error as exc:
-            if not _is_locked(exc) or time.monotonic() >= give_up:
+            if not _is_lock_error(exc) or time.monotonic() >= give_up:
                 raise _open_error(path, exc) from exc
             time.sleep(_PAUSE_S)
 
 
-def lock_beside(path: Path) -> Path:
-    """Path of the lock of a process that replaces the file; see ``lbx.store.copies.alone``."""
+def lock_path(path: Path) -> Path:
+    """Path of the lock of a process that replaces the file; see ``lbx.store.copies.exclusive_lock``."""
     return path.with_name(f".{path.name}.lock")
 
 
@@ -128,13 +128,13 @@ def _refuse_other_files(path: Path) -> None:
         )
 
 
-def _is_locked(exc: duckdb.Error) -> bool:
+def _is_lock_error(exc: duckdb.Error) -> bool:
     return "set lock" in str(exc).lower()
 
 
 def _open_error(path: Path, exc: duckdb.Error) -> StoreError:
     text = str(exc)
-    if _is_locked(exc):
+    if _is_lock_error(exc):
         process = re.search(r"PID (\d+)", text)
         holder = f"another process ({process[0]})" if process else "another process"
         error = InUseError(

@@ -10,15 +10,15 @@ import duckdb
 
 from lbx.base.database import RESULTS
 from lbx.base.errors import StoreError
-from lbx.base.interrupts import uninterrupted
-from lbx.store.contents import another_version, has_current_views, refuse_foreign, schema_version
+from lbx.base.interrupts import defer_signals
+from lbx.store.contents import has_current_views, other_version_error, refuse_foreign, schema_version
 from lbx.store.opening import first_line
 from lbx.store.schema import SCHEMA, SCHEMA_VERSION
 from lbx.store.views import VIEWS
 
 
-def prepare(connection: duckdb.DuckDBPyConnection, path: Path, *, made: bool, read_only: bool) -> None:
-    """Create the tables of a new file (``made``), or check those of an existing file.
+def prepare(connection: duckdb.DuckDBPyConnection, path: Path, *, is_new: bool, read_only: bool) -> None:
+    """Create the tables of a new file (``is_new``), or check those of an existing file.
 
     Raises:
         StoreError: the file is not a results file, is of another version of lbx, or has contents that lbx never
@@ -26,7 +26,7 @@ def prepare(connection: duckdb.DuckDBPyConnection, path: Path, *, made: bool, re
     """
     try:
         try:
-            if made:  # a new file is empty
+            if is_new:  # a new file is empty
                 _create_tables(connection, path)
                 return
         except StoreError:
@@ -47,7 +47,7 @@ def _check_tables(connection: duckdb.DuckDBPyConnection, path: Path, *, read_onl
             fix="Give another file; lbx adds tables only to its own databases.",
         )
     if version is not None and version != SCHEMA_VERSION:
-        raise another_version(path, f"its schema is {version}, and this version uses {SCHEMA_VERSION}")
+        raise other_version_error(path, f"its schema is {version}, and this version uses {SCHEMA_VERSION}")
     if empty:
         _create_tables(connection, path)
         return
@@ -82,7 +82,7 @@ def transaction(connection: duckdb.DuckDBPyConnection, path: Path) -> Iterator[N
     Raises:
         StoreError: the file cannot be written.
     """
-    with uninterrupted():
+    with defer_signals():
         try:
             connection.begin()
             yield

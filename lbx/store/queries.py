@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 
 import duckdb
 
-from lbx.base.database import attach_nothing, count_parquet_rows, quoted
+from lbx.base.database import attach_nothing, count_parquet_rows, sql_literal
 from lbx.base.errors import StoreError, UsageError
-from lbx.base.interrupts import uninterrupted
+from lbx.base.interrupts import defer_signals
 from lbx.store.inserting import column_type, rows_of_json
 from lbx.store.opening import first_line
 from lbx.store.rows import Table, as_json
@@ -58,13 +58,13 @@ def restrict(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
         kinds = [statement.type for statement in statements]
         # A PIVOT is two statements in one; it has no JSON form that could be inspected.
         if kinds == [duckdb.StatementType.MULTI] and not _NAMES.search(sql):
-            return _bare(sql)
+            return _strip_semicolon(sql)
         if kinds == [duckdb.StatementType.SELECT]:
             ((parsed,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
             if not _WRITES.search(parsed) and not _CALLS.search(parsed):
-                return _bare(sql)
+                return _strip_semicolon(sql)
     except duckdb.Error as exc:
-        raise failed_query(exc) from exc
+        raise query_error(exc) from exc
     raise StoreError(
         "Only read-only queries are allowed."
         if len(kinds) == 1
@@ -74,7 +74,7 @@ def restrict(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     """A query's result while it is fetched. Duplicate column names get a suffix: a, a_1."""
 
     columns: Sequence[str]
@@ -100,7 +100,7 @@ class TimeLimit:
 
 
 @contextmanager
-def asked(store: Store, sql: str, limit: TimeLimit | None = None) -> Iterator[Answer]:
+def open_query(store: Store, sql: str, limit: TimeLimit | None = None) -> Iterator[QueryResult]:
     """Run a query; its rows are fetched on demand, until the block ends. Ctrl-C stops the query.
 
     Raises:
@@ -108,16 +108,18 @@ def asked(store: Store, sql: str, limit: TimeLimit | None = None) -> Iterator[An
         MemoryError: it exceeds this process's memory limit.
     """
     limit = limit or TimeLimit()
-    with uninterrupted():
+    with defer_signals():
         restrict(store.connection, sql)
     with ThreadPoolExecutor(1) as aside:
         cursor = _interruptibly(aside, store.connection, lambda: store.connection.execute(sql), limit)
-        yield Answer(_apart([column[0] for column in cursor.description or []]), _rows(aside, store.connection, limit))
+        yield QueryResult(
+            _unique_names([column[0] for column in cursor.description or []]), _rows(aside, store.connection, limit)
+        )
 
 
 def count_rows(store: Store, sql: str, limit: TimeLimit | None = None) -> int:
-    """Count a query's rows by running it again. Raises like ``asked``."""
-    with asked(store, f"SELECT count(*) FROM ({restrict(store.connection, sql)}\n)", limit) as answer:
+    """Count a query's rows by running it again. Raises like ``open_query``."""
+    with open_query(store, f"SELECT count(*) FROM ({restrict(store.connection, sql)}\n)", limit) as answer:
         return int(next(answer.rows)[0])
 
 
@@ -130,11 +132,11 @@ def export_parquet(store: Store, sql: str, path: Path, limit: TimeLimit | None =
 
     Raises:
         StoreError: the query is not a read-only query, is wrong or takes too long, or the file cannot be written.
-        MemoryError: see ``asked``.
+        MemoryError: see ``open_query``.
     """
-    with uninterrupted():
+    with defer_signals():
         query = restrict(store.connection, sql)
-    copy = f"COPY ({query}\n) TO {quoted(str(path))} ({_PARQUET})"
+    copy = f"COPY ({query}\n) TO {sql_literal(str(path))} ({_PARQUET})"
 
     def write() -> list[tuple[Any, ...]]:
         return store.connection.execute(copy).fetchall()
@@ -147,41 +149,41 @@ def export_parquet(store: Store, sql: str, path: Path, limit: TimeLimit | None =
 def export_report(store: Store, sql: str, parameters: Sequence[object], path: Path, without: Sequence[str]) -> int:
     """Call ``export_parquet`` for one of lbx's own queries, without the columns ``without``. Raises StoreError."""
     store.query(f"CREATE OR REPLACE TEMP TABLE exported AS {sql}", parameters)
-    kept = f"COLUMNS(lambda name: name NOT IN {tuple(without)})" if without else "*"
-    return export_parquet(store, f"SELECT {kept} FROM exported", path)
+    columns = f"COLUMNS(lambda name: name NOT IN {tuple(without)})" if without else "*"
+    return export_parquet(store, f"SELECT {columns} FROM exported", path)
 
 
 def export_rows(store: Store, table: Table, path: Path) -> int:
     """Call ``export_parquet`` for rows that do not come from a query. Raises StoreError."""
     types = [column_type([row[at] for row in table.rows]) for at in range(len(table.columns))]
-    named = ", ".join(f'"{name}" {kind}' for name, kind in zip(table.columns, types, strict=True))
-    store.query(f"CREATE OR REPLACE TEMP TABLE exported ({named})")
+    column_types = ", ".join(f'"{name}" {kind}' for name, kind in zip(table.columns, types, strict=True))
+    store.query(f"CREATE OR REPLACE TEMP TABLE exported ({column_types})")
     rows = as_json([dict(zip(table.columns, row, strict=True)) for row in table.rows])
     store.query(f"INSERT INTO exported BY NAME {rows_of_json(store.connection, 'exported')}", [rows])
     return export_parquet(store, "FROM exported", path)
 
 
-def named_files(texts: Sequence[str], results: Path) -> dict[str, Path]:
+def parse_attachments(texts: Sequence[str], results: Path) -> dict[str, Path]:
     """Parse "other=b.duckdb" to {"other": Path("b.duckdb")}.
 
     Raises:
         UsageError: a text is malformed, a name is not a valid qualifier of tables, or a file is given twice.
     """
     files: dict[str, Path] = {}
-    known = [results.resolve()]
+    open_files = [results.resolve()]
     for text in texts:
-        name, _, place = text.partition("=")
-        if not _NAME.fullmatch(name) or not place:
+        name, _, path_text = text.partition("=")
+        if not _NAME.fullmatch(name) or not path_text:
             raise UsageError(
                 f"--attach must be NAME=FILE, with a name of letters, digits and _, not {text!r}.",
                 fix="For example, pass --attach other=b.duckdb and query other.runs, other.scores ...",
             )
         if name.lower() in (*_TAKEN, *map(str.lower, files)):
             raise UsageError(f"The name {name} of --attach is taken.", fix="Give the file another name.")
-        if Path(place).resolve() in known:
-            raise UsageError(f"{place} is already open.", fix="Give each file once.")
-        files[name] = Path(place)
-        known.append(files[name].resolve())
+        if Path(path_text).resolve() in open_files:
+            raise UsageError(f"{path_text} is already open.", fix="Give each file once.")
+        files[name] = Path(path_text)
+        open_files.append(files[name].resolve())
     return files
 
 
@@ -191,30 +193,32 @@ tables and views, even if another database's view uses it.
 """
 
 
-def _to_read(path: Path) -> Store:
+def _open_read_only(path: Path) -> Store:
     return Store(path, read_only=True)
 
 
-def attach_files(store: Store, files: Mapping[str, Path], opened: Callable[[Path], Store] = _to_read) -> None:
+def attach_files(
+    store: Store, files: Mapping[str, Path], open_store: Callable[[Path], Store] = _open_read_only
+) -> None:
     """Attach other results files for reading: ``other.runs``, and views in this version of lbx.
 
     Args:
-        files: by name (``named_files``); the store was opened with them in ``beside``.
-        opened: opens a file to read, with numbers for all of its answers.
+        files: by name (``parse_attachments``); the store was opened with them in ``beside``.
+        open_store: opens a file to read, with numbers for all of its answers.
 
     Raises:
         StoreError: a file cannot be read, has another schema version, or has contents that lbx never creates.
     """
     for name, path in files.items():
         hidden = f"{name}_file"
-        with opened(path) as other:  # its messages are more specific than ATTACH's, too
-            made = other.query("SELECT table_name FROM duckdb_tables() WHERE temporary").rows
-            aside = {table: other.query(f"FROM {table}") for (table,) in made}
+        with open_store(path) as other:  # its messages are more specific than ATTACH's, too
+            temporary_tables = other.query("SELECT table_name FROM duckdb_tables() WHERE temporary").rows
+            aside = {table: other.query(f"FROM {table}") for (table,) in temporary_tables}
         store.attach(path, hidden)
         # The file's own views are not trusted.
         attach_nothing(store.connection, name)
-        held = store.query("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [hidden]).rows
-        tables = [table for (table,) in held]
+        table_rows = store.query("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [hidden]).rows
+        tables = [table for (table,) in table_rows]
         for table in tables:
             inner = f'"{name}".{_INNER}{table}'
             if table not in aside:
@@ -228,8 +232,8 @@ def attach_files(store: Store, files: Mapping[str, Path], opened: Callable[[Path
         for view, query in VIEWS.items():
             inner = sources.sub(lambda at: f"{at[1]} {_INNER}{at[2]} {at[3] or at[2]}", query)
             store.query(f'CREATE VIEW "{name}".{_INNER}{view} AS {inner}')
-        for shown in (*tables, *VIEWS):
-            store.query(f'CREATE VIEW "{name}".{shown} AS FROM "{name}".{_INNER}{shown}')
+        for object_name in (*tables, *VIEWS):
+            store.query(f'CREATE VIEW "{name}".{object_name} AS FROM "{name}".{_INNER}{object_name}')
 
 
 def _rows(
@@ -253,9 +257,9 @@ def _interruptibly(
     except duckdb.OutOfMemoryException as exc:
         raise MemoryError from exc
     except duckdb.Error as exc:
-        raise failed_query(exc) from exc
+        raise query_error(exc) from exc
     except (KeyboardInterrupt, TimeoutError) as exc:
-        with uninterrupted():
+        with defer_signals():
             while not answer.done():  # DuckDB ignores an interruption that comes before the query has begun
                 connection.interrupt()
                 wait([answer], 0.1)
@@ -266,25 +270,25 @@ def _interruptibly(
         limit.left_s = max(0.0, limit.left_s - (time.monotonic() - began))
 
 
-def _bare(sql: str) -> str:
+def _strip_semicolon(sql: str) -> str:
     ends = [at for at, kind in duckdb.tokenize(sql) if kind == duckdb.token_type.operator]
     text = sql.encode()
     return text[: next((at for at in ends if text[at : at + 1] == b";"), None)].decode()
 
 
-def _apart(names: Sequence[str]) -> list[str]:
-    known, numbers = {*names}, defaultdict[str, Iterator[int]](lambda: itertools.count(1))
+def _unique_names(names: Sequence[str]) -> list[str]:
+    taken, numbers = {*names}, defaultdict[str, Iterator[int]](lambda: itertools.count(1))
     seen: set[str] = set()
     apart = []
     for name in names:
         numbered = (f"{name}_{number}" for number in numbers[name])
-        apart.append(next(one for one in numbered if one not in known) if name in seen else name)
-        known.add(apart[-1])
+        apart.append(next(candidate for candidate in numbered if candidate not in taken) if name in seen else name)
+        taken.add(apart[-1])
         seen.add(name)
     return apart
 
 
-def failed_query(exc: duckdb.Error) -> StoreError:
+def query_error(exc: duckdb.Error) -> StoreError:
     """Error for a failed query, with the nearest existing names."""
     offered = _OFFERED.search(str(exc))
     names = " or ".join(re.findall(r'"([^"]+)"', offered[1])[:3]) if offered else ""

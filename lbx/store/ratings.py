@@ -129,7 +129,7 @@ def insert_ratings(
         return _count(connection) - before
 
 
-def take_ratings(connection: duckdb.DuckDBPyConnection, source: str, path: Path) -> None:
+def merge_ratings(connection: duckdb.DuckDBPyConnection, source: str, path: Path) -> None:
     """Add the ratings of an attached results file, in an open transaction.
 
     Args:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lbx.base.errors import StoreError
 from lbx.base.tables import nearest
-from lbx.store.queries import failed_query, restrict
+from lbx.store.queries import query_error, restrict
 from lbx.store.sessions import progress_of_runs
 from lbx.store.store import Store
 
@@ -41,7 +41,7 @@ class Results:
     @property
     def as_of(self) -> datetime | None:
         """Time (UTC) of the last included commits, if the file is being written; else None."""
-        return self._store.snapshot.taken if self._store.snapshot else None
+        return self._store.snapshot.taken_at if self._store.snapshot else None
 
     @property
     def running(self) -> dict[str, str]:
@@ -74,7 +74,7 @@ class Results:
         try:
             relation = self._store.connection.sql(query)
         except duckdb.Error as exc:
-            raise failed_query(exc) from exc
+            raise query_error(exc) from exc
         if relation is None:
             raise StoreError("This statement returns no rows.", fix="Give one SELECT.")
         return relation

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lbx.base.number_key import Kind
+from lbx.base.number_key import NumberKind
 from lbx.base.records import Sample, Task, canonical_json, sha256_text
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def identity(run: Mapping[str, Any]) -> dict[str, Any]:
     return {**json.loads(run["settings"]), **{name: run[name] for name in _IDENTITY}}
 
 
-def unequal(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Sorted keys with values that differ as JSON."""
-    return [name for name in sorted({*before, *now}) if as_json(before.get(name)) != as_json(now.get(name))]
+    return [name for name in sorted({*old, *new}) if as_json(old.get(name)) != as_json(new.get(name))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class ScoreRow(TableRow):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SureRow(TableRow):
+class IntervalRow(TableRow):
     """Uncertainty of a number, in the unit of its score.
 
     Attributes:
@@ -200,19 +200,19 @@ class SureRow(TableRow):
     within: float | None = None
 
 
-SURE = tuple(column.name for column in fields(SureRow))
+INTERVAL_COLUMNS = tuple(column.name for column in fields(IntervalRow))
 """Columns of an interval, in tables, views and reports."""
-ENDS = ("low", "high", "method", "cluster_by")
+BOUND_COLUMNS = ("low", "high", "method", "cluster_by")
 """Columns that a row with several intervals has for each."""
 
 
-def sureness(found: Interval, cluster_by: str) -> dict[str, Any]:
-    """Convert an interval to the columns ``SURE``."""
-    return {name: cluster_by if name == "cluster_by" else getattr(found, name) for name in SURE}
+def interval_columns(interval: Interval, cluster_by: str) -> dict[str, Any]:
+    """Convert an interval to the columns ``INTERVAL_COLUMNS``."""
+    return {name: cluster_by if name == "cluster_by" else getattr(interval, name) for name in INTERVAL_COLUMNS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NumberRow(SureRow):
+class NumberRow(IntervalRow):
     """Row of ``numbers``, of the kind of its class.
 
     Attributes:
@@ -227,7 +227,7 @@ class NumberRow(SureRow):
     failed_as_1: float | None = None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> NumberKind:
         """The kind of the number's key."""
         return _KINDS[type(self)]
 
@@ -335,7 +335,7 @@ class LengthRow(NumberRow):
     score: float | None
 
 
-_KINDS: Mapping[type[NumberRow], Kind] = {
+_KINDS: Mapping[type[NumberRow], NumberKind] = {
     ResultRow: "task",
     GroupRow: "group",
     OpinionRow: "opinion",

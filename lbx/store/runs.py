@@ -21,9 +21,9 @@ def run_names(store: Store, *, judges: bool = False) -> list[str]:
 
 def check_runs(store: Store, runs: Sequence[str]) -> None:
     """Raise UsageError if the file lacks a run, or judge, of one of these names."""
-    known = {row[0] for row in store.query("SELECT run_id FROM runs").rows}
+    run_ids = {row[0] for row in store.query("SELECT run_id FROM runs").rows}
     for run in runs:
-        if run not in known:
+        if run not in run_ids:
             raise _no_run(store, run)
 
 
@@ -35,8 +35,8 @@ def _no_run(store: Store, name: str) -> UsageError:
     )
 
 
-def runs_named(store: Store, names: Sequence[str], *, judges: bool = True) -> tuple[str, ...]:
-    """Resolve names to runs; see ``matching``.
+def resolve_runs(store: Store, names: Sequence[str], *, judges: bool = True) -> tuple[str, ...]:
+    """Resolve names to runs; see ``match_runs``.
 
     Args:
         judges: whether names may match judges.
@@ -47,8 +47,8 @@ def runs_named(store: Store, names: Sequence[str], *, judges: bool = True) -> tu
     rows = store.query(
         "SELECT run_id, model, EXISTS (FROM judges WHERE judge_id = run_id) FROM runs ORDER BY run_id"
     ).rows
-    held = {run: None if judge else model for run, model, judge in rows if judges or not judge}
-    return tuple(dict.fromkeys(_run_named(store, name, held) for name in names))
+    model_of_run = {run: None if judge else model for run, model, judge in rows if judges or not judge}
+    return tuple(dict.fromkeys(_resolve_run(store, name, model_of_run) for name in names))
 
 
 def only_run(store: Store, *, judges: bool = False) -> str:
@@ -61,16 +61,16 @@ def only_run(store: Store, *, judges: bool = False) -> str:
     return names[0]
 
 
-def named_in(path: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """Resolve names in a results file (see ``runs_named``), which is opened only if there are names."""
+def resolve_runs_in(path: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """Resolve names in a results file (see ``resolve_runs``), which is opened only if there are names."""
     if not names:
         return ()
-    with Store(path, beside_writer=True) as store:
-        return runs_named(store, names)
+    with Store(path, allow_writer=True) as store:
+        return resolve_runs(store, names)
 
 
-def _run_named(store: Store, name: str, held: Mapping[str, str | None]) -> str:
-    meant = matching(name, held)
+def _resolve_run(store: Store, name: str, model_of_run: Mapping[str, str | None]) -> str:
+    meant = match_runs(name, model_of_run)
     if len(meant) > 1:
         raise UsageError(f"{name!r} is ambiguous: it matches {', '.join(meant)}.", fix="Give one of these.")
     if not meant:
@@ -78,7 +78,7 @@ def _run_named(store: Store, name: str, held: Mapping[str, str | None]) -> str:
     return meant[0]
 
 
-def matching(name: str, runs: Mapping[str, str | None]) -> list[str]:
+def match_runs(name: str, runs: Mapping[str, str | None]) -> list[str]:
     """Runs that match a name: the run with that name, else those with that model, else those with that prefix.
 
     Args:
@@ -93,13 +93,13 @@ def matching(name: str, runs: Mapping[str, str | None]) -> list[str]:
 def metadata(store: Store, run_id: str) -> dict[str, str]:
     """Metadata of a run. Raises UsageError if it does not exist."""
     check_runs(store, [run_id])
-    return said_of(store.query("SELECT metadata FROM runs WHERE run_id = ?", [run_id]).dicts()[0])
+    return metadata_of(store.query("SELECT metadata FROM runs WHERE run_id = ?", [run_id]).dicts()[0])
 
 
-def said_of(run: Mapping[str, Any]) -> dict[str, str]:
+def metadata_of(run: Mapping[str, Any]) -> dict[str, str]:
     """Metadata in a row of ``runs``; {} if it is malformed."""
-    held = json.loads(run["metadata"] or "{}")
-    return {str(key): str(value) for key, value in held.items()} if isinstance(held, dict) else {}
+    values = json.loads(run["metadata"] or "{}")
+    return {str(key): str(value) for key, value in values.items()} if isinstance(values, dict) else {}
 
 
 def set_metadata(store: Store, run_id: str, changes: Mapping[str, str]) -> dict[str, str]:
@@ -108,10 +108,12 @@ def set_metadata(store: Store, run_id: str, changes: Mapping[str, str]) -> dict[
     Raises:
         UsageError: the run does not exist.
     """
-    kept = {key: value for key, value in {**metadata(store, run_id), **changes}.items() if value}
+    values = {key: value for key, value in {**metadata(store, run_id), **changes}.items() if value}
     with store.transaction() as connection:
-        connection.execute("UPDATE runs SET metadata = ? WHERE run_id = ?", [as_json(kept) if kept else None, run_id])
-    return kept
+        connection.execute(
+            "UPDATE runs SET metadata = ? WHERE run_id = ?", [as_json(values) if values else None, run_id]
+        )
+    return values
 
 
 def set_metric_version(store: Store, run_id: str, benchmark: str, version: int) -> None:

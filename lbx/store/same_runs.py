@@ -8,23 +8,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lbx.store.rows import RunRow, as_json, identity, unequal
+from lbx.store.rows import RunRow, as_json, differing_keys, identity
 from lbx.store.store import Store
 
-WHOLE = "backend.weights_whole"
+FULL_HASH = "backend.weights_whole"
 """Setting with a hash of every byte of the weights. A run may begin without it and continue with it, or vice versa."""
 _GPU_LIBRARY = re.compile(r"\b(?:CUDA|ROCm|HIP|Metal|MTL|Vulkan|SYCL|MUSA)\d* :")
 
 
-def setting_differences(held: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def setting_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Names of the settings that make two rows of ``runs`` different runs; both have settings as JSON text."""
-    before, now = identity(held), identity(new)
-    return [name for name in unequal(before, now) if name != WHOLE or None not in (before.get(name), now.get(name))]
+    before, now = identity(old), identity(new)
+    return [
+        name
+        for name in differing_keys(before, now)
+        if name != FULL_HASH or None not in (before.get(name), now.get(name))
+    ]
 
 
-def joined_settings(held: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Union of the settings in two rows of the same run, which differ at most in ``WHOLE``."""
-    return {**json.loads(held["settings"]), **json.loads(new["settings"])}
+def joined_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Union of the settings in two rows of the same run, which differ at most in ``FULL_HASH``."""
+    return {**json.loads(old["settings"]), **json.loads(new["settings"])}
 
 
 def is_on_gpu(hardware: Mapping[str, Any]) -> bool:
@@ -40,14 +44,14 @@ def find_run(store: Store, run: RunRow, names: Sequence[str]) -> RunRow:
     """
     columns = "run_id, model, backend, bundle_digest, settings"
     query = f"SELECT {columns} FROM runs WHERE run_id IN (SELECT unnest(?::VARCHAR[]))"
-    held = {row["run_id"]: row for row in store.query(query, [list(names)]).dicts()}
+    stored_rows = {row["run_id"]: row for row in store.query(query, [list(names)]).dicts()}
     values = run.values() | {"settings": as_json(run.settings)}
     for name in names:
-        if name not in held or setting_differences(held[name], values):
+        if name not in stored_rows or setting_differences(stored_rows[name], values):
             continue
-        settings = joined_settings(held[name], values)
-        if as_json(settings) != as_json(json.loads(held[name]["settings"])):
+        settings = joined_settings(stored_rows[name], values)
+        if as_json(settings) != as_json(json.loads(stored_rows[name]["settings"])):
             with store.transaction() as connection:
                 connection.execute("UPDATE runs SET settings = ? WHERE run_id = ?", [as_json(settings), name])
         return replace(run, run_id=name, settings=settings)
-    return replace(run, run_id=next((name for name in names if name not in held), names[0]))
+    return replace(run, run_id=next((name for name in names if name not in stored_rows), names[0]))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from lbx.base.errors import ConflictError
-from lbx.base.units import counted
+from lbx.base.units import format_count
 from lbx.store.inserting import rows_of_json
 from lbx.store.rows import SampleRow, as_json
 
@@ -61,9 +61,7 @@ class OtherSamples:
 
     def __str__(self) -> str:
         more = f", and {self.count - 1:,} more" if self.count > 1 else ""
-        return (
-            f"{counted(self.count, 'sample differs', 'samples differ')}: {self.first} ({', '.join(self.parts)}){more}"
-        )
+        return f"{format_count(self.count, 'sample differs', 'samples differ')}: {self.first} ({', '.join(self.parts)}){more}"
 
 
 def _meta_differs(key: str) -> str:
@@ -72,8 +70,8 @@ def _meta_differs(key: str) -> str:
     Both rows or neither must have it, if both name their metrics.
     """
     old, new = (f"{row}.meta->>'{key}'" for row in ("old", "new"))
-    own = "(old.meta->>'metrics' IS NOT NULL AND new.meta->>'metrics' IS NOT NULL)"
-    return f"coalesce({old} <> {new}, {own} AND ({old} IS NULL) <> ({new} IS NULL))"
+    both_have_metrics = "(old.meta->>'metrics' IS NOT NULL AND new.meta->>'metrics' IS NOT NULL)"
+    return f"coalesce({old} <> {new}, {both_have_metrics} AND ({old} IS NULL) <> ({new} IS NULL))"
 
 
 _DIFFERENCES = {
@@ -110,10 +108,10 @@ def find_other_samples(
     return OtherSamples(count, first, differing) if count else None
 
 
-def other_samples_error(path: Path, found: OtherSamples) -> ConflictError:
+def other_samples_error(path: Path, other_samples: OtherSamples) -> ConflictError:
     """Error for samples that a results file has with other content."""
     return ConflictError(
-        f"{path} contains answers to a different revision of the data. {found}. The file is unchanged.",
+        f"{path} contains answers to a different revision of the data. {other_samples}. The file is unchanged.",
         fix="Write answers to this revision to another results file (-o FILE).",
     )
 

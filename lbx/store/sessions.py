@@ -32,7 +32,7 @@ _FEWEST_TOKENS = 2_000
 _NEWEST = 3
 
 
-Work = tuple[float, float, float]
+SessionWork = tuple[float, float, float]
 """Seconds, number of computed tokens, and number of pairs of a computed token and a token that it attends to."""
 
 
@@ -52,8 +52,8 @@ class History:
     prefill_s: float
     decode_s: float
     wall_s: float
-    prefill: Sequence[Work]
-    decode: Sequence[Work]
+    prefill: Sequence[SessionWork]
+    decode: Sequence[SessionWork]
     longest_prompt: int
     answer_count: int
 
@@ -65,7 +65,7 @@ def next_session(store: Store, run_id: str) -> int:
     return int(store.query("SELECT coalesce(max(session), 0) + 1 FROM sessions WHERE run_id = ?", [run_id]).rows[0][0])
 
 
-def keep_sessions(store: Store, rows: Sequence[SessionRow]) -> None:
+def store_sessions(store: Store, rows: Sequence[SessionRow]) -> None:
     """Commit rows, all or none; a row of the same session is replaced."""
     with store.transaction() as connection:
         insert(connection, "sessions", rows)
@@ -100,7 +100,7 @@ def newest_spec(path: Path, run_id: str | None) -> Any:
         UsageError: the run does not exist, the file has several and no name was given, or a version of lbx made them
             that did not store requests.
     """
-    with Store(path, beside_writer=True) as store:
+    with Store(path, allow_writer=True) as store:
         specs = dict(
             store.query(
                 "SELECT run_id, arg_max(spec::VARCHAR, session) FROM sessions WHERE spec IS NOT NULL GROUP BY run_id "
@@ -130,11 +130,11 @@ def history(store: Store, run: RunRow, *, workers: int) -> History | None:
         """,
         [run.model, run.backend, workers, _FEWEST_TOKENS],
     )
-    wanted = _of_speed(run.settings), _of_hardware(run.hardware)
+    key = _speed_settings(run.settings), _speed_hardware(run.hardware)
     alike = [
         row
         for row in table.dicts()
-        if (_of_speed(json.loads(row["settings"])), _of_hardware(json.loads(row["hardware"]))) == wanted
+        if (_speed_settings(json.loads(row["settings"])), _speed_hardware(json.loads(row["hardware"]))) == key
     ][:_NEWEST]
     if not alike:
         return None
@@ -174,7 +174,7 @@ def _work(store: Store, run_id: str, session: int) -> Sequence[tuple[Any, ...]]:
     ).rows
 
 
-def answer_lengths(store: Store, run: RunRow, alike: Collection[str]) -> dict[str, float]:
+def answer_lengths(store: Store, run: RunRow, setting_names: Collection[str]) -> dict[str, float]:
     """{task: mean answer length in tokens} of this model, over runs with the same values of these settings."""
     table = store.query(
         """
@@ -185,21 +185,21 @@ def answer_lengths(store: Store, run: RunRow, alike: Collection[str]) -> dict[st
         """,
         [run.model, run.backend],
     )
-    wanted = _some(run.settings, alike)
+    run_values = _select_settings(run.settings, setting_names)
     lengths_of: dict[str, list[tuple[float, int]]] = {}
     for task, mean, settings, count in table.rows:
-        if _some(json.loads(settings), alike) == wanted:
+        if _select_settings(json.loads(settings), setting_names) == run_values:
             lengths_of.setdefault(task, []).append((mean, count))
     return {task: sum(m * n for m, n in parts) / sum(n for _, n in parts) for task, parts in lengths_of.items()}
 
 
-def _of_speed(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _speed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name in _ALIKE or name.startswith("backend.")}
 
 
-def _some(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+def _select_settings(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     return {name: settings.get(name) for name in names}
 
 
-def _of_hardware(hardware: Mapping[str, Any]) -> dict[str, Any]:
+def _speed_hardware(hardware: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in hardware.items() if name not in _NOT_SPEED}

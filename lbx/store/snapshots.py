@@ -28,10 +28,10 @@ import duckdb
 from lbx.base.database import files_of, open_database
 from lbx.base.errors import StoreError
 from lbx.base.inputs import open_input
-from lbx.base.outputs import new_file, passing_folder
+from lbx.base.outputs import new_file, temporary_folder
 from lbx.base.processes import lock, process_began
 from lbx.base.units import size
-from lbx.store.opening import InUseError, connect, first_line, lock_beside
+from lbx.store.opening import InUseError, connect, first_line, lock_path
 
 _HEADERS = 3 * 4096
 _ATTEMPTS, _PAUSE_S = 12, 0.05
@@ -49,7 +49,7 @@ class Snapshot:
 
     Attributes:
         path: the copy.
-        taken: time up to which all commits are included.
+        taken_at: time up to which all commits are included.
         writer: id of the process that writes the file; None if unknown.
         began: start time of that process; None if unknown.
         cost_s: duration of the copying.
@@ -57,7 +57,7 @@ class Snapshot:
     """
 
     path: Path
-    taken: datetime
+    taken_at: datetime
     writer: int | None = None
     began: datetime | None = None
     cost_s: float = 0.0
@@ -65,15 +65,15 @@ class Snapshot:
 
     def __str__(self) -> str:
         writer = f" (PID {self.writer})" if self.writer else ""
-        return f"is being written{writer}: data committed before {self.taken:%Y-%m-%d %H:%M:%S} UTC"
+        return f"is being written{writer}: data committed before {self.taken_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 _newest: dict[Path, Snapshot] = {}
 _copying = threading.Lock()
 
 
-def connect_to_read(
-    path: Path, beside: Sequence[Path] = (), threads: int = 0
+def connect_reader(
+    path: Path, allowed_files: Sequence[Path] = (), threads: int = 0
 ) -> tuple[duckdb.DuckDBPyConnection, Snapshot | None]:
     """Connect to a results file for reading, or to a snapshot of a file that is being written.
 
@@ -83,20 +83,20 @@ def connect_to_read(
         StoreError: see ``connect``; or the file cannot be copied.
     """
     try:
-        connection = connect(path, True, beside, threads)[0]
+        connection = connect(path, True, allowed_files, threads)[0]
     except InUseError as in_use:
         with _copying:
-            return _connect_to_copy(path.resolve(), in_use, beside, threads)
+            return _connect_to_copy(path.resolve(), in_use, allowed_files, threads)
     with _copying:
         _newest.pop(path.resolve(), None)
-    if not _is_kept(path.resolve()):
+    if not _has_writer(path.resolve()):
         return connection, None
     return connection, Snapshot(path, datetime.fromtimestamp(path.stat().st_mtime, UTC))
 
 
-def read_committed(path: Path, sql: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
-    """Rows of a query over committed data. Raises StoreError like ``connect_to_read``."""
-    connection, _snapshot = connect_to_read(path)  # the copy exists as long as this variable
+def query_committed(path: Path, sql: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+    """Rows of a query over committed data. Raises StoreError like ``connect_reader``."""
+    connection, _snapshot = connect_reader(path)  # the copy exists as long as this variable
     with closing(connection):
         try:
             return connection.execute(sql, parameters).fetchall()
@@ -105,15 +105,17 @@ def read_committed(path: Path, sql: str, parameters: Sequence[object]) -> list[t
 
 
 def _connect_to_copy(
-    path: Path, in_use: InUseError, beside: Sequence[Path], threads: int
+    path: Path, in_use: InUseError, allowed_files: Sequence[Path], threads: int
 ) -> tuple[duckdb.DuckDBPyConnection, Snapshot]:
     reason = "it changes faster than it can be copied"
     for attempt in range(_ATTEMPTS):
         time.sleep(_PAUSE_S * attempt)
         try:
-            snapshot = _snapshot(path, in_use.process)
+            snapshot = _newest_snapshot(path, in_use.process)
             if snapshot is not None:
-                return open_database(snapshot.path, read_only=True, beside=beside, threads=threads), snapshot
+                return open_database(
+                    snapshot.path, read_only=True, allowed_files=allowed_files, threads=threads
+                ), snapshot
         except FileNotFoundError:
             continue  # a checkpoint has just removed the log
         except OSError as exc:
@@ -125,30 +127,30 @@ def _connect_to_copy(
     raise StoreError(f"{in_use.cause} Its committed answers cannot be copied: {reason}.", fix="Wait for it to end.")
 
 
-def _snapshot(path: Path, writer: int | None) -> Snapshot | None:
+def _newest_snapshot(path: Path, writer: int | None) -> Snapshot | None:
     """The newest copy if it is recent enough, else a new one; None if a checkpoint interfered."""
     state, now = _state(path), datetime.now(UTC)
-    if (known := _newest.get(path)) and (
-        known.state == state or now < known.taken + timedelta(seconds=_REST * known.cost_s)
+    if (cached := _newest.get(path)) and (
+        cached.state == state or now < cached.taken_at + timedelta(seconds=_REST * cached.cost_s)
     ):
-        return known
+        return cached
     _newest.pop(path, None)
     start = time.monotonic()
     with ExitStack() as stack:
-        copy = _copied(path, stack)
+        copy = _copy_files(path, stack)
         if _state(path, state[1]) != state:
             return None
-        made = Snapshot(copy, now, writer, process_began(writer), time.monotonic() - start, state)
-        weakref.finalize(made, stack.pop_all().close)
-    _newest[path] = made
-    return made
+        snapshot = Snapshot(copy, now, writer, process_began(writer), time.monotonic() - start, state)
+        weakref.finalize(snapshot, stack.pop_all().close)
+    _newest[path] = snapshot
+    return snapshot
 
 
-def _state(path: Path, before: Sequence[tuple[str, int, int]] = ()) -> tuple[bytes, list[tuple[str, int, int]]]:
-    """Headers of a file and (name, inode, size) of its logs; logs that only grew keep their size in ``before``."""
+def _state(path: Path, previous_logs: Sequence[tuple[str, int, int]] = ()) -> tuple[bytes, list[tuple[str, int, int]]]:
+    """Headers of a file and (name, inode, size) of its logs; logs that only grew keep their size in ``previous_logs``."""
     with open_input(path) as file:
         headers = file.read(_HEADERS)
-    sizes = {(name, inode): size for name, inode, size in before}
+    sizes = {(name, inode): size for name, inode, size in previous_logs}
     logs = [(log.name, log.stat()) for log in files_of(path)[1:]]
     return headers, [
         (name, status.st_ino, min(status.st_size, sizes.get((name, status.st_ino), status.st_size)))
@@ -156,16 +158,16 @@ def _state(path: Path, before: Sequence[tuple[str, int, int]] = ()) -> tuple[byt
     ]
 
 
-def _copied(path: Path, stack: ExitStack) -> Path:
+def _copy_files(path: Path, stack: ExitStack) -> Path:
     """Copy a file and its logs to the same folder, else to that of temporary files; removed when the stack is closed.
 
     Raises:
         OSError: neither folder has room.
     """
-    for place in (path, Path(tempfile.gettempdir(), path.name)):
+    for target in (path, Path(tempfile.gettempdir(), path.name)):
         with ExitStack() as trial:
             try:
-                folder, handle = trial.enter_context(passing_folder(place))
+                folder, handle = trial.enter_context(temporary_folder(target))
                 for part in reversed(files_of(path)):
                     with open_input(part) as file, new_file(Path(f"/proc/self/fd/{handle}/{part.name}"), 0o600) as copy:
                         _copy(file, copy)
@@ -191,10 +193,10 @@ def _copy(file: BinaryIO, copy: BinaryIO) -> None:
         shutil.copyfileobj(file, copy, _BLOCK)
 
 
-def _is_kept(path: Path) -> bool:
-    """Whether a run has locked the file; see ``lbx.store.copies.alone``."""
+def _has_writer(path: Path) -> bool:
+    """Whether a run has locked the file; see ``lbx.store.copies.exclusive_lock``."""
     try:
-        with open_input(lock_beside(path)) as file:
+        with open_input(lock_path(path)) as file:
             return lock(file.fileno(), shared=True) is False
     except OSError:
         return False

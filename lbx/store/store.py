@@ -19,14 +19,14 @@ import duckdb
 
 from lbx.base.database import RESULTS, attach, files_of
 from lbx.base.errors import StoreError
-from lbx.base.interrupts import uninterrupted
+from lbx.base.interrupts import defer_signals
 from lbx.base.marks import BLANK
 from lbx.base.records import SampleKey
 from lbx.base.stored_values import files_read
 from lbx.store import numbers
 from lbx.store.contents import refuse_foreign
 from lbx.store.inserting import as_parameter, insert, rows_of_json
-from lbx.store.opening import WRITERS, check_place, connect, first_line
+from lbx.store.opening import WRITERS, check_path, connect, first_line
 from lbx.store.preparing import prepare, transaction
 from lbx.store.rows import (
     GenerationRow,
@@ -36,11 +36,11 @@ from lbx.store.rows import (
     ScoreRow,
     Table,
     as_json,
+    differing_keys,
     identity,
-    unequal,
 )
 from lbx.store.same_samples import complete_samples, find_other_samples, other_samples_error
-from lbx.store.snapshots import Snapshot, connect_to_read
+from lbx.store.snapshots import Snapshot, connect_reader
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ _FAILED = "error IS NOT NULL"
 _EMPTY = f"""error IS NULL AND len(list_filter(
     list_append(steps->>'$[*].output', output), lambda said: regexp_full_match(said, '{BLANK}'))) > 0"""
 _ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
-_SAID = ("output", "reasoning", "finish_reason", "output_ids", "error")
+_TEXT_COLUMNS = ("output", "reasoning", "finish_reason", "output_ids", "error")
 
 
 class Store:
@@ -66,7 +66,7 @@ class Store:
     Attributes:
         snapshot: copy that is read instead of a file that is being written.
         completed: (benchmark, task)s with existing samples that were completed: other runs' numbers over them were
-            computed with less information (``lbx.scoring.adding_up.add_up_completed``).
+            computed with less information (``lbx.scoring.adding_up.recompute_completed_samples``).
 
     Raises:
         StoreError: the file is not a results file, has contents that lbx never creates, was made by another version of
@@ -78,38 +78,38 @@ class Store:
         path: Path,
         *,
         read_only: bool = False,
-        beside_writer: bool = False,
-        beside: Sequence[Path] = (),
+        allow_writer: bool = False,
+        allowed_files: Sequence[Path] = (),
         threads: int = 0,
         after_commit: Callable[[Store], None] | None = None,
     ) -> None:
         self.path = path
-        self.read_only = read_only = read_only or beside_writer
+        self.read_only = read_only = read_only or allow_writer
         self.snapshot: Snapshot | None = None
-        self.completed: set[tuple[str, str]] = set()
+        self.completed_tasks: set[tuple[str, str]] = set()
         self._once: dict[Hashable, Any] = {}
         self._after_commit = after_commit
-        with uninterrupted():
-            made = False
-            if beside_writer:
-                self._connection, self.snapshot = connect_to_read(path, beside, threads)
+        with defer_signals():
+            is_new = False
+            if allow_writer:
+                self._connection, self.snapshot = connect_reader(path, allowed_files, threads)
             else:
-                self._connection, made = connect(path, read_only, beside, threads)
+                self._connection, is_new = connect(path, read_only, allowed_files, threads)
             if not read_only:
                 WRITERS[path.resolve()] = self
             try:
-                prepare(self._connection, path, made=made, read_only=read_only)
+                prepare(self._connection, path, is_new=is_new, read_only=read_only)
             except BaseException:
                 self._connection.close()
                 WRITERS.pop(path.resolve(), None)
                 raise
-            if not made:
+            if not is_new:
                 files_read.add(path)
 
     @classmethod
     def check(cls, path: Path) -> None:
         """Raise errors of opening the file for writing early, without creating it."""
-        check_place(path)
+        check_path(path)
         if path.is_file() and path.stat().st_size:
             cls(path).close()
 
@@ -132,7 +132,7 @@ class Store:
             StoreError: the disk lacks room for that. Every committed row is safe, but in two files.
         """
         reason = ""
-        with uninterrupted():
+        with defer_signals():
             try:
                 if not self.read_only:
                     self._connection.execute("CHECKPOINT")
@@ -152,7 +152,7 @@ class Store:
     def checkpoint(self) -> None:
         """Move DuckDB's log of the newest commits into the file. Raises StoreError if the disk lacks room for that."""
         try:
-            with uninterrupted():
+            with defer_signals():
                 self._connection.execute("CHECKPOINT")
         except duckdb.Error as exc:
             raise StoreError(f"{self.path} could not be written: {first_line(exc)}.") from exc
@@ -178,7 +178,7 @@ class Store:
             self._refuse_other_settings(run, old)
             self._refuse_other_versions(run, json.loads(old["benchmark_versions"]))
             if old["status"] == "running":  # it was killed, perhaps before other runs' numbers were recomputed
-                self.completed |= self._perhaps_completed(run.run_id)
+                self.completed_tasks |= self._possibly_completed_tasks(run.run_id)
             with self.transaction() as connection:
                 connection.execute(
                     "UPDATE runs SET status = 'running', finished_at = NULL, hardware = ?, lbx_version = ?, "
@@ -205,7 +205,7 @@ class Store:
                 connection.execute(
                     f"INSERT INTO runs ({', '.join(values)}) VALUES ({', '.join('?' * len(encoded))})", encoded
                 )
-        again = [f"({rule})" for rule, wanted in ((_FAILED, failed), (_EMPTY, empty)) if wanted] or ["false"]
+        again = [f"({rule})" for rule, applies in ((_FAILED, failed), (_EMPTY, empty)) if applies] or ["false"]
         done = self.query(
             "SELECT benchmark, task, sample_id, iteration FROM generations "
             f"WHERE run_id = ? AND NOT coalesce({' OR '.join(again)}, false)",
@@ -213,7 +213,7 @@ class Store:
         )
         return {SampleKey(*row) for row in done.rows}
 
-    def _perhaps_completed(self, run_id: str) -> set[tuple[str, str]]:
+    def _possibly_completed_tasks(self, run_id: str) -> set[tuple[str, str]]:
         """(benchmark, task)s of a run for which other runs' numbers were computed as if some documents were unknown."""
         unsure = "SELECT benchmark, task FROM task_results WHERE run_id <> $1 AND cluster_by = 'sample'"
         answered = "SELECT DISTINCT benchmark, task FROM generations WHERE run_id = $1"
@@ -221,7 +221,7 @@ class Store:
 
     def _refuse_other_settings(self, run: RunRow, old: Mapping[str, Any]) -> None:
         before, now = identity(old), identity(run.values() | {"settings": as_json(run.settings)})
-        if names := unequal(before, now):
+        if names := differing_keys(before, now):
             differences = (f"{name} was {before.get(name)!r} and is now {now.get(name)!r}" for name in names)
             raise StoreError(
                 f"The run {run.run_id!r} in {self.path} has different settings: {'; '.join(differences)}.",
@@ -254,12 +254,14 @@ class Store:
         with self.transaction() as connection:
             insert(connection, "samples", samples, replace=False)
             self._match_samples(connection, samples)
-            self._forget_replaced(connection, generations)
+            self._delete_replaced_scores(connection, generations)
             insert(connection, "generations", generations)
             insert(connection, "scores", scores)
-            numbers.forget(connection, answered, scored)
+            numbers.delete_stale(connection, answered, scored)
 
-    def _forget_replaced(self, connection: duckdb.DuckDBPyConnection, generations: Sequence[GenerationRow]) -> None:
+    def _delete_replaced_scores(
+        self, connection: duckdb.DuckDBPyConnection, generations: Sequence[GenerationRow]
+    ) -> None:
         """Delete scores of answers that are replaced by different ones."""
         # Existing keys are rare; reading all rows twice would take a fifth of the time of writing them.
         form = as_json([{name: "INTEGER" if name == "iteration" else "VARCHAR" for name in _ANSWER}])
@@ -269,7 +271,7 @@ class Store:
             [as_json([{name: getattr(row, name) for name in _ANSWER} for row in generations])],
         ).fetchone():
             return
-        columns = [", ".join(f"{row}.{name}" for name in _SAID) for row in ("old", "new")]
+        columns = [", ".join(f"{row}.{name}" for name in _TEXT_COLUMNS) for row in ("old", "new")]
         replaced = connection.execute(
             f"SELECT {', '.join(_ANSWER)} FROM ({rows_of_json(connection, 'generations')}) new "
             f"JOIN generations old USING ({', '.join(_ANSWER)}) WHERE ({columns[0]}) IS DISTINCT FROM ({columns[1]})",
@@ -286,7 +288,7 @@ class Store:
         with self.transaction() as connection:
             numbers.delete(connection, "scores", numbers.TASK, scored)
             insert(connection, "scores", scores)
-            numbers.forget(connection, set(), scored)
+            numbers.delete_stale(connection, set(), scored)
 
     def _match_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
         """Compare new samples with stored samples of the same names, and complete the latter."""
@@ -295,7 +297,7 @@ class Store:
         rows, parameters = rows_of_json(connection, "samples"), [as_parameter(samples)]
         if other := find_other_samples(connection, rows, parameters):
             raise other_samples_error(self.path, other)
-        self.completed |= complete_samples(connection, rows, parameters)
+        self.completed_tasks |= complete_samples(connection, rows, parameters)
 
     def write_results(self, results: Sequence[NumberRow]) -> None:
         """Replace tasks' numbers, or a benchmark's numbers over them.
@@ -305,7 +307,7 @@ class Store:
         with self.transaction() as connection:
             numbers.replace(connection, results)
 
-    def set_numbers_aside(self) -> None:
+    def use_temporary_numbers(self) -> None:
         """Redirect writes of numbers to temporary tables, which views read instead of the file's own of the same name.
 
         No other writes are possible in a file that is open read-only.
@@ -316,26 +318,26 @@ class Store:
         self.query(statement.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
         self.query(f"INSERT INTO numbers FROM {RESULTS}.main.numbers")
 
-    def make_once(self, *views: str) -> None:
+    def materialise_views(self, *views: str) -> None:
         """Compute these views, on which others build, once instead of at every read.
 
         Only for a file that is open read-only; in a file that is written, views stay as they are.
         """
         for view in views if self.read_only else ():
-            self.once(view, partial(self._make_table_of, view))
+            self.compute_once(view, partial(self._materialise_view, view))
 
-    def _make_table_of(self, view: str) -> None:
+    def _materialise_view(self, view: str) -> None:
         self.query(f"CREATE TEMP TABLE once_{view} AS FROM {view}")
         self.query(f"CREATE OR REPLACE TEMP VIEW {view} AS FROM once_{view}")
 
-    def once(self, name: Hashable, make: Callable[[], T]) -> T:
+    def compute_once(self, name: Hashable, make: Callable[[], T]) -> T:
         """Cache a value by name while the file is read-only; compute it anew otherwise. Callers must not change it."""
         if not self.read_only:
             return make()
         if name not in self._once:
             self._once[name] = make()
-        held: T = self._once[name]
-        return held
+        value: T = self._once[name]
+        return value
 
     def write_opinions(self, run_id: str, benchmark: str, opinions: Sequence[NumberRow]) -> None:
         """Replace the opinions of judges and people on a run's answers; see ``lbx.scoring.opinions``."""
@@ -363,7 +365,7 @@ class Store:
             StoreError: the query is wrong; has DuckDB's message.
         """
         # While a file is being written, signals wait: during a query DuckDB would turn them into an error.
-        calm = contextlib.nullcontext() if self.read_only else uninterrupted()
+        calm = contextlib.nullcontext() if self.read_only else defer_signals()
         try:
             with calm:
                 cursor = self._connection.execute(sql, list(parameters))
@@ -388,7 +390,7 @@ class Store:
         Raises:
             StoreError: it cannot be read, or has contents that lbx never creates.
         """
-        check_place(path)  # DuckDB would wait for a pipe
+        check_path(path)  # DuckDB would wait for a pipe
         try:
             attach(self._connection, path, name, read_only=True)
         except duckdb.Error as exc:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from lbx.base.marks import OF_ANSWERS
 from lbx.base.run_options import view_labels
 from lbx.store.judging_views import JUDGING_VIEWS
-from lbx.store.rows import SURE
+from lbx.store.rows import INTERVAL_COLUMNS
 
 # Reasoning in a run's answers: 0 for none; 1 for a block, or a prompt that asks to reason in words; 2 for a block
 # longer than the empty blocks that some models write unasked. NULL if unknown for all answers.
@@ -49,15 +49,15 @@ _BY_BENCHMARK = f"SELECT run_id, benchmark, {_ADDED_COVERAGE} FROM coverage GROU
 _EVALUATED = "benchmark <> 'judge'"
 
 # Uncertainty of a number; bounds given the unanswered samples.
-_SURE = ", ".join(f"{{t}}.{name}" for name in SURE)
-_OPEN = "{t}.answered, {t}.asked, {t}.failed_as_0, {t}.failed_as_1"
+_INTERVAL_OF = ", ".join(f"{{t}}.{name}" for name in INTERVAL_COLUMNS)
+_UNOFFICIAL_OF = "{t}.answered, {t}.asked, {t}.failed_as_0, {t}.failed_as_1"
 
 
 def _in_units(unit: str, table: str, zero: str = "0") -> str:
     """Columns of an interval in the unit of an official number, with its ends counted from ``zero``."""
     scaled = {"low": f"{zero} + {unit} * {table}.low AS low", "high": f"{zero} + {unit} * {table}.high AS high",
               "se": f"{unit} * {table}.se AS se"}  # fmt: skip
-    return ", ".join(scaled.get(name, f"{table}.{name}") for name in SURE)
+    return ", ".join(scaled.get(name, f"{table}.{name}") for name in INTERVAL_COLUMNS)
 
 
 HEADS = """
@@ -70,7 +70,7 @@ HEADS = """
 _LONGEST_VALUE, _LONGEST_WORDS = 24, 80
 
 
-def _known(condition: str) -> str:
+def _count_if_known(condition: str) -> str:
     """SQL for the number of rows that satisfy a condition; NULL if it is unknown for all rows."""
     return f"CASE WHEN count({condition}) > 0 THEN count(*) FILTER (WHERE {condition}) END"
 
@@ -90,7 +90,7 @@ NUMBERS_OF_TASKS_AND_GROUPS = f"""
     )
     SELECT n.run_id, n.benchmark, n.kind, n.task, n."grouping", n.name, n.judge, n.against, n.questions, n.length_unit,
            n.length_up_to, n.metric_version, n.n, n.score, n.partial, n.headline, n.task_position,
-           {_SURE.format(t="n")}, {_OPEN.format(t="n")},
+           {_INTERVAL_OF.format(t="n")}, {_UNOFFICIAL_OF.format(t="n")},
            CASE WHEN n.headline THEN '' WHEN n.kind = 'task' AND h.head IS NOT NULL
                 THEN replace(n.metric, h.head || '/', '') ELSE n.metric END AS metric, n.official,
            CASE WHEN n.kind = 'task' THEN n.in_paper AND h.head IS NOT NULL ELSE n.official IS NOT NULL END AS in_paper,
@@ -123,7 +123,7 @@ PAPER_NUMBERS = f"""
 """The view ``paper`` with the columns of its numbers' keys."""
 
 _INTERVAL = "low, high, se, df, clusters, cluster_by, method, within"
-_COVERED = _OPEN.replace("{t}.", "")
+_COVERED = _UNOFFICIAL_OF.replace("{t}.", "")
 
 VIEWS: dict[str, str] = {
     # Numbers by kind.
@@ -197,7 +197,7 @@ VIEWS: dict[str, str] = {
         SELECT u.run_id, r.model, u.benchmark, u.task, u.metric, u.n, u.score, u.official,
                u.headline, u.metric_version, r.backend, u.position, u.task_position, r.mode,
                coalesce(u.partial, false) AS partial, {_COVERAGE}, d.differs_in,
-               {_SURE.format(t="u")}, {_OPEN.format(t="u")}
+               {_INTERVAL_OF.format(t="u")}, {_UNOFFICIAL_OF.format(t="u")}
         FROM task_results u JOIN {_RUNS} r USING (run_id) JOIN distinctions d USING (run_id)
         LEFT JOIN coverage c USING (run_id, benchmark, task)
     """,
@@ -205,12 +205,12 @@ VIEWS: dict[str, str] = {
     "group_scores": f"""
         SELECT g.run_id, r.model, g.benchmark, g."grouping", g.name, g.metric, g.n, g.score, g.official, g.partial,
                g.metric_version, r.backend, g.position, r.mode, {_COVERAGE},
-               {_SURE.format(t="g")}, {_OPEN.format(t="g")}
+               {_INTERVAL_OF.format(t="g")}, {_UNOFFICIAL_OF.format(t="g")}
         FROM group_results g JOIN {_RUNS} r USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
     """,
     # The papers' tables, a row a number: part 0 the tasks in the paper's order, part 1 its averages.
     "paper": f"""
-        SELECT run, run_id, benchmark, line, official, part, place, position, {", ".join(SURE)} FROM ({PAPER_NUMBERS})
+        SELECT run, run_id, benchmark, line, official, part, place, position, {", ".join(INTERVAL_COLUMNS)} FROM ({PAPER_NUMBERS})
     """,
     # What may have spoilt a task's score, as counts of its n generations. An imported answer's file does not say.
     "guards": f"""
@@ -234,7 +234,7 @@ VIEWS: dict[str, str] = {
     "leaderboard": f"""
         WITH made AS (
             SELECT run_id, benchmark, count(DISTINCT task) AS tasks, count(*) AS generations,
-                   count(error) AS failed, {_known("truncated")} AS truncated
+                   count(error) AS failed, {_count_if_known("truncated")} AS truncated
             FROM generations WHERE {_EVALUATED} GROUP BY ALL
         ), means AS (
             SELECT run_id, benchmark, avg(score ORDER BY task, metric) AS score, sum(n)::BIGINT AS n
@@ -243,7 +243,7 @@ VIEWS: dict[str, str] = {
         SELECT m.run_id, r.model, r.backend, m.benchmark, m.tasks, coalesce(s.n, 0) AS n,
                coalesce(b.score, s.score) AS score,
                m.failed, m.truncated, r.status, r.mode, {_COVERAGE}, d.differs_in,
-               {_SURE.format(t="b")}, {_OPEN.format(t="b")}
+               {_INTERVAL_OF.format(t="b")}, {_UNOFFICIAL_OF.format(t="b")}
         FROM made m JOIN {_RUNS} r USING (run_id) LEFT JOIN means s USING (run_id, benchmark)
         LEFT JOIN benchmark_results b USING (run_id, benchmark)
         JOIN distinctions d USING (run_id) LEFT JOIN ({_BY_BENCHMARK}) c USING (run_id, benchmark)
@@ -252,18 +252,18 @@ VIEWS: dict[str, str] = {
     # Lengths are binned by powers of two: 1,000 is in "up to 1,024", and an unknown length in NULL.
     "length_curve": f"""
         SELECT u.run_id, r.model, r.backend, r.mode, u.benchmark, u.task, u.metric, u.length_unit, u.length_up_to,
-               u.n, u.score, {_COVERAGE}, {_SURE.format(t="u")}
+               u.n, u.score, {_COVERAGE}, {_INTERVAL_OF.format(t="u")}
         FROM length_results u JOIN {_RUNS} r USING (run_id) LEFT JOIN coverage c USING (run_id, benchmark, task)
     """,
     "truncation": f"""
         SELECT g.run_id, r.model, r.backend, r.mode, g.* EXCLUDE (run_id)
         FROM (
-            SELECT run_id, benchmark, task, count(*) AS n, {_known("truncated")} AS truncated,
+            SELECT run_id, benchmark, task, count(*) AS n, {_count_if_known("truncated")} AS truncated,
                    avg(truncated::INTEGER) AS share, max(original_tokens) AS longest_prompt,
                    CASE WHEN count(truncated) > 0 THEN coalesce(
                        avg(coalesce(tokens_cut, original_tokens - prompt_tokens)) FILTER (WHERE truncated), 0) END
                        AS mean_tokens_cut,
-                   {_known("finish_reason = 'length'")} AS answers_cut, max(prompt_tokens) AS longest_prompt_sent
+                   {_count_if_known("finish_reason = 'length'")} AS answers_cut, max(prompt_tokens) AS longest_prompt_sent
             FROM generations WHERE error IS NULL AND {_EVALUATED} GROUP BY ALL
         ) g JOIN {_RUNS} r USING (run_id)
     """,

@@ -9,9 +9,9 @@ characters visible (``lbx.base.visible``). Pages load no external resources and 
 This package needs lbx[web]; commands import it when they run.
 """
 
-from lbx.web.documents import Document, Documents
-from lbx.web.pages import page, saving
+from lbx.web.documents import Documents, SearchableDocument
+from lbx.web.pages import form_route, page
 from lbx.web.serving import listening, serve
-from lbx.web.site import Place, Site
+from lbx.web.site import Site, SiteSocket
 
-__all__ = ["Document", "Documents", "Place", "Site", "listening", "page", "saving", "serve"]
+__all__ = ["SearchableDocument", "Documents", "SiteSocket", "Site", "listening", "page", "form_route", "serve"]

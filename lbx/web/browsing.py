@@ -23,7 +23,7 @@ from lbx.report.labels import headline, progress
 from lbx.store import Store
 from lbx.store.answers import (
     LISTED,
-    Choice,
+    AnswerFilter,
     StoredAnswer,
     answer_at,
     count_answers,
@@ -34,19 +34,19 @@ from lbx.store.answers import (
 from lbx.store.runs import run_names
 from lbx.store.sessions import progress_of_runs
 from lbx.web.documents import Documents
-from lbx.web.pages import number_in, page, refused
+from lbx.web.pages import page, parse_number, refusal_page
 
-SHOWN = 50
+PAGE_SIZE = 50
 """Answers per page of the list."""
 _PROMPTS_KEPT = 16
 _FILTERS = ("run", "task", "mark", "least", "below", "q")
-_SAME = {
+_HASH_REMARKS = {
     True: "This is the prompt that was answered: the hashes match.",
     False: "This is NOT the prompt that was answered: the hashes differ.",
     None: "The results file has no hash to compare it with.",
 }
 
-Prompts = Callable[[StoredAnswer], Sequence[Mapping[str, Any]]]
+PromptBuilder = Callable[[StoredAnswer], Sequence[Mapping[str, Any]]]
 """Rebuilds an answer's prompts: ``text``, ``prompt_sha256``, ``error`` of each step. Raises LbxError."""
 
 
@@ -65,7 +65,7 @@ class BrowsingPages:
         results: Path,
         *,
         bundle: Bundle | None = None,
-        prompts: Prompts | None = None,
+        prompts: PromptBuilder | None = None,
         runs: Sequence[str] = (),
         tasks: Sequence[str] = (),
     ) -> None:
@@ -79,7 +79,7 @@ class BrowsingPages:
         return [Route("/", self._list), Route("/answer", self._answer), *self._documents.routes]
 
     def _store(self) -> Store:
-        return Store(self._results, beside_writer=True)
+        return Store(self._results, allow_writer=True)
 
     # Texts for the pane
 
@@ -94,13 +94,13 @@ class BrowsingPages:
             ).rows
         for benchmark, task, _ in names:
             family = BENCHMARKS[benchmark]
-            if any(one.name == task for one in family.tasks(self._bundle, [task])):
+            if any(candidate.name == task for candidate in family.tasks(self._bundle, [task])):
                 for sample in family.samples(self._bundle, task):
                     if sha256_text(sample.context) == key:
                         return sample.context
         return None
 
-    def _rebuilt(self, answer: StoredAnswer) -> tuple[str, str]:
+    def _rebuild_prompt(self, answer: StoredAnswer) -> tuple[str, str]:
         """Rebuild an answer's prompt.
 
         Returns:
@@ -110,26 +110,26 @@ class BrowsingPages:
         if self._make_prompts is None:
             return "", "Rebuilding a prompt needs the bundle. Pass --bundle DIR."
         try:
-            made = self._make_prompts(answer)
+            prompts = self._make_prompts(answer)
         except LbxError as error:
             return "", str(error)
-        steps = [str(one.get("text") or one["error"]) for one in made]
+        steps = [str(prompt.get("text") or prompt["error"]) for prompt in prompts]
         text = steps[0] + "".join(f"\n\n[step {step}]\n{output}" for step, output in enumerate(steps[1:], 2))
         key = f"prompt-{sha256_text(text)[:24]}"
         self._prompts[key] = text
         while len(self._prompts) > _PROMPTS_KEPT:
             self._prompts.popitem(last=False)
         sent = answer.values["prompt_sha256"]
-        return key, _SAME[made[0].get("prompt_sha256") == sent if sent else None]
+        return key, _HASH_REMARKS[prompts[0].get("prompt_sha256") == sent if sent else None]
 
     # The list
 
-    def _choice(self, request: Request) -> Choice:
+    def _choice(self, request: Request) -> AnswerFilter:
         query = request.query_params
         runs = [query["run"]] if query.get("run") else list(self._runs)
         tasks = [query["task"]] if query.get("task") else list(self._tasks)
         mark = query.get("mark", "")
-        return Choice(
+        return AnswerFilter(
             runs=runs,
             tasks=tasks,
             mark=mark if mark in (*LISTED, "any") else "",
@@ -140,30 +140,30 @@ class BrowsingPages:
 
     def _list(self, request: Request) -> Response:
         choice = self._choice(request)
-        first = number_in(request.query_params.get("from", "")) or 1
+        first = parse_number(request.query_params.get("from", "")) or 1
         with self._store() as store:
-            how_far = progress(store, self._runs)
+            run_progress = progress(store, self._runs)
             count = count_answers(store, choice)
-            rows = list_answers(store, choice, SHOWN, skip=first - 1).dicts()
+            rows = list_answers(store, choice, PAGE_SIZE, skip=first - 1).dicts()
             runs = self._runs or run_names(store)
             tasks = self._tasks or [
                 row[0]
                 for row in store.query("SELECT DISTINCT benchmark || '/' || task FROM generations ORDER BY ALL").rows
             ]
-        query = _asked(request)
+        query = _filter_values(request)
         return page(
             "answers.html",
             root=request.scope["root_path"],
             told=f"The file {store.snapshot}." if store.snapshot else "",
-            file=headline(self._results.name, how_far),
+            file=headline(self._results.name, run_progress),
             document=None,
             has_document=None,
             found=count,
             first=first,
-            step=SHOWN,
-            rows=[{**row, "link": _link("/answer", query, at=first + place)} for place, row in enumerate(rows)],
-            before=_link("/", query, **{"from": max(1, first - SHOWN)}) if first > 1 else "",
-            after=_link("/", query, **{"from": first + SHOWN}) if first + SHOWN <= count else "",
+            step=PAGE_SIZE,
+            rows=[{**row, "link": _link("/answer", query, at=first + index)} for index, row in enumerate(rows)],
+            before=_link("/", query, **{"from": max(1, first - PAGE_SIZE)}) if first > 1 else "",
+            after=_link("/", query, **{"from": first + PAGE_SIZE}) if first + PAGE_SIZE <= count else "",
             asked={name: query.get(name, "") for name in _FILTERS},
             choices={"run": runs, "task": tasks, "mark": [*LISTED, "any"]},
         )
@@ -171,18 +171,18 @@ class BrowsingPages:
     # An answer
 
     def _answer(self, request: Request) -> Response:
-        choice, query = self._choice(request), _asked(request)
-        at = number_in(request.query_params.get("at", "")) or 1
+        choice, query = self._choice(request), _filter_values(request)
+        at = parse_number(request.query_params.get("at", "")) or 1
         with self._store() as store:
             going_on = progress_of_runs(store)
             count = count_answers(store, choice)
             answer = answer_at(store, choice, at - 1)
             judged, rated = opinions(store, answer) if answer else ([], [])
         if answer is None:
-            return refused("This answer does not exist.", f"The list has {count:,} answers.", status=404)
+            return refusal_page("This answer does not exist.", f"The list has {count:,} answers.", status=404)
         shows_prompt = request.query_params.get("show") == "prompt"
         digest = answer.values["context_sha256"]
-        key, compared = self._rebuilt(answer) if shows_prompt else ("", "")
+        key, compared = self._rebuild_prompt(answer) if shows_prompt else ("", "")
         document = self._documents.get(key or digest or "")
         return page(
             "answer.html",
@@ -192,11 +192,11 @@ class BrowsingPages:
             answer=answer,
             row=answer.values,
             marks=answer.marks,
-            judged=[{**one, "said": opinion_words(one)} for one in judged],
-            rated=[{**one, "said": opinion_words(one)} for one in rated],
+            judged=[{**opinion, "said": opinion_words(opinion)} for opinion in judged],
+            rated=[{**opinion, "said": opinion_words(opinion)} for opinion in rated],
             at=at,
             found=count,
-            back=_link("/", query, **{"from": (at - 1) // SHOWN * SHOWN + 1}),
+            back=_link("/", query, **{"from": (at - 1) // PAGE_SIZE * PAGE_SIZE + 1}),
             before=_link("/answer", query, at=at - 1) if at > 1 else "",
             after=_link("/answer", query, at=at + 1) if at < count else "",
             other=_link("/answer", query, at=at, **({} if shows_prompt else {"show": "prompt"})),
@@ -207,7 +207,7 @@ class BrowsingPages:
         )
 
 
-def _asked(request: Request) -> dict[str, str]:
+def _filter_values(request: Request) -> dict[str, str]:
     return {name: value for name in _FILTERS if (value := request.query_params.get(name, "").strip())}
 
 

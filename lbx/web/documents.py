@@ -42,7 +42,7 @@ class Hits:
     places: list[tuple[int, int, int, int]]
 
 
-class Document:
+class SearchableDocument:
     """Searchable text, split into blocks.
 
     Attributes:
@@ -52,26 +52,26 @@ class Document:
 
     def __init__(self, key: str, text: str) -> None:
         self.key = key
-        self._shown = _shown(text)
-        self.blocks = blocks_of(self._shown)
+        self._text = _displayed_text(text)
+        self.blocks = blocks_of(self._text)
         self._starts = [0, *accumulate(map(len, self.blocks))]
-        self._folded = _Folded(self._shown)  # not lazily: the first search should be as fast as later ones
+        self._folded_text = _FoldedText(self._text)  # not lazily: the first search should be as fast as later ones
         self._plain = [max(block, default="") < "\U00010000" for block in self.blocks]
 
-    def find(self, wanted: str) -> Hits:
+    def find(self, query: str) -> Hits:
         """Find non-overlapping hits of a text, ignoring case and differences of compatible forms (NFKC)."""
-        total, spans = self._folded.find(_shown(wanted))
-        return Hits(total, [(*self._place(start), *self._place(end - 1, 1)) for start, end in spans])
+        total, spans = self._folded_text.find(_displayed_text(query))
+        return Hits(total, [(*self._block_offset(start), *self._block_offset(end - 1, 1)) for start, end in spans])
 
-    def _place(self, at: int, more: int = 0) -> tuple[int, int]:
+    def _block_offset(self, at: int, more: int = 0) -> tuple[int, int]:
         block = bisect_right(self._starts, at) - 1
         if self._plain[block]:
             return block, at + more - self._starts[block]
-        before = self._shown[self._starts[block] : at + more]
+        before = self._text[self._starts[block] : at + more]
         return block, len(before.encode("utf-16-le")) // 2
 
 
-def _shown(text: str) -> str:
+def _displayed_text(text: str) -> str:
     return visible(text.replace("\r\n", "\n"))
 
 
@@ -93,44 +93,48 @@ def _fold(character: str) -> str:
     return unicodedata.normalize("NFKD", folded)
 
 
-class _Folded:
+class _FoldedText:
     """Folded text with a mapping back to offsets of the original text."""
 
     def __init__(self, text: str) -> None:
-        self._own = text
-        folds = {one: _fold(one) for one in set(text)}
-        longer = {one for one, fold in folds.items() if len(fold) != 1}
-        self._text = text.lower() if text.isascii() else text.translate({ord(one): fold for one, fold in folds.items()})
-        self._ends = array("L", accumulate(len(folds[one]) for one in text)) if longer else None
-        self._marks = any(map(unicodedata.combining, folds))
-        self._inside = {part for one in longer for part in folds[one]}
+        self._original = text
+        folds = {character: _fold(character) for character in set(text)}
+        longer = {character for character, fold in folds.items() if len(fold) != 1}
+        self._text = (
+            text.lower()
+            if text.isascii()
+            else text.translate({ord(character): fold for character, fold in folds.items()})
+        )
+        self._ends = array("L", accumulate(len(folds[character]) for character in text)) if longer else None
+        self._has_combining = any(map(unicodedata.combining, folds))
+        self._inside = {part for character in longer for part in folds[character]}
 
-    def find(self, wanted: str) -> tuple[int, list[tuple[int, int]]]:
+    def find(self, query: str) -> tuple[int, list[tuple[int, int]]]:
         """Return the number of hits, and the spans of the first hits in the original text.
 
         A hit begins and ends between characters: "e" does not match "é".
         """
-        folded = "".join(map(_fold, wanted))
+        folded = "".join(map(_fold, query))
         spans: list[tuple[int, int]] = []
         total = 0
         # Hits of a simple text cannot begin or end inside a character, so the rest can be counted at once.
-        simple = not self._marks and not self._inside & {*folded[:1], *folded[-1:]}
+        simple = not self._has_combining and not self._inside & {*folded[:1], *folded[-1:]}
         at = self._text.find(folded) if folded.strip() else -1
         while at >= 0:
-            start, end = self._back(at), self._back(at + len(folded))
-            whole = start is not None and end is not None and not self._goes_on(end)
-            if whole and total < MOST_HITS:
+            start, end = self._original_offset(at), self._original_offset(at + len(folded))
+            is_whole = start is not None and end is not None and not self._is_continued(end)
+            if is_whole and total < MOST_HITS:
                 spans.append((start, end))  # type: ignore[arg-type]  # neither is None
-            elif whole and simple:
+            elif is_whole and simple:
                 return total + self._text.count(folded, at), spans
-            total += whole
-            at = self._text.find(folded, at + (len(folded) if whole else 1))
+            total += is_whole
+            at = self._text.find(folded, at + (len(folded) if is_whole else 1))
         return total, spans
 
-    def _goes_on(self, end: int) -> bool:
-        return end < len(self._own) and unicodedata.combining(self._own[end]) != 0
+    def _is_continued(self, end: int) -> bool:
+        return end < len(self._original) and unicodedata.combining(self._original[end]) != 0
 
-    def _back(self, at: int) -> int | None:
+    def _original_offset(self, at: int) -> int | None:
         """Map a folded offset to the original text; None for an offset inside one original character."""
         if self._ends is None or at == 0:
             return at
@@ -146,9 +150,11 @@ class Documents:
     """
 
     def __init__(self, read: Callable[[str], str | None]) -> None:
-        self._get = functools.lru_cache(_KEPT)(lambda key: None if (text := read(key)) is None else Document(key, text))
+        self._get = functools.lru_cache(_KEPT)(
+            lambda key: None if (text := read(key)) is None else SearchableDocument(key, text)
+        )
 
-    def get(self, key: str) -> Document | None:
+    def get(self, key: str) -> SearchableDocument | None:
         """Return a document; None if it does not exist or ``key`` is ""."""
         return self._get(key) if key else None
 

@@ -16,26 +16,26 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from lbx.base.errors import UsageError
-from lbx.base.templates import templates
+from lbx.base.templates import template_environment
 from lbx.base.visible import visible
 from lbx.web import limits
 from lbx.web.documents import blocks_of
 
 HERE = Path(__file__).parent
-Saved = Callable[[Request, Mapping[str, str]], str]
+SaveForm = Callable[[Request, Mapping[str, str]], str]
 """Saves the fields of a request's form, and returns the path of the next page."""
 
 
-class _Number(IntegerConvertor):
+class _NumberConvertor(IntegerConvertor):
     """Number in a path, {name:number}. Numbers with more digits match no route."""
 
     regex = f"[0-9]{{1,{limits.NUMBER_DIGITS}}}"
 
 
-register_url_convertor("number", _Number())
+register_url_convertor("number", _NumberConvertor())
 
 
-class AsTyped(str):
+class FormText(str):
     """Text of a form field: escaped, but with invisible characters unchanged, because the form sends it back."""
 
     __slots__ = ()
@@ -43,10 +43,10 @@ class AsTyped(str):
 
 @functools.cache
 def _templates() -> Environment:
-    made = templates(HERE / "templates")
-    made.globals["limits"] = limits
-    made.filters["blocks"] = lambda text: blocks_of(visible(text)) if text else []
-    return made
+    environment = template_environment(HERE / "templates")
+    environment.globals["limits"] = limits
+    environment.filters["blocks"] = lambda text: blocks_of(visible(text)) if text else []
+    return environment
 
 
 def page(name: str, *, status: int = 200, **values: Any) -> HTMLResponse:
@@ -54,33 +54,33 @@ def page(name: str, *, status: int = 200, **values: Any) -> HTMLResponse:
     return HTMLResponse(_templates().get_template(name).render(values), status)
 
 
-def refused(cause: str, fix: str = "", *, status: int = 403) -> HTMLResponse:
+def refusal_page(cause: str, fix: str = "", *, status: int = 403) -> HTMLResponse:
     """Render a page that explains a refused request."""
     return page("refused.html", status=status, cause=cause, fix=fix)
 
 
-def number_in(text: str, otherwise: int = 0) -> int:
+def parse_number(text: str, otherwise: int = 0) -> int:
     """Parse a number in a URL or a form; return ``otherwise`` if it is missing, invalid or too long."""
     return int(text) if text.isdecimal() and len(text) <= limits.NUMBER_DIGITS else otherwise
 
 
-def saving(path: str, save: Saved, most: int = limits.FORM_BYTES) -> Route:
+def form_route(path: str, save: SaveForm, most: int = limits.FORM_BYTES) -> Route:
     """Build the route of a form of at most ``most`` bytes. ``save`` runs in a thread, in parallel to other requests.
 
     The last value of a repeated field counts.
     """
 
-    async def saved(request: Request) -> Response:
-        length = number_in(request.headers.get("content-length", ""), -1)
+    async def handle(request: Request) -> Response:
+        length = parse_number(request.headers.get("content-length", ""), -1)
         if "transfer-encoding" in request.headers or not 0 <= length <= most:
-            return refused(
+            return refusal_page(
                 "This form is too large, or its Content-Length header is missing.", "No changes were saved.", status=413
             )
         body = await request.body()
-        where = await run_in_threadpool(lambda: save(request, _fields(body)))
-        return RedirectResponse(request.scope["root_path"] + where, status_code=303)
+        target = await run_in_threadpool(lambda: save(request, _fields(body)))
+        return RedirectResponse(request.scope["root_path"] + target, status_code=303)
 
-    return Route(path, saved, methods=["POST"])
+    return Route(path, handle, methods=["POST"])
 
 
 def _fields(body: bytes) -> dict[str, str]:

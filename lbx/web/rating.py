@@ -16,12 +16,12 @@ from lbx.base.visible import visible
 from lbx.judging.rating_session import Opinion, RatingSession
 from lbx.judging.rating_sets import SCORE, Item
 from lbx.web.documents import Documents, blocks_of
-from lbx.web.pages import number_in, page, saving
+from lbx.web.pages import form_route, page, parse_number
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _VERDICTS = {"a": "A is better", "b": "B is better", "tie": "a tie", "both_bad": "both bad"}
 _VERDICT_KEYS = {"a": "a", "b": "b", "tie": "t", "both_bad": "x"}
-_Rated = tuple[int, int | str]
+_Rating = tuple[int, int | str]
 """Place and value of a rated answer."""
 
 
@@ -46,7 +46,7 @@ class RatingPages:
             Route("/", self._first_page),
             Route("/overview", self._overview),
             Route("/item/{number:number}", self._item),
-            saving("/item/{number:number}", self._save),
+            form_route("/item/{number:number}", self._save),
             *self._documents.routes,
         ]
 
@@ -63,13 +63,13 @@ class RatingPages:
         item = self._session.item(rater, request.path_params["number"])
         self._opened_at[rater, item.number] = time.monotonic()
         answers = self._answers(rater, item)
-        at = number_in(request.query_params.get("at", ""), len(answers))
+        at = parse_number(request.query_params.get("at", ""), len(answers))
         current = at if at < len(answers) else self._first_open(rater, item)
         return page(
             "rating.html",
             **self._common(request),
             item=item,
-            place=[one.number for one in self._session.queue(rater)].index(item.number) + 1,
+            place=[entry.number for entry in self._session.queue(rater)].index(item.number) + 1,
             answers=answers,
             current=current,
             scale=[(value, _key_of(value, self._session.set.low)) for value in self._scale],
@@ -89,8 +89,8 @@ class RatingPages:
     def _common(self, request: Request) -> dict[str, Any]:
         rater = request.state.person
         progress = self._session.progress(rater)
-        left = progress.seconds_left
-        minutes = None if left is None or progress.done == progress.total else max(1, round(left / 60))
+        seconds_left = progress.seconds_left
+        minutes = None if seconds_left is None or progress.done == progress.total else max(1, round(seconds_left / 60))
         return {
             "root": request.scope["root_path"],
             "rater": rater,
@@ -103,7 +103,7 @@ class RatingPages:
     def _answers(self, rater: str, item: Item) -> list[dict[str, Any]]:
         values, rows = self._session.values(rater, item), self._session.latest(rater, item)
         answers = []
-        for at, group in enumerate(self._session.set.shown(item, rater)):
+        for at, group in enumerate(self._session.set.answer_groups(item, rater)):
             row = rows[at] if at < len(rows) else None
             value = values[at] if at < len(values) and self._session.set.kind == SCORE else None
             answers.append(
@@ -144,46 +144,48 @@ class RatingPages:
         rater = request.state.person
         item = self._session.item(rater, request.path_params["number"])
         button = fields.get("do", "save")
-        rated = self._parse_button(button)
+        rating = self._parse_button(button)
         was_done = self._session.is_done(rater, item)
         comments = self._changed_comments(rater, item, fields)
         undone = self._undo(rater, item) if button == "undo" else ""  # before the comments become the last opinion
-        opinions = self._opinions(rater, item, rated, comments, skipped=button == "skip")
+        opinions = self._opinions(rater, item, rating, comments, skipped=button == "skip")
         since = self._opened_at.get((rater, item.number))
         new = self._session.save(rater, item, opinions, seconds=None if since is None else time.monotonic() - since)
         if undone:
             return undone
         if button in ("next", "skip"):
             self._messages[rater] = f"Question {self._number_of(rater, item)} left open." if button == "skip" else ""
-            return self._after(rater, item)
+            return self._next_page(rater, item)
         if button == "back":
-            return self._before(rater, item)
-        self._messages[rater] = self._saved_message(rater, item, rated) if new or button != "save" else ""
+            return self._previous_page(rater, item)
+        self._messages[rater] = self._saved_message(rater, item, rating) if new or button != "save" else ""
         if self._session.is_done(rater, item) and not was_done and button != "save":
-            return self._after(rater, item)
-        return f"{_item_path(item)}?at={self._next_answer(rater, item, rated)}"
+            return self._next_page(rater, item)
+        return f"{_item_path(item)}?at={self._next_answer(rater, item, rating)}"
 
     def _changed_comments(self, rater: str, item: Item, fields: Mapping[str, str]) -> dict[int, str]:
         """Return {place: comment} of comments changed on the page."""
         saved = [(row.comment if row else None) or "" for row in self._session.latest(rater, item)]
-        comments = {place: fields.get(f"comment-{place}", comment) for place, comment in enumerate(saved)}
-        return {place: comment for place, comment in comments.items() if comment.strip() != saved[place]}
+        comments = {position: fields.get(f"comment-{position}", comment) for position, comment in enumerate(saved)}
+        return {position: comment for position, comment in comments.items() if comment.strip() != saved[position]}
 
     def _opinions(
-        self, rater: str, item: Item, rated: _Rated | None, comments: Mapping[int, str], *, skipped: bool
+        self, rater: str, item: Item, rating: _Rating | None, comments: Mapping[int, str], *, skipped: bool
     ) -> list[Opinion]:
         """Collect the opinion of the rating button and the changed comments."""
         opinions = []
-        for place, value in enumerate(self._session.values(rater, item)):
-            if rated and rated[0] == place:
-                opinions.append(Opinion(place, rated[1], comments.get(place)))
-            elif place in comments or (skipped and value is None):
-                opinions.append(Opinion(place, int(value) if isinstance(value, float) else value, comments.get(place)))
-        if rated and rated[0] not in {opinion.place for opinion in opinions}:
+        for position, value in enumerate(self._session.values(rater, item)):
+            if rating and rating[0] == position:
+                opinions.append(Opinion(position, rating[1], comments.get(position)))
+            elif position in comments or (skipped and value is None):
+                opinions.append(
+                    Opinion(position, int(value) if isinstance(value, float) else value, comments.get(position))
+                )
+        if rating and rating[0] not in {opinion.position for opinion in opinions}:
             raise UsageError("This answer does not exist.")
         return opinions
 
-    def _parse_button(self, button: str) -> _Rated | None:
+    def _parse_button(self, button: str) -> _Rating | None:
         """Parse place and value of a rating button; return None for other buttons."""
         if self._session.set.kind == SCORE:
             match = re.fullmatch(r"rate-([0-9]{1,3})-(-?[0-9]{1,6})", button)
@@ -195,10 +197,10 @@ class RatingPages:
             raise UsageError("This form does not come from a page of lbx.", fix="No changes were saved.")
         return (int(match[1]), value) if match else None
 
-    def _saved_message(self, rater: str, item: Item, rated: _Rated | None) -> str:
-        if rated is None:
+    def _saved_message(self, rater: str, item: Item, rating: _Rating | None) -> str:
+        if rating is None:
             return "Saved."
-        what = f"{letter(rated[0])}: {rated[1]}" if self._session.set.kind == SCORE else _VERDICTS[str(rated[1])]
+        what = f"{letter(rating[0])}: {rating[1]}" if self._session.set.kind == SCORE else _VERDICTS[str(rating[1])]
         return f"Saved: question {self._number_of(rater, item)}, {what}. Press u to undo."
 
     def _undo(self, rater: str, item: Item) -> str:
@@ -214,27 +216,27 @@ class RatingPages:
     def _number_of(self, rater: str, item: Item) -> int:
         return self._session.queue(rater).index(item) + 1
 
-    def _next_answer(self, rater: str, item: Item, rated: _Rated | None) -> int:
+    def _next_answer(self, rater: str, item: Item, rating: _Rating | None) -> int:
         """Return the place of the next answer without a rating, else the place after the rated answer."""
         values = self._session.values(rater, item)
-        open_ = [place for place, value in enumerate(values) if value is None]
-        if rated is None:
+        open_ = [position for position, value in enumerate(values) if value is None]
+        if rating is None:
             return open_[0] if open_ else 0
-        following = [place for place in open_ if place > rated[0]] + open_
-        return following[0] if following else min(rated[0] + 1, len(values) - 1)
+        following = [position for position in open_ if position > rating[0]] + open_
+        return following[0] if following else min(rating[0] + 1, len(values) - 1)
 
-    def _after(self, rater: str, item: Item) -> str:
+    def _next_page(self, rater: str, item: Item) -> str:
         following = self._session.next_open(rater, item.number)
         return _item_path(following) if following else "/overview"
 
-    def _before(self, rater: str, item: Item) -> str:
+    def _previous_page(self, rater: str, item: Item) -> str:
         queue = self._session.queue(rater)
         return _item_path(queue[max(0, queue.index(item) - 1)])
 
 
-def letter(place: int) -> str:
+def letter(position: int) -> str:
     """Letters for an answer: A to Z, then AA, AB ..."""
-    return (letter(place // 26 - 1) if place >= 26 else "") + LETTERS[place % 26]
+    return (letter(position // 26 - 1) if position >= 26 else "") + LETTERS[position % 26]
 
 
 def _item_path(item: Item) -> str:

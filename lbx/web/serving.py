@@ -21,14 +21,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lbx.base.errors import LbxError, UsageError
 from lbx.web import limits
-from lbx.web.site import Place, Site
+from lbx.web.site import Site, SiteSocket
 
 _LONGEST_UDS = 100
 _log = logging.getLogger("lbx.web")
 
 
 @contextmanager
-def listening(host: str, port: int, uds: Path | None = None, *, others: bool = False) -> Iterator[Place]:
+def listening(host: str, port: int, uds: Path | None = None, *, others: bool = False) -> Iterator[SiteSocket]:
     """Bind a socket, and close it at the end.
 
     Args:
@@ -41,66 +41,66 @@ def listening(host: str, port: int, uds: Path | None = None, *, others: bool = F
         UsageError: The host is not loopback and ``others`` is not set; the port or the file is taken.
         LbxError: The operating system refuses to bind.
     """
-    place = Place(_bound_file(uds), "127.0.0.1", port or 8765, uds) if uds else _bound(host, port, others)
+    site_socket = SiteSocket(_bind_file(uds), "127.0.0.1", port or 8765, uds) if uds else _bind_tcp(host, port, others)
     try:
-        yield place
+        yield site_socket
     finally:
-        place.socket.close()
+        site_socket.socket.close()
         if uds:
             uds.unlink(missing_ok=True)
 
 
-def _bound(host: str, port: int, others: bool) -> Place:
+def _bind_tcp(host: str, port: int, allow_remote: bool) -> SiteSocket:
     try:
         family, _, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as exc:
         raise UsageError(f'This machine has no address "{host}".', fix="Omit --host to use 127.0.0.1.") from exc
-    reached = not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback
-    if reached and not others:
+    is_remote = not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback
+    if is_remote and not allow_remote:
         raise UsageError(
             f"Other machines can reach {host}, and their traffic would not be encrypted.",
             fix="Omit --host and use the printed `ssh -L` command; or, in a network that you trust, pass "
             "--others-may-reach-it.",
         )
-    made = socket.socket(family, socket.SOCK_STREAM, protocol)  # without one, asyncio leaves Nagle's delay on
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound_socket = socket.socket(family, socket.SOCK_STREAM, protocol)  # without one, asyncio leaves Nagle's delay on
+    bound_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind(address)
-        made.listen(limits.BACKLOG)
+        bound_socket.bind(address)
+        bound_socket.listen(limits.BACKLOG)
     except OSError as exc:
-        made.close()
+        bound_socket.close()
         if exc.errno == errno.EADDRINUSE:
             raise UsageError(
                 f"Port {port} is already in use, perhaps by lbx in another terminal.",
                 fix="Stop that program, or pass another port with --port N (0 for any free port).",
             ) from exc
         raise LbxError(f"Cannot listen on {host}, port {port}: {exc.strerror}.", fix="Pass another --port.") from exc
-    return Place(made, host, made.getsockname()[1], others=reached)
+    return SiteSocket(bound_socket, host, bound_socket.getsockname()[1], remote=is_remote)
 
 
-def _bound_file(path: Path) -> socket.socket:
+def _bind_file(path: Path) -> socket.socket:
     if len(os.fsencode(path.absolute())) > _LONGEST_UDS:
         raise UsageError(
             f"{path} is too long for the name of a socket.", fix="Choose a shorter path, for example in /tmp."
         )
     if path.exists():
-        _remove_dead(path)
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        _remove_dead_socket(path)
+    bound_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o077)
     try:
-        made.bind(str(path))
-        made.listen(limits.BACKLOG)
+        bound_socket.bind(str(path))
+        bound_socket.listen(limits.BACKLOG)
     except OSError as exc:
-        made.close()
+        bound_socket.close()
         raise UsageError(f"Cannot create a socket at {path}: {exc.strerror}.", fix="Choose another path.") from exc
     finally:
         os.umask(before)
-    return made
+    return bound_socket
 
 
-def _remove_dead(path: Path) -> None:
+def _remove_dead_socket(path: Path) -> None:
     """Remove the socket of a killed process; refuse other files and sockets that are in use."""
     if not stat.S_ISSOCK(path.lstat().st_mode):
         raise UsageError(f"{path} exists and is not a socket.", fix="Choose another file.")
@@ -184,7 +184,7 @@ def serve(site: Site) -> None:
     """
     with asyncio.Runner() as runner:
         runner.get_loop().set_exception_handler(_LoopErrors())
-        runner.run(server_of(site).serve(sockets=[site.place.socket]))
+        runner.run(server_of(site).serve(sockets=[site.site_socket.socket]))
 
 
 class _LoopErrors:

@@ -26,7 +26,7 @@ from lbx.base.errors import LbxError, UsageError
 from lbx.base.stored_values import VALUE_ERRORS, stored_value_error, unreadable_values
 from lbx.base.visible import one_line
 from lbx.web import limits
-from lbx.web.pages import HERE, refused
+from lbx.web.pages import HERE, refusal_page
 
 _log = logging.getLogger("lbx.web")
 _SEE_TERMINAL = "All changes reported as saved are safe. See the terminal running lbx for details."
@@ -45,19 +45,19 @@ _COOKIE = "lbx"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SiteSocket:
     """Bound socket with its URL and accepted host names.
 
     Attributes:
         uds: File of a Unix domain socket; None for TCP.
-        others: Whether other machines can reach the socket.
+        remote: Whether other machines can reach the socket.
     """
 
     socket: socket.socket
     host: str
     port: int
     uds: Path | None = None
-    others: bool = False
+    remote: bool = False
 
     @property
     def url(self) -> str:
@@ -80,7 +80,7 @@ class Place:
         name = name.strip("[]").lower().rstrip(".")
         if name in ("localhost", "127.0.0.1", "::1"):
             return True
-        return self.others and (name in _own_names() | {self.host.lower()} or _address(name) is not None)
+        return self.remote and (name in _own_names() | {self.host.lower()} or _address(name) is not None)
 
 
 def _user() -> str:
@@ -119,18 +119,18 @@ class Gate:
         root: Path prefix of all pages, "/...".
     """
 
-    def __init__(self, app: ASGIApp, place: Place, people: Sequence[Person], root: str) -> None:
+    def __init__(self, app: ASGIApp, site_socket: SiteSocket, people: Sequence[Person], root: str) -> None:
         self._app = app
-        self._place = place
+        self._site_socket = site_socket
         self._people = people
         self._root = root
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                kept = [pair for pair in message["headers"] if pair[0].decode() not in _HEADERS]
+                other_headers = [pair for pair in message["headers"] if pair[0].decode() not in _HEADERS]
                 headers = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
-                message = {**message, "headers": kept + headers}
+                message = {**message, "headers": other_headers + headers}
             await send(message)
 
         if scope["type"] != "http":
@@ -150,15 +150,15 @@ class Gate:
         """Refuse requests that are not allowed for any person."""
         sizes = [len(name) + len(value) + 4 for name, value in request.headers.raw]
         if sum(sizes) + len(request.scope["path"]) + len(request.scope["query_string"]) > limits.HEADER_BYTES:
-            return refused("The headers of this request are too long.", status=431)
+            return refusal_page("The headers of this request are too long.", status=431)
         host = request.headers.get("host", "")
-        if not self._place.answers_to(host):
-            return refused("lbx does not listen on this address.", "Open the link printed by lbx.")
+        if not self._site_socket.answers_to(host):
+            return refusal_page("lbx does not listen on this address.", "Open the link printed by lbx.")
         if request.method in ("GET", "HEAD"):
             return None
-        own = request.headers.get("origin", "").lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
-        if not own or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            return refused("This request does not come from a page of lbx.", "No changes were saved.")
+        is_own_page = request.headers.get("origin", "").lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
+        if not is_own_page or request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return refusal_page("This request does not come from a page of lbx.", "No changes were saved.")
         return None
 
     def _check_person(self, request: Request) -> Response | None:
@@ -175,27 +175,29 @@ class Gate:
         elif request.scope["path"].startswith("/static/"):
             return None
         fix = "If lbx was restarted, its links are new."
-        return refused("This browser has no access.", f"Open the link that lbx printed for you. {fix}")
+        return refusal_page("This browser has no access.", f"Open the link that lbx printed for you. {fix}")
 
     def _current_person(self, request: Request) -> Person | None:
         """Find the person of the cookie, parsed by hand: Python's own parser takes quadratic time for some cookies."""
         pairs = ";".join(request.headers.getlist("cookie")).split(";")
-        own = [value.strip() for name, _, value in (pair.partition("=") for pair in pairs) if name.strip() == _COOKIE]
-        people = (self._person_of(value) for value in own[: limits.COOKIES])
+        tokens = [
+            value.strip() for name, _, value in (pair.partition("=") for pair in pairs) if name.strip() == _COOKIE
+        ]
+        people = (self._person_of(value) for value in tokens[: limits.COOKIES])
         return next((person for person in people if person), None)
 
     def _open_link(self, request: Request, current: Person | None, person: Person | None) -> Response:
         """Redirect to the first page; the path of the link is ignored, because it may have been changed."""
         if person is None:
-            return refused("This link is not valid.", "If lbx was restarted, its links are new.")
+            return refusal_page("This link is not valid.", "If lbx was restarted, its links are new.")
         if current and current is not person:
-            return refused(
+            return refusal_page(
                 "This browser already uses another person's link.",
                 "Open this link in another browser or in a private window.",
             )
         if request.headers.get("sec-fetch-site") == "cross-site":
             # After a link on another site, such as webmail, a browser does not send a strict cookie with a redirect.
-            answer: Response = refused("Welcome.", status=200)
+            answer: Response = refusal_page("Welcome.", status=200)
             answer.headers["refresh"] = f"0; url={self._root}/"
         else:
             answer = RedirectResponse(f"{self._root}/", status_code=303)
@@ -218,26 +220,26 @@ class Site:
         people: Names of the people who get a link.
     """
 
-    def __init__(self, place: Place, routes: Sequence[BaseRoute], people: Sequence[str]) -> None:
-        self.place = place
+    def __init__(self, site_socket: SiteSocket, routes: Sequence[BaseRoute], people: Sequence[str]) -> None:
+        self.site_socket = site_socket
         self._root = f"/{secrets.token_urlsafe(12)}"
         self._people = [Person(name) for name in people]
         static = Mount("/static", StaticFiles(directory=HERE / "static"))
         pages = Starlette(
             routes=[*routes, static],
             exception_handlers={
-                LbxError: _explained,
-                HTTPException: _not_there,
-                **dict.fromkeys(VALUE_ERRORS, _explained_value_error),
-                Exception: _failed,
+                LbxError: _lbx_error_page,
+                HTTPException: _http_error_page,
+                **dict.fromkeys(VALUE_ERRORS, _value_error_page),
+                Exception: _unexpected_error_page,
             },
         )
-        self.app = Gate(pages, place, self._people, self._root)
+        self.app = Gate(pages, site_socket, self._people, self._root)
 
     @property
     def url(self) -> str:
         """URL prefix of all pages."""
-        return self.place.url + self._root
+        return self.site_socket.url + self._root
 
     @property
     def links(self) -> dict[str, str]:
@@ -245,28 +247,28 @@ class Site:
         return {person.name: f"{self.url}/?token={person.token}" for person in self._people}
 
 
-def _explained(_request: Request, error: Exception) -> Response:
+def _lbx_error_page(_request: Request, error: Exception) -> Response:
     assert isinstance(error, LbxError)
     status = 400 if isinstance(error, UsageError) else 500
-    return refused(error.cause, error.fix, status=status)
+    return refusal_page(error.cause, error.fix, status=status)
 
 
-def _explained_value_error(request: Request, error: Exception) -> Response:
+def _value_error_page(request: Request, error: Exception) -> Response:
     """Name the files only: the error's text may quote a stored value that the rater is not to see."""
     if stored_value_error(error) is None or os.environ.get("LBX_DEBUG"):
         raise error
     _log_error(request.method, request.scope["path"], error)
-    return refused(unreadable_values(), _SEE_TERMINAL, status=500)
+    return refusal_page(unreadable_values(), _SEE_TERMINAL, status=500)
 
 
-def _not_there(_request: Request, error: Exception) -> Response:
+def _http_error_page(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     cause = "This page does not exist." if error.status_code == 404 else f"This request is not valid: {error.detail}."
-    return refused(cause, status=error.status_code)
+    return refusal_page(cause, status=error.status_code)
 
 
-def _failed(_request: Request, _error: Exception) -> Response:
-    return refused("An unexpected error occurred in lbx.", _SEE_TERMINAL, status=500)
+def _unexpected_error_page(_request: Request, _error: Exception) -> Response:
+    return refusal_page("An unexpected error occurred in lbx.", _SEE_TERMINAL, status=500)
 
 
 def _log_error(method: str, path: str, error: Exception) -> None:

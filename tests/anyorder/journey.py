@@ -96,7 +96,7 @@ class Journey(Merges, Opinions):
 
     def upgrade(self) -> None:
         """From now on lbx has a newer metric for the tales, by which all files are scored again."""
-        own = lbx.benchmarks.own.benchmark.OwnBenchmark
+        own = lbx.benchmarks.own.benchmark.CustomBenchmark
         self._patches.enter_context(mock.patch.object(own, "metric_version", own.metric_version + 1))
         for file in [*self.held]:
             self.score(file)

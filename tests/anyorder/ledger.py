@@ -127,7 +127,7 @@ def _fresh(path: Path, empty: Path) -> Iterator[Store]:
     fresh = path.with_name("fresh.duckdb")
     shutil.copyfile(empty, fresh)
     try:
-        with Store(fresh, beside=[path]) as made:
+        with Store(fresh, allowed_files=[path]) as made:
             _fill(made, path)
             score_with(made, None, run_ids=(), workers=1)
             opinions.add_up_all(made)

@@ -14,7 +14,7 @@ from ledger import RATING, Rating
 
 from lbx.base.errors import UsageError
 from lbx.judging.journal import Journal, journal_of, move_journal
-from lbx.judging.rating_choice import rating_set
+from lbx.judging.rating_choice import make_rating_set
 from lbx.judging.rating_lines import row_of
 from lbx.judging.rating_session import Opinion, RatingSession
 from lbx.store import Store
@@ -108,7 +108,7 @@ class Opinions(Files):
         with watched(self.folder, kill) as watch, Journal(journal_of(path)) as journal:
             with Store(path) as store:
                 try:
-                    chosen, _ = rating_set(store, (), kind="score", questions="all", limit=2)
+                    chosen, _ = make_rating_set(store, (), kind="score", questions="all", limit=2)
                 except UsageError:
                     return
                 said = ratings_of(store, chosen.set_id).dicts()

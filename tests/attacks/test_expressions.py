@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.base.expressions import extract, what_is_wrong
+from lbx.base.expressions import expression_error, extract
 
 anything = st.text(st.characters(codec=None, exclude_categories=()), max_size=80)
 
@@ -29,13 +29,13 @@ anything = st.text(st.characters(codec=None, exclude_categories=()), max_size=80
     ],
 )
 def test_what_an_expression_holds(pattern: str, text: str, held: str | None) -> None:
-    assert what_is_wrong(pattern) == ""
+    assert expression_error(pattern) == ""
     assert extract(pattern, text) == held
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)", "(?<!a)b", r"(a)\1", "(a", "a)(b", "((a{1000}){1000}){1000}", "a" * 1001])
 def test_what_is_none(pattern: str) -> None:
-    assert what_is_wrong(pattern)
+    assert expression_error(pattern)
     assert extract(pattern, "aaa") is None
 
 
@@ -48,4 +48,4 @@ def test_no_expression_hangs(pattern: str) -> None:
 @given(pattern=anything, text=anything)
 def test_nothing_upsets_it(pattern: str, text: str) -> None:
     held = extract(pattern, text)
-    assert held is None or (held.strip() and not what_is_wrong(pattern))
+    assert held is None or (held.strip() and not expression_error(pattern))

@@ -10,7 +10,7 @@ import pytest
 from results_parts import lbx, refused, tree
 
 from lbx.base.errors import UsageError
-from lbx.exchange.importing import understand
+from lbx.exchange.importing import parse_predictions
 from lbx.exchange.judgements import read_judgements
 
 TITLE = "\x1b]0;owned\x07\x9b31m\u202e"
@@ -70,7 +70,7 @@ def test_any_value_under_any_key(form: str, tmp_path: Path) -> None:
         for other in (gone, *({**row, key: value} for value in OTHERS)):
             file.write_bytes(lines(row, other))
             try:
-                understand(form, file, model="j") if form == "leval" else read_judgements(file)
+                parse_predictions(form, file, model="j") if form == "leval" else read_judgements(file)
             except UsageError as exc:
                 assert "line 2" in exc.cause or "several judges" in exc.cause
                 refusals += 1

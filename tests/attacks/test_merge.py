@@ -37,7 +37,7 @@ def test_a_hostile_part_stops_the_merge(pair: tuple[Path, Path], tmp_path: Path)
 
 def test_a_file_that_is_changed_after_it_was_looked_at(pair: tuple[Path, Path], tmp_path: Path) -> None:
     ours, theirs = pair
-    with Store(tmp_path / "all.duckdb", beside=[theirs]) as store:
+    with Store(tmp_path / "all.duckdb", allowed_files=[theirs]) as store:
         changed(theirs, "CREATE MACRO max(x) AS 42")
         with pytest.raises(StoreError, match="a macro, max"):
             store.attach(theirs, "lbx_source")

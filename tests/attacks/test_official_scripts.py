@@ -12,13 +12,13 @@ from results_parts import lbx, refused
 
 from lbx.backends.headers import declared_window
 from lbx.base.errors import BundleError
-from lbx.base.inputs import expanded
-from lbx.benchmarks.base.literals import read_literals, texts_given
+from lbx.base.inputs import expand_user
+from lbx.benchmarks.base.literals import assigned_texts, read_literals
 
 
 def test_a_sum_of_many_is_read() -> None:
     text = "a = " + " + ".join(f"'{at}'" for at in range(1200))
-    assert texts_given(text, "x.py", "a") == ["".join(map(str, range(1200)))]
+    assert assigned_texts(text, "x.py", "a") == ["".join(map(str, range(1200)))]
 
 
 DEEP = {
@@ -35,7 +35,7 @@ DEEP = {
 def test_deep_python_is_read_or_refused(tmp_path: Path, what: str) -> None:
     path = tmp_path / "x.py"
     path.write_text(DEEP[what])
-    for read in (lambda: texts_given(DEEP[what], "x.py", "a"), lambda: read_literals(path, ("a",))):
+    for read in (lambda: assigned_texts(DEEP[what], "x.py", "a"), lambda: read_literals(path, ("a",))):
         try:
             read()
         except BundleError as exc:
@@ -47,7 +47,7 @@ def test_any_sum_of_texts_is_what_python_makes_of_it(parts: list[tuple[str, bool
     source = ""
     for text, bracketed in parts:
         source = f"{text!r}" if not source else f"({source}) + {text!r}" if bracketed else f"{text!r} + ({source})"
-    assert texts_given(f"a = {source}", "x.py", "a") == [eval(source)]
+    assert assigned_texts(f"a = {source}", "x.py", "a") == [eval(source)]
 
 
 @pytest.mark.parametrize("value", [10**12, 2**70, -1, 0, 1.5, "5", True])
@@ -58,7 +58,7 @@ def test_a_window_that_no_model_has_is_not_listed(tmp_path: Path, value: object)
 
 def test_nobody_s_home_is_a_name_like_any_other(tmp_path: Path) -> None:
     name = "~nobody-of-that-name/x.toml"
-    assert expanded(Path(name)) == Path(name)
+    assert expand_user(Path(name)) == Path(name)
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps({"lbx_run": 1, "bundle": str(tmp_path), "model": name, "tasks": ["all"]}))
     (tmp_path / "bundle").mkdir()

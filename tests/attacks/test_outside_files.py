@@ -36,12 +36,12 @@ from lbx.benchmarks.needle.benchmark import NeedleSettings
 from lbx.bundle.making import delta, recipe, request, sources
 from lbx.bundle.receiving import check
 from lbx.bundle.signing.signature import load_keys
-from lbx.cli.spec_options import names_of_samples
+from lbx.cli.spec_options import sample_names
 from lbx.cluster import merge
 from lbx.cluster.folder import RunFolder
 from lbx.exchange.annotation import pairs
 from lbx.exchange.annotation.dataset import Dataset
-from lbx.exchange.annotation.pairs import ANSWERS, opened
+from lbx.exchange.annotation.pairs import ANSWERS, open_dataset
 from lbx.forecast.shards import read_shards
 from lbx.judging.journal import Journal, read_journal
 from lbx.report.reference import read_reference
@@ -110,11 +110,11 @@ def _described(path: Path) -> object:
 READERS: dict[str, Reader] = {
     "--journal": read_journal,
     "--trust": load_keys,
-    "--ids @": lambda path: names_of_samples([f"@{path}"]),
+    "--ids @": lambda path: sample_names([f"@{path}"]),
     "--spec": RunSpec.read,
     "a recipe": lambda path: recipe.load_recipes([path]),
     "--have": delta.read_base,
-    "a request": request._read,
+    "a request": request._read_json,
     "an image": sources.read_image,
     "a card": read_card,
     "is it a card": places.is_card,
@@ -126,7 +126,7 @@ READERS: dict[str, Reader] = {
     "quantisation": _as("config.json", quantisation.read_settings),
     "safetensors": _as("model.safetensors", checkpoint.read_checkpoint),
     "its index": _as("model.safetensors.index.json", checkpoint.read_checkpoint),
-    "chat_template.jinja": _as("chat_template.jinja", files.refuse_unsound),
+    "chat_template.jinja": _as("chat_template.jinja", files.refuse_unsafe_files),
     "a model's file": places.model_files,
     "lines of data": lambda path: list(data_files.read_jsonl(path)),
     "an array of data": lambda path: list(data_files.read_json_array(path)),
@@ -141,10 +141,10 @@ READERS: dict[str, Reader] = {
     "a results file": lambda path: connect(path, read_only=True),
     "is it a results file": is_results_file,
     "shards.json": read_shards,
-    "job.json": _as("job.json", lambda folder: RunFolder(folder).submitted()),
+    "job.json": _as("job.json", lambda folder: RunFolder(folder).submission()),
     "a shard's log": merge._last_line,
     "a reference": read_reference,
-    "a dataset": opened,
+    "a dataset": open_dataset,
     "a manifest": lambda path: Bundle(_bundle("tagmanifest-sha256.txt")(path)).digest,
     "bundle.json": lambda path: Bundle(_bundle("lbx/bundle.json")(path)).description,
     "needle.toml": _described,
@@ -194,13 +194,13 @@ def test_a_pipe_that_lbx_was_started_with_is_read(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"one\ntwo\n")
     os.close(writer)
-    assert names_of_samples([f"@/dev/fd/{reader}"]) == ("one", "two")
+    assert sample_names([f"@/dev/fd/{reader}"]) == ("one", "two")
     os.close(reader)
     reader, writer = os.pipe()
     with subprocess.Popen(["cat", "/dev/zero"], stdout=writer) as endless, _at_once():
         os.close(writer)
         with pytest.raises(LbxError, match="too large"):
-            names_of_samples([f"@/dev/fd/{reader}"])
+            sample_names([f"@/dev/fd/{reader}"])
         os.close(reader)
         endless.kill()
 
@@ -259,8 +259,8 @@ def test_a_spoilt_cache_in_the_home_folder_is_found_out_again(
     files = [tmp_path / "libggml-cpu-zen4.so"]
     for file in (library, *files):
         file.write_bytes(b"code")
-    first = variants.choose(library, files)
-    assert variants.choose(library, files) == first and tried == ["scores", "check"]
+    first = variants.choose_variant(library, files)
+    assert variants.choose_variant(library, files) == first and tried == ["scores", "check"]
     for place in tmp_path.rglob("*.json"):
         place.unlink()
         match kind:
@@ -275,7 +275,7 @@ def test_a_spoilt_cache_in_the_home_folder_is_found_out_again(
                 place.with_name("elsewhere").unlink(missing_ok=True)
                 KINDS[kind](place)
     with _at_once():
-        assert variants.choose(library, files) == first
+        assert variants.choose_variant(library, files) == first
     assert tried == ["scores", "check"] * 2
 
 

@@ -56,7 +56,7 @@ def rated(tmp_path: Path) -> Iterator[Site]:
 
 
 def connected(site: Site) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", site.place.port), timeout=8)
+    return socket.create_connection(("127.0.0.1", site.site_socket.port), timeout=8)
 
 
 def status(peer: socket.socket) -> int:
@@ -171,7 +171,7 @@ def test_a_link_leads_elsewhere(rated: Site, path: str, site_of_it: str) -> None
     inside = link.path.rstrip("/")
     for changed in (path, inside + path):
         client = client_of(rated, None)
-        address = f"{rated.place.url}{changed}?{link.query}"
+        address = f"{rated.site_socket.url}{changed}?{link.query}"
         answer = client.get(address, headers={"sec-fetch-site": site_of_it}, follow_redirects=False)
         leads = answer.headers.get("location") or answer.headers.get("refresh", "").partition("url=")[2]
         assert leads in ("", f"{inside}/"), leads

@@ -143,7 +143,7 @@ def test_a_changed_link_leads_elsewhere(
     """Typed, and clicked on a page of the same host or of another one, where a header refreshes."""
     link = urlsplit(site.links["ann"])
     path = path.format(place=colleague.place, root=link.path.strip("/"))
-    address = f"{site.place.url}{path}?{link.query}"
+    address = f"{site.site_socket.url}{path}?{link.query}"
     page = opened()
     if clicked:
         colleague.body = f"<a href='{address}'>here</a>"

@@ -18,7 +18,7 @@ from results_parts import inside_folder, lbx, refused, results_file
 
 from lbx.base.commands import as_command
 from lbx.base.visible import one_line
-from lbx.web import Place
+from lbx.web import SiteSocket
 
 LBX = Path(__file__).parents[2] / "lbx"
 PROGRAMS = ("lbx", "ssh", "ssh-keygen", "jq", "kubectl", "podman", "gunzip", "pip", "sbatch", "scancel", "rm", "tar")
@@ -173,7 +173,7 @@ def test_a_tunnel_is_a_tunnel(tmp_path: Path, what: str) -> None:
     """What `--uds` prints, to be pasted on another machine."""
     with socket.socket(socket.AF_UNIX) as held:
         path = tmp_path / f"{NAMES[what]}.sock"
-        words = typed(Place(held, "127.0.0.1", 8765, uds=path).tunnel, tmp_path)
+        words = typed(SiteSocket(held, "127.0.0.1", 8765, uds=path).tunnel, tmp_path)
     assert words[:2] == ["ssh", "-L"]
     assert words[2] == f"8765:{path}"
     assert len(words) == 4

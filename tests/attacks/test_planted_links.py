@@ -17,13 +17,13 @@ from lbx.backends.llama import variants
 from lbx.base.errors import LbxError, StoreError
 from lbx.bundle.making import request
 from lbx.cli import showing
-from lbx.cluster.folder import RunFolder, Submitted
+from lbx.cluster.folder import RunFolder, Submission
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.exchange.annotation.pairs import ANSWERS
 from lbx.exchange.exporting import write_files
 from lbx.forecast.shards import ShardPlan
 from lbx.judging.journal import Journal
-from lbx.running.watching import log_beside
+from lbx.running.watching import log_path
 from lbx.spec.run_spec import RunSpec
 from lbx.store import Store, copies, queries
 
@@ -79,12 +79,12 @@ def _annotated(place: Path) -> None:
 
 def _copied(place: Path) -> None:
     (place.parent / "disk").mkdir()
-    with copies.copied(place / "r.duckdb", place.parent / "disk", 0, print) as held:
+    with copies.open_copy(place / "r.duckdb", place.parent / "disk", 0, print) as held:
         results_file(held.path)
 
 
 def _kept(place: Path) -> None:
-    with copies.alone(place / "r.duckdb"):
+    with copies.exclusive_lock(place / "r.duckdb"):
         pass
 
 
@@ -95,13 +95,13 @@ def _journal(place: Path) -> None:
 
 WRITERS: dict[str, Callable[[Path], object]] = {
     "prompts -o": lambda place: showing._write(place / "x.jsonl", iter(())),
-    "files of an export": lambda place: write_files(place, {"a/b.jsonl": ["x"], "c.txt": ["y"]}, whose="r1"),
+    "files of an export": lambda place: write_files(place, {"a/b.jsonl": ["x"], "c.txt": ["y"]}, run_names="r1"),
     "a request": lambda place: request._write(place / "request.json", "x"),
     "a cache": lambda place: variants._cache_result(place / "known.json", {"a": 1}),
     "shards.json": lambda place: ShardPlan("d", ("r",), {}, "unit", "basis", ()).write(place / "shards.json"),
-    "job.json": lambda place: RunFolder(place).remember(Submitted("slurm")),
+    "job.json": lambda place: RunFolder(place).save_submission(Submission("slurm")),
     "run.json": lambda place: RunSpec(bundle="b", model="m", tasks=("t",)).write(place / "run.json"),
-    "a log": lambda place: log_beside(place / "r.duckdb", None),
+    "a log": lambda place: log_path(place / "r.duckdb", None),
     "annotate": _annotated,
     "a copy of results": _copied,
     "a lock": _kept,
@@ -182,13 +182,13 @@ def test_what_somebody_else_left_in_the_scratch_folder_is_not_taken_up(results: 
     folder = disk / f"{copies._prefix(results)}x"
     folder.mkdir(parents=True)
     results_file(folder / results.name)
-    (folder / copies._COPIED).write_text(copies._version(results))
+    (folder / copies._COPY_RECORD).write_text(copies._version(results))
     os.chown(folder, 12345, -1)
-    with copies.copied(results, disk, 0, print) as held:
+    with copies.open_copy(results, disk, 0, print) as held:
         assert held.path.parent != folder
     os.chown(folder, os.geteuid(), -1)
-    (folder / copies._COPIED).write_text(copies._version(results))
-    with copies.copied(results, disk, 0, print) as held:
+    (folder / copies._COPY_RECORD).write_text(copies._version(results))
+    with copies.open_copy(results, disk, 0, print) as held:
         assert held.path.parent == folder, "a killed run's own is"
 
 

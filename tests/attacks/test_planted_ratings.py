@@ -17,7 +17,7 @@ from rated_file import answers_file, book_of, rate_all
 from results_parts import changed, lbx, refused
 
 from lbx.base.errors import StoreError
-from lbx.judging.journal import Journal, collect, journal_of
+from lbx.judging.journal import Journal, collect_ratings, journal_of
 from lbx.judging.rating_lines import line_of, record_of
 from lbx.judging.rating_session import Opinion
 from lbx.store import Store
@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
     """Answers that ann has rated 4, collected."""
     made = answers_file(tmp_path / "r.duckdb")
     rate_all(made, "ann", 4)
-    collect(made)
+    collect_ratings(made)
     return made
 
 
@@ -72,7 +72,7 @@ def test_a_date_that_nothing_can_follow_is_seen_before_anybody_rates(path: Path,
 def test_the_latest_date_that_is_taken_ends_nothing(path: Path) -> None:
     changed(path, "UPDATE ratings SET created_at = '2099-12-30 23:59:59.999999'")
     rate_again(path, 2)
-    collect(path)
+    collect_ratings(path)
     assert scores(path) == {0.25}
 
 

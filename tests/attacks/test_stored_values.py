@@ -21,7 +21,7 @@ from sites import client_of, site_of
 
 from lbx.base import stored_values
 from lbx.exchange.ratings.importing import PAGE_ROW
-from lbx.judging.journal import collect
+from lbx.judging.journal import collect_ratings
 from lbx.store.contents import COLUMN_TYPES
 from lbx.web.browsing import BrowsingPages
 
@@ -42,7 +42,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("whole") / "whole.duckdb"
     answers_file(path)
     rate_all(path, "ann", 4)
-    collect(path)
+    collect_ratings(path)
     results_file(path)
     changed(
         path,

@@ -165,12 +165,12 @@ def test_doctor_and_tracebacks_spell_out() -> None:
 
 def test_a_run_s_log_is_spelled_out(tmp_path: Path) -> None:
     from lbx.running.listening import Listener
-    from lbx.running.watching import RunMeter, Watch
+    from lbx.running.watching import RunMeter, RunMonitor
     from lbx.store import GenerationRow
 
     log = tmp_path / "run.log"
-    with Watch(RunMeter(None, 1), Listener(), log) as progress:
-        progress.sample(GenerationRow(EVIL, EVIL, EVIL, EVIL, 0, output="x"))
+    with RunMonitor(RunMeter(None, 1), Listener(), log) as progress:
+        progress.count_sample(GenerationRow(EVIL, EVIL, EVIL, EVIL, 0, output="x"))
     assert "owned" in log.read_text("utf-8")
     assert not steers(log.read_text("utf-8"))
 

@@ -18,7 +18,7 @@ import gguf
 import numpy as np
 
 from lbx.backends.llama.formats import PLAIN, QUANTISED
-from lbx.backends.llama.library import library
+from lbx.backends.llama.library import load_llama_cpp
 from lbx.backends.llama.trial import Traits
 
 WIDTH, VOCABULARY = 256, 512
@@ -33,7 +33,7 @@ _SEARCHED = {16, 17, 19, 22, 29}
 
 def traits(number: int) -> Traits:
     """What llama.cpp's ggml knows of a type; ``number`` must be one of its numbers."""
-    function = library().llama_cpp._lib.ggml_get_type_traits
+    function = load_llama_cpp().llama_cpp._lib.ggml_get_type_traits
     function.argtypes, function.restype = [ctypes.c_int], ctypes.POINTER(Traits)
     return function(number).contents
 
@@ -98,7 +98,7 @@ def quantised(number: int, values: np.ndarray) -> np.ndarray:
         return values.view(np.uint8).reshape(-1, 4)
     if number in _SEARCHED:
         return _random(number, np.random.default_rng(number), values.size // traits(number).block, 2.0**-10, 2.0**4)
-    function = library().llama_cpp._lib.ggml_quantize_chunk
+    function = load_llama_cpp().llama_cpp._lib.ggml_quantize_chunk
     function.restype = ctypes.c_size_t
     blocks = np.empty((values.size // traits(number).block, traits(number).size), np.uint8)
     rows, columns = (ctypes.c_int64(size) for size in values.shape)

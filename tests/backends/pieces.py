@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lbx.prompting.control_tokens import THINK, Marks, encode_apart
+from lbx.prompting.control_tokens import THINK, ReasoningMarks, encode_separately
 
 
 class PieceTokenizer:
@@ -15,7 +15,9 @@ class PieceTokenizer:
     prefix_ids: tuple[int, ...] = ()
     chat_template: str | None = None
 
-    def __init__(self, pieces: Sequence[str | bytes], controls: Sequence[str] = (), marks: Marks = THINK) -> None:
+    def __init__(
+        self, pieces: Sequence[str | bytes], controls: Sequence[str] = (), marks: ReasoningMarks = THINK
+    ) -> None:
         names = [*pieces, *controls]
         self.pieces = [p.encode() if isinstance(p, str) else p for p in names]
         self.control_tokens: Mapping[str, int] = {c: len(pieces) + n for n, c in enumerate(controls)}
@@ -33,7 +35,7 @@ class PieceTokenizer:
         return ids
 
     def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
-        return encode_apart(self, pieces)
+        return encode_separately(self, pieces)
 
     def decode(self, ids: Sequence[int]) -> str:
         silent = self.control_tokens.values()

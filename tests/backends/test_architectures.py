@@ -32,8 +32,8 @@ from tiny_families.making import make
 from tiny_families.shrinking import COMMON, WINDOW
 
 from lbx.backends import load, resolve_model
-from lbx.backends.hf.files import refuse_unsound
-from lbx.backends.hf.single import Forward, at_once, make_cache
+from lbx.backends.hf.files import refuse_unsafe_files
+from lbx.backends.hf.single import Forward, full_logits, make_cache
 from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.completing import complete
@@ -140,7 +140,7 @@ def test_phi_4_multimodal_keeps_the_prompt_that_generate_forgets(tmp_path):
     backend.close()
     assert len(ids) < WINDOW < len(ids) + len(answer)
     for token in answer:
-        row = at_once(model, ids)[-1]
+        row = full_logits(model, ids)[-1]
         assert row.max() - row[token] <= NEAR_TIE * (row.max() - row.min())
         ids.append(token)
     assert tuple(references(model)[len(prompts()) + 1].tokens) != tuple(answer), "transformers has mended it"
@@ -182,7 +182,7 @@ def test_no_kind_s_own_numbers_are_taken_for_damage(tmp_path):
     for kind in sorted({family.model_type for family in FAMILIES.values()}):
         config = CONFIG_MAPPING[kind]()
         (tmp_path / "config.json").write_text(config.to_json_string(use_diff=False), "utf-8")
-        refuse_unsound(tmp_path)
+        refuse_unsafe_files(tmp_path)
 
 
 @pytest.mark.parametrize(("heads", "ties"), [(4, True), (16, False)])
@@ -268,6 +268,6 @@ def test_a_model_that_forgets_is_refused(made, monkeypatch):
     """As lbx itself made Mamba do: a memory by a name that the model does not know is passed over in silence."""
     from lbx.backends.hf import single
 
-    monkeypatch.setattr(single, "_CACHES", ("past_key_values",))
+    monkeypatch.setattr(single, "_CACHE_ARGUMENTS", ("past_key_values",))
     with pytest.raises(BackendError, match="cannot continue a sequence"):
         load(hf_card(made("mamba2")))

@@ -15,7 +15,7 @@ from vocabularies import CONTROLS, ROLES, TEXTS, Vocabulary, make_byte_level, ma
 from lbx.backends.cards import Chat
 from lbx.backends.endpoint.tokenizer import PromptText, load_tokenizer
 from lbx.backends.headers import gguf_vocabulary
-from lbx.backends.llama.library import library, load_vocabulary
+from lbx.backends.llama.library import load_llama_cpp, load_vocabulary
 from lbx.base.errors import BackendError
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
 from lbx.prompting.control_tokens import is_control_token
@@ -237,7 +237,7 @@ def test_the_vocabulary_of_a_split_file_is_whole(byte_level: Vocabulary, tmp_pat
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    llama_cpp = library()
+    llama_cpp = load_llama_cpp()
     with pytest.raises(BackendError, match="cannot read the tokenizer"):
         load_vocabulary(llama_cpp, split)
     alone = tmp_path / "alone.gguf"

@@ -252,12 +252,12 @@ def test_a_gpu_that_is_not_there(tiny_hf, tmp_path):
 def test_a_missing_library_names_the_command(tiny_hf, tiny_gguf, monkeypatch, module, extra):
     from lbx.backends.llama import library
 
-    library.library.cache_clear()
+    library.load_llama_cpp.cache_clear()
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(BackendError) as caught:
         load(resolve_model(str(tiny_gguf if extra == "llama" else tiny_hf)))
     assert caught.value.command == f"pip install 'lbx[{extra}]'"
-    library.library.cache_clear()
+    library.load_llama_cpp.cache_clear()
 
 
 def test_loading_and_answering_is_silent(tiny_hf, tiny_gguf):

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="needs lbx[hf]")
 import torch
 
 from lbx.backends import load, resolve_model
-from lbx.backends.hf.dtypes import choose_dtype, multiplied_by, on_processor
+from lbx.backends.hf.dtypes import choose_dtype, choose_for_processor, multiplying_feature
 from lbx.backends.hf.library import processor_features
 
 AVX2 = {"avx2", "fma3", "f16c"}
@@ -42,7 +42,7 @@ GRAVITON3 = GRAVITON2 | {"bf16", "sve", "i8mm"}
     ],
 )
 def test_auto_is_the_checkpoints_own_where_the_processor_multiplies_it(own, features, name, said):
-    chosen = on_processor(own, features)
+    chosen = choose_for_processor(own, features)
     assert chosen.name == name
     assert said in chosen.reason
 
@@ -61,7 +61,7 @@ def test_the_choice_is_told_stored_and_part_of_the_runs_identity(tiny_hf, tmp_pa
     config = folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text("utf-8")) | {"dtype": "bfloat16"}), "utf-8")
     here = processor_features(torch)
-    expected = "bfloat16" if multiplied_by("bfloat16", here) else "float32"
+    expected = "bfloat16" if multiplying_feature("bfloat16", here) else "float32"
     backend = load(resolve_model(str(folder)))
     assert str(backend._model.dtype) == f"torch.{expected}"
     assert backend.info.settings["dtype"] == expected

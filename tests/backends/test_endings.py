@@ -6,7 +6,7 @@ import pytest
 from tiny import with_tokens
 
 from lbx.backends import load, resolve_model
-from lbx.inference.sampling import named_ends
+from lbx.inference.sampling import ends_by_name
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from lbx.inference.sampling import named_ends
     ids=["smollm2", "llama3", "gemma", "gaps", "phi", "gpt-oss"],
 )
 def test_names_that_end_and_names_that_do_not(tokens, ends):
-    assert named_ends(tokens) == ends
+    assert ends_by_name(tokens) == ends
 
 
 def test_both_backends_end_at_the_same_tokens(tmp_path):

@@ -28,7 +28,7 @@ def test_every_request_is_handed_out_once_whoever_takes_it(
             taken.append(index)
             held.append(index)
         else:
-            order.done(held.pop(chance.randrange(len(held))))
+            order.release_followers(held.pop(chance.randrange(len(held))))
     assert order.take() is None
     assert sorted(taken) == list(range(len(prompts)))
 
@@ -49,7 +49,7 @@ def test_one_hand_reads_document_after_document() -> None:
         index = order.take()
         assert index is not None
         taken.append(index)
-        order.done(index)
+        order.release_followers(index)
     assert [index % 3 for index in taken] == [0] * 4 + [1] * 4 + [2] * 4
 
 
@@ -58,7 +58,7 @@ def test_a_documents_first_question_goes_alone() -> None:
     first = [order.take() for _ in range(3)]
     assert [index % 3 for index in first if index is not None] == [0, 1, 2], "nobody else while the first is read"
     assert first[1] is not None
-    order.done(first[1])
+    order.release_followers(first[1])
     assert [index % 3 for index in (order.take(), order.take(), order.take()) if index is not None] == [1, 1, 1]
 
 
@@ -68,7 +68,7 @@ def test_one_by_one_never_asks_two_of_a_document() -> None:
     for _ in range(9):
         index = held.pop(0)
         assert index is not None
-        order.done(index)
+        order.release_followers(index)
         held.append(order.take())
         assert len({one % 3 for one in held if one is not None}) == 3
 
@@ -81,7 +81,7 @@ def test_who_waits_is_woken() -> None:
     waiting = [threading.Thread(target=lambda: found.append(order.take())) for _ in range(2)]
     for thread in waiting:
         thread.start()
-    order.done(first)
+    order.release_followers(first)
     for thread in waiting:
         thread.join(30)
     assert sorted(found, key=str) == [1 - first, None]

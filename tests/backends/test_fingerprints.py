@@ -150,7 +150,7 @@ def test_names_shapes_and_formats_are_read(tmp_path: Path) -> None:
 def test_a_block_of_two_shares_holds_a_piece(begin: int, size: int, turn: int, data: st.DataObject) -> None:
     """Pieces are so far apart as the model's size says; what is twice as long cannot change unseen."""
     apart = data.draw(st.integers(max(fingerprints._PIECE, size // 2000), 1 << 34))
-    places = list(fingerprints._places(begin, begin + size, apart, turn))
+    places = list(fingerprints._spread_pieces(begin, begin + size, apart, turn))
     assert all(begin <= at and at + length <= begin + size for at, length in places)
     assert places == sorted(places) and sum(length for _, length in places) <= size
     ends = [at + length for at, length in places]
@@ -164,12 +164,12 @@ def test_pieces_may_miss_a_byte_and_the_whole_does_not(tmp_path: Path) -> None:
     folder = sharded(tmp_path / "m")
     path = folder / "model-00002-of-00002.safetensors"
     begin, end = spans(path)[0]
-    pieces, whole = fingerprint(folder), fingerprint(folder, whole=True)
+    pieces, whole = fingerprint(folder), fingerprint(folder, every_byte=True)
     missed = 0
     for at in range(begin, end, (end - begin) // 50):
         changed(path, at)
         missed += fingerprint(folder) == pieces
-        assert fingerprint(folder, whole=True) != whole
+        assert fingerprint(folder, every_byte=True) != whole
         changed(path, at)
     assert missed > 0
 
@@ -182,7 +182,7 @@ def test_every_byte_of_a_small_model_is_read(tmp_path: Path) -> None:
         changed(path, at)
         assert fingerprint(folder) != before
         changed(path, at)
-    assert fingerprint(folder) == fingerprint(folder, whole=True) == before
+    assert fingerprint(folder) == fingerprint(folder, every_byte=True) == before
 
 
 def test_of_half_a_terabyte_only_pieces_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,8 +38,8 @@ from llama_types import (  # noqa: E402
 from lbx.backends import load, load_embedder, resolve_embedder, resolve_model  # noqa: E402
 from lbx.backends.listing import list_models  # noqa: E402
 from lbx.backends.llama import trial  # noqa: E402
-from lbx.backends.llama.formats import NO_WEIGHTS, PLAIN, REARRANGED, REMOVED, slow_format, tensor_types  # noqa: E402
-from lbx.backends.llama.library import libraries, library, log, variants_tried  # noqa: E402
+from lbx.backends.llama.formats import NO_WEIGHTS, PLAIN, REARRANGED, REMOVED, slow_format_warning, tensor_types  # noqa: E402
+from lbx.backends.llama.library import find_libraries, load_llama_cpp, log, select_variant  # noqa: E402
 from lbx.base.errors import BackendError  # noqa: E402
 from lbx.inference.model import Extend  # noqa: E402
 
@@ -73,10 +73,10 @@ def test_the_table_is_that_of_the_installed_llama_cpp(tmp_path):
         tmp_path / "m.gguf", {"output": np.zeros((VOCABULARY, 4 * WIDTH), np.uint8)}, {"output": 9999}
     )
     log.clear()
-    llama_cpp = library()
+    llama_cpp = load_llama_cpp()
     assert not llama_cpp.llama_model_load_from_file(bytes(path), llama_cpp.llama_model_default_params())
-    assert f"should be in [0, {trial.BEYOND})" in log.said()
-    known = {number: traits(number) for number in range(trial.BEYOND)}
+    assert f"should be in [0, {trial.FIRST_UNKNOWN_TYPE})" in log.error_text()
+    known = {number: traits(number) for number in range(trial.FIRST_UNKNOWN_TYPE)}
     read = {number: known[number].name.decode().upper() for number in known if number == 0 or known[number].to_float}
     assert read == TYPES
     assert {number for number in known if known[number].quantised and number in read} == TYPES.keys() - PLAIN.keys()
@@ -146,8 +146,8 @@ def test_what_torch_computes_between_two_passes_changes_nothing(number, tmp_path
 
 def test_the_trial_of_the_variant_in_use_multiplies_every_type():
     """By experts, too, and in every buffer."""
-    chosen, _ = variants_tried()
-    library, _ = libraries()
+    chosen, _ = select_variant()
+    library, _ = find_libraries()
     command = [sys.executable, "-P", trial.__file__, "check", library, *filter(None, [chosen.file])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     *products, outcome = done.stdout.splitlines()
@@ -177,16 +177,16 @@ print(json.dumps([[file for (low, high), file in ranges if int(low, 16) <= one <
 def test_what_the_trial_decodes_with_is_not_of_the_variant(first):
     """Where the variant is loaded when llama.cpp asks for it; and before all others, where its functions go first:
     as near as this wheel comes to one with the CPU's code linked in."""
-    chosen, _ = variants_tried()
+    chosen, _ = select_variant()
     if not chosen.file:
         pytest.skip("this llama-cpp-python was built for one machine: it has no CPU variants")
-    library, _ = libraries()
+    library, _ = find_libraries()
     environment = {"LD_PRELOAD": chosen.file, "LD_LIBRARY_PATH": str(library.parent)} if first else {}
     command = [sys.executable, "-c", OF_TO_FLOAT, library, chosen.file]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
     files = json.loads(done.stdout.splitlines()[-1])
     assert [{Path(file).name.partition(".")[0] for file in one} for one in files] == [
-        {"libggml-base"} if number in TYPES and number else set() for number in range(trial.BEYOND)
+        {"libggml-base"} if number in TYPES and number else set() for number in range(trial.FIRST_UNKNOWN_TYPE)
     ]
 
 
@@ -208,7 +208,10 @@ def test_any_bytes_are_the_numbers_of_the_reference(number):
 NOT_READ = {
     **{number: f"{name}, a type that llama.cpp does not support for weights" for number, name in NO_WEIGHTS.items()},
     **{number: f"{name}, which llama.cpp no longer supports" for number, name in (REMOVED | REARRANGED).items()},
-    **{number: f"type {number}, which this version of llama.cpp does not know" for number in (trial.BEYOND, 2**32 - 1)},
+    **{
+        number: f"type {number}, which this version of llama.cpp does not know"
+        for number in (trial.FIRST_UNKNOWN_TYPE, 2**32 - 1)
+    },
 }
 
 
@@ -222,7 +225,7 @@ def stored_otherwise(path: Path, number: int, tensor: str = "output") -> Path:
 def test_other_types_are_refused_by_name_before_they_are_loaded(kind, number, tmp_path, monkeypatch):
     """llama.cpp calls some damaged; it loads others, and the first product with them ends the process."""
     path = stored_otherwise(tmp_path / "m.gguf", number)
-    monkeypatch.setattr(library(), "llama_model_load_from_file", lambda *_: pytest.fail("it is loaded"))
+    monkeypatch.setattr(load_llama_cpp(), "llama_model_load_from_file", lambda *_: pytest.fail("it is loaded"))
     with pytest.raises(BackendError) as caught:
         load(resolve_model(str(path))) if kind == "text" else load_embedder(resolve_embedder(str(path)))
     assert caught.value.cause == f"{path} stores output.weight as {NOT_READ[number]}."
@@ -285,7 +288,7 @@ def test_types_are_listed_and_part_of_a_run(tmp_path, monkeypatch):
     ],
 )
 def test_a_format_that_is_slow_on_this_processor_is_named(title, features, other):
-    note = slow_format(title, features)
+    note = slow_format_warning(title, features)
     assert (f"A {other} file" in note) if other else note == ""
 
 

@@ -24,8 +24,8 @@ import transformers
 
 from lbx.backends import load, resolve_model
 from lbx.backends.hf import attention, loading
-from lbx.backends.hf.attention import Layout, Part, QueryRows
-from lbx.backends.hf.check import try_out
+from lbx.backends.hf.attention import AttentionPart, Layout, QueryRows
+from lbx.backends.hf.check import probe_model
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.hf.sequence_memory import HfSequences
 from lbx.base.errors import BackendError, UsageError
@@ -70,7 +70,7 @@ def states(tokens, cells, value_size=SIZE, dtype=torch.float32):
 def test_a_part_is_attention_by_its_definition(kernel, value_size, tokens, kind, monkeypatch):
     """With query heads that share keys, values of another size than keys, cells in a span or scattered."""
     if kernel == "hand":
-        monkeypatch.setattr(attention, "_run_kernel", attention._by_hand)
+        monkeypatch.setattr(attention, "_run_kernel", attention._matmul_attention)
         monkeypatch.setattr(attention, "_WEIGHTS_AT_ONCE", 50 * CELLS)
     query, key, value = states(tokens, max(CELLS, tokens), value_size)
     cells, hidden, mask = torch.randperm(CELLS), torch.zeros(tokens, CELLS, dtype=torch.bool), None
@@ -80,7 +80,7 @@ def test_a_part_is_attention_by_its_definition(kernel, value_size, tokens, kind,
         hidden = torch.rand(tokens, CELLS) < 0.5
         hidden[:, 3] = False
         mask = attention.make_mask(hidden, torch.float32)
-    ours, sums = attention._attend_part(query, key, value, Part(cells, mask, kind == "causal"), SCORES)
+    ours, sums = attention._attend_part(query, key, value, AttentionPart(cells, mask, kind == "causal"), SCORES)
     theirs, expected = plain(query, key[:, :, cells], value[:, :, cells], hidden, 0.3)
     assert ours.shape == (1, HEADS, tokens, value_size)
     assert (ours - theirs).abs().max() < 1e-5
@@ -98,9 +98,20 @@ def test_parts_together_are_attention_over_all_of_them(dtype, tolerance):
     hidden[12:, 75:85] = torch.rand(8, 10, generator=torch.Generator().manual_seed(1)) < 0.5
     layout = Layout(
         [
-            QueryRows(slice(0, 12), [Part(slice(0, 30)), Part(torch.arange(30, 40)), Part(slice(60, 72), None, True)]),
             QueryRows(
-                slice(12, 20), [Part(slice(0, 10)), Part(slice(75, 85), attention.make_mask(hidden[12:, 75:85], dtype))]
+                slice(0, 12),
+                [
+                    AttentionPart(slice(0, 30)),
+                    AttentionPart(torch.arange(30, 40)),
+                    AttentionPart(slice(60, 72), None, True),
+                ],
+            ),
+            QueryRows(
+                slice(12, 20),
+                [
+                    AttentionPart(slice(0, 10)),
+                    AttentionPart(slice(75, 85), attention.make_mask(hidden[12:, 75:85], dtype)),
+                ],
             ),
         ]
     )
@@ -116,13 +127,13 @@ def test_parts_together_are_attention_over_all_of_them(dtype, tolerance):
 def test_tokens_with_cells_of_their_own_are_each_one_alone(kernel, monkeypatch):
     """Of different numbers, some shared; what stands behind a row's last cell is hidden."""
     if kernel == "hand":
-        monkeypatch.setattr(attention, "_run_kernel", attention._by_hand)
+        monkeypatch.setattr(attention, "_run_kernel", attention._matmul_attention)
     query, key, value = states(3, CELLS, SIZE - 4)
     own = [[5], [7, 80, 3, 2], [2, 50]]
     cells = torch.tensor([one + [0] * (4 - len(one)) for one in own])
     hidden = torch.arange(4) >= torch.tensor([len(one) for one in own])[:, None]
     mask = attention.make_mask(hidden, torch.float32).transpose(0, 2)
-    ours, sums = attention._attend_part(query, key, value, Part(cells, mask), SCORES)
+    ours, sums = attention._attend_part(query, key, value, AttentionPart(cells, mask), SCORES)
     for token, seen in enumerate(own):
         theirs, expected = plain(query[:, :, [token]], key[:, :, seen], value[:, :, seen], False, 0.3)
         assert (ours[:, :, [token]] - theirs).abs().max() < 1e-5
@@ -138,7 +149,11 @@ def test_caps_and_sinks_are_those_of_transformers_own_code(softcap, sinks):
     from transformers.models.gpt_oss import modeling_gpt_oss
 
     query, key, value = states(4, 40)
-    setattr(key, attention.LAYOUT, Layout([QueryRows(slice(0, 4), [Part(slice(0, 25)), Part(slice(25, 40))])]))
+    setattr(
+        key,
+        attention.LAYOUT,
+        Layout([QueryRows(slice(0, 4), [AttentionPart(slice(0, 25)), AttentionPart(slice(25, 40))])]),
+    )
     batch = query.transpose(0, 2)
     more = {"softcap": softcap, "s_aux": sinks, "scaling": 0.3}
     ours, _ = attention._attention(SimpleNamespace(), batch, key, value, None, sliding_window=8, **more)
@@ -153,7 +168,7 @@ def test_what_is_not_computed_here_is_refused():
     query, key, value = states(3, 3)
     with pytest.raises(ValueError, match="follows the cache's layout"):
         attention._attention(None, query, key, value, None)
-    setattr(key, attention.LAYOUT, Layout([QueryRows(slice(0, 3), [Part(slice(0, 3), None, True)])]))
+    setattr(key, attention.LAYOUT, Layout([QueryRows(slice(0, 3), [AttentionPart(slice(0, 3), None, True)])]))
     attention._attention(None, query, key, value, None, sliding_window=8)
     for mask, more in ((torch.zeros(1, 1, 3, 3), {}), (None, {"position_bias": torch.zeros(3)})):
         with pytest.raises(ValueError, match="no mask or position bias"):
@@ -173,15 +188,15 @@ def test_cudas_kernels_are_called_with_what_they_take(dtype, masked, value_size,
     monkeypatch.setattr(can, "can_use_flash_attention", lambda params: params.query.dtype is not torch.float32)
     monkeypatch.setattr(can, "can_use_efficient_attention", lambda params: True)
     flash = dtype is torch.bfloat16 and not masked
-    monkeypatch.setattr(attention, "_by_hand", None)
+    monkeypatch.setattr(attention, "_matmul_attention", None)
     if flash:
-        monkeypatch.setattr(attention, "_by_efficient", None)
+        monkeypatch.setattr(attention, "_efficient_attention", None)
     with FakeTensorMode():
         on = {"device": "cuda:1", "dtype": dtype}
         query = torch.empty(1, 20, HEADS, SIZE, **on).transpose(1, 2)
         key, value = torch.empty(1, KV_HEADS, CELLS, SIZE, **on), torch.empty(1, KV_HEADS, CELLS, value_size, **on)
         mask = torch.empty(1, 1, 20, CELLS, **on) if masked else None
-        out, sums = attention._run_kernel(attention._Heads(query, key, value, mask, False, SCORES))
+        out, sums = attention._run_kernel(attention._KernelInputs(query, key, value, mask, False, SCORES))
     assert (out.shape, out.dtype) == ((1, HEADS, 20, value_size), dtype)
     assert (sums.shape, sums.dtype) == ((1, HEADS, 20), torch.float32)
     assert out.device == sums.device == torch.device("cuda:1")
@@ -393,9 +408,9 @@ def test_parts_that_no_gpu_holds_are_refused(monkeypatch):
     model = torch.nn.Linear(1, 1)
     model.hf_device_map = {"layers.0": 0, "layers.1": "cpu", "layers.2": "disk"}
     with pytest.raises(BackendError, match=r"2 of its parts are not on a GPU, e\.g\. layers\.1"):
-        loading._refuse_left_over(torch, model, "large")
+        loading._refuse_offloading(torch, model, "large")
     model.hf_device_map = {"": "cpu"}
-    loading._refuse_left_over(torch, model, "on a machine without a GPU")
+    loading._refuse_offloading(torch, model, "on a machine without a GPU")
 
 
 # --- libraries that lbx does not bring along
@@ -413,7 +428,7 @@ def test_a_device_map_changes_no_answer(tiny_hf, tmp_path):
         warnings.simplefilter("ignore")
         spread = load(card_for(tiny_hf, tmp_path, device_map="auto"))
     assert answers(spread) == answers(plain)
-    assert try_out(spread._model, "spread").packing.parts
+    assert probe_model(spread._model, "spread").packing.parts
     plain.close()
     spread.close()
 

@@ -25,12 +25,12 @@ from memories import (  # noqa: E402
     tokens_of,
 )
 
-from lbx.backends.hf.check import try_out  # noqa: E402
+from lbx.backends.hf.check import probe_model  # noqa: E402
 from lbx.base.errors import BackendError  # noqa: E402
 from lbx.inference.batching import DecodeBatch  # noqa: E402
 from lbx.inference.completing import complete, complete_all  # noqa: E402
 from lbx.inference.model import Extend  # noqa: E402
-from lbx.spec.jobs import not_shared  # noqa: E402
+from lbx.spec.jobs import reason_not_shared  # noqa: E402
 
 LONGROPE = {
     "rope_type": "longrope",
@@ -347,8 +347,8 @@ def test_dynamic_embeddings_are_asked_one_at_a_time(tiny_hf, tmp_path):
     backend = load_hf(save_hf("LlamaConfig", {"rope_parameters": DYNAMIC}, tiny_hf, tmp_path), tmp_path)
     reason = backend.sequences().traits.single_reason
     assert "dynamic" in reason
-    assert not_shared(backend, batching=True) == reason
-    assert not_shared(backend, batching=False) is None
+    assert reason_not_shared(backend, batching=True) == reason
+    assert reason_not_shared(backend, batching=False) is None
     requests = questions(tokens_of(500), 4, 6)
     alone = [complete(backend, request) for request in requests]
     for batching in (False, True):
@@ -409,7 +409,7 @@ def test_a_model_that_would_be_wrong_in_silence_is_found_out(lost, dtype, tiny_h
         return whole(*args, **given, **rest)
 
     inner.forward = deaf
-    backend._packing = try_out(backend._model, "deaf").packing
+    backend._packing = probe_model(backend._model, "deaf").packing
     assert not backend.sequences().traits.forks_anywhere, "copies need neither"
     assert "differ from single ones" in backend._packing.reason
     backend.close()

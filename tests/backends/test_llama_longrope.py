@@ -18,7 +18,7 @@ from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.batching import DecodeBatch
 from lbx.inference.completing import complete
-from lbx.parity.differences import forced
+from lbx.parity.differences import forced_logits
 
 pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
 
@@ -42,7 +42,7 @@ def loaded(path: Path, window: int, **options: Any) -> Any:
 
 def last_logits(path: Path, window: int, prompt: Sequence[int]) -> Any:
     backend = loaded(path, window)
-    (logits,) = forced(backend, prompt, ())
+    (logits,) = forced_logits(backend, prompt, ())
     backend.close()
     return logits
 

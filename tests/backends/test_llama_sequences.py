@@ -70,8 +70,8 @@ def test_cells_in_use_are_the_distinct_tokens(data):
         verb = data.draw(st.sampled_from(["grow", "share", "drop", "clear"]) if sequence else st.just("grow"))
         if verb == "grow":
             count = data.draw(st.integers(0, 12))
-            if cells.needed([(sequence, count)]) <= cells.free:
-                cells.place([(sequence, count)])
+            if cells.required_cells([(sequence, count)]) <= cells.free:
+                cells.allocate([(sequence, count)])
                 held[sequence] += itertools.islice(names, count)
         elif verb == "share":
             source = data.draw(st.integers(0, 4).filter(lambda s, t=sequence: s != t))
@@ -129,8 +129,8 @@ def test_blocks_keep_every_token_in_its_lane_and_in_order(data):
 
 
 def test_passes_are_padded_to_what_the_kernels_for_many_take():
-    assert [PassSize(2).padded(n) for n in (0, 1, 2, 3)] == [0, 2, 2, 3]
-    assert [PassSize(8, 4).padded(n) for n in (0, 1, 8, 9, 12)] == [0, 8, 8, 12, 12]
+    assert [PassSize(2).padded_size(n) for n in (0, 1, 2, 3)] == [0, 2, 2, 3]
+    assert [PassSize(8, 4).padded_size(n) for n in (0, 1, 8, 9, 12)] == [0, 8, 8, 12, 12]
     assert pass_size(["Q4_K", "F32"]) == pass_size(["Q8_0", "F32", "Q6_K"]) == PassSize(8, 4)
 
 
@@ -302,7 +302,7 @@ def test_a_cache_is_as_large_as_what_is_asked_needs(tiny_gguf, batching, invaria
             Request(SampleKey("b", "b", str(n)), tuple(tokens_of(length, n)), max_new_tokens=20, min_new_tokens=20)
             for n in range(count)
         ]
-        computed = complete_all(backend, asked, batching=batching, computed=lambda _: sizes.append(memory._size))
+        computed = complete_all(backend, asked, batching=batching, on_tokens=lambda _: sizes.append(memory._size))
         return [completion.text for _, completion in sorted(computed, key=lambda one: one[0])]
 
     few = answers(2, 100)

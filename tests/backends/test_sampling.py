@@ -10,7 +10,7 @@ import pytest
 from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey, Sampling
 from lbx.inference.decoding import Sampler, noise
-from lbx.inference.sampling import ignored_repetition_penalty, recommended
+from lbx.inference.sampling import ignored_repetition_penalty, recommended_sampling
 
 PROBABILITIES = np.array([0.05, 0.4, 0.3, 0.15, 0.1])
 KNOWN = [1.800888126, 1.839280096, 0.483048701]
@@ -67,7 +67,7 @@ def test_top_k_keeps_what_sorting_everything_keeps(top_k):
     rng = np.random.default_rng(top_k)
     for logits in (rng.normal(size=200), rng.integers(0, 9, 200), np.where(rng.random(200) < 0.9, -np.inf, 1.0)):
         order = np.argsort(-logits, kind="stable")[:top_k].tolist()  # ties to the lower id
-        assert sampler(temperature=1.0, top_k=top_k)._cut(logits.astype(np.float32)).tolist() == order
+        assert sampler(temperature=1.0, top_k=top_k)._candidate_ids(logits.astype(np.float32)).tolist() == order
 
 
 def test_top_p_agrees_with_transformers():
@@ -150,7 +150,7 @@ def test_broken_numbers_are_an_error_not_token_zero(broken):
     ],
 )
 def test_what_the_makers_recommend(values, expected):
-    found = recommended(values)
+    found = recommended_sampling(values)
     assert found == expected
     assert found is None or isinstance(found.top_k, int)
 

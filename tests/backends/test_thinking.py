@@ -14,7 +14,7 @@ from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.base.errors import PromptError
 from lbx.base.records import Completion, Request, SampleKey
 from lbx.inference.decoding import Decoding, check_fits
-from lbx.prompting.control_tokens import KNOWN, Marks
+from lbx.prompting.control_tokens import KNOWN, ReasoningMarks
 from lbx.prompting.reasoning import split_reasoning
 
 BYTES = ByteTokenizer()
@@ -207,7 +207,7 @@ def test_what_may_not_be_chosen():
 
 # --- marks of control tokens
 
-CONTROLS = PieceTokenizer(["a", "b", "\n", " "], ["[THINK]", "[/THINK]"], Marks("[THINK]", "[/THINK]"))
+CONTROLS = PieceTokenizer(["a", "b", "\n", " "], ["[THINK]", "[/THINK]"], ReasoningMarks("[THINK]", "[/THINK]"))
 ANALYSIS, FINAL = ("<|channel|>", "analysis", "<|message|>"), ("<|channel|>", "final", "<|message|>")
 NEXT = ("<|end|>", "<|start|>", "assistant")
 COMMENTARY = ("<|channel|>", "commentary", "<|message|>")

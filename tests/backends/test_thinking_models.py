@@ -12,7 +12,7 @@ from tiny import CHAT
 from lbx.backends import load, read_card, resolve_model
 from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
 from lbx.inference.completing import complete
-from lbx.prompting.control_tokens import THINK, Marks
+from lbx.prompting.control_tokens import THINK, ReasoningMarks
 from lbx.prompting.prompter import ChatTemplate, Prompter
 from lbx.prompting.reasoning import split_reasoning
 
@@ -74,7 +74,7 @@ def test_marks_with_control_tokens_are_seen(tiny_hf, tiny_gguf, tmp_path):
     found = []
     for kind in ("hf", "llama"):
         backend = written(tiny_hf, tiny_gguf, tmp_path, kind, f"reasoning = {json.dumps(HARMONY)}")
-        assert backend.tokenizer.reasoning_marks == Marks(*HARMONY)
+        assert backend.tokenizer.reasoning_marks == ReasoningMarks(*HARMONY)
         said = say(backend, text, special=True, thinking_tokens=30)
         assert (said.text, said.reasoning, said.reasoning_closed) == ("The ship", "fog", True)
         answer_tokens = len(backend.tokenizer.encode(" The ship", special=False))

@@ -19,8 +19,8 @@ from broken_variants import DOES_NOTHING, ENDLESS, ILLEGAL, broken
 
 from lbx.backends.llama import trial
 from lbx.backends.llama import variants as under_test
-from lbx.backends.llama.library import libraries
-from lbx.backends.llama.variants import choose, trials
+from lbx.backends.llama.library import find_libraries
+from lbx.backends.llama.variants import check_variants, choose_variant
 from lbx.base.records import Request, SampleKey
 from lbx.inference.completing import complete
 
@@ -179,8 +179,8 @@ def test_variants_that_do_not_compute_rightly_are_passed_over(sound, tiny_gguf, 
         assert re.search(f"{name} {said}", hardware["variants_refused"])
         assert any(name in note and hardware["variant"] in note for note in notes)
     assert len(list(memory.iterdir())) == 1 + len(expected)
-    monkeypatch.setattr(under_test, "_run_trial", lambda *_: pytest.fail("it is remembered"))
-    chosen, refused = choose(libraries()[0], sorted(folder.iterdir()))
+    monkeypatch.setattr(under_test, "_run_check", lambda *_: pytest.fail("it is remembered"))
+    chosen, refused = choose_variant(find_libraries()[0], sorted(folder.iterdir()))
     assert chosen.file == hardware["file"]
     assert sorted(one.variant for one in refused) == sorted(expected)
     assert all(re.fullmatch(expected[one.variant], one.problem) for one in refused)
@@ -197,64 +197,68 @@ def test_without_any_sound_variant_nothing_is_computed(sound, tiny_gguf, memory,
 
 
 def test_code_that_kills_the_process_which_asks_for_its_score_is_left_alone(sound, memory, tmp_path):
-    library, _ = libraries()
+    library, _ = find_libraries()
     deadly = broken(sound, tmp_path / "libggml-cpu-zen9.so", ggml_backend_score=ILLEGAL)
     shutil.copy(sound, tmp_path)
-    assert [trial.file for trial in trials(library, [deadly, tmp_path / sound.name])] == [str(tmp_path / sound.name)]
+    assert [trial.file for trial in check_variants(library, [deadly, tmp_path / sound.name])] == [
+        str(tmp_path / sound.name)
+    ]
 
 
 def test_scores_are_asked_for_once_and_again_for_a_changed_file(sound, memory, tmp_path, monkeypatch):
-    library, _ = libraries()
+    library, _ = find_libraries()
     files = [tmp_path / "libggml-cpu-zen8.so", tmp_path / "libggml-cpu-zen9.so"]
     for file in files:
         shutil.copy(sound, file)
     asked = []
     run = under_test._run
     monkeypatch.setattr(under_test, "_run", lambda job, *paths: asked.append(job) or run(job, *paths))
-    first, second = (list(trials(library, files)) for _ in range(2))
+    first, second = (list(check_variants(library, files)) for _ in range(2))
     assert first == second
     assert asked.count("scores") == 1
     os.utime(files[0], (0, 0))
-    assert list(trials(library, files)) == first
+    assert list(check_variants(library, files)) == first
     assert asked.count("scores") == 2
     damage = ("", "[1]", "{}", "null", *(json.dumps({str(file): value for file in files}) for value in ("x", 1e999)))
     for number, text in enumerate(damage, 3):
         for place in memory.with_name("cpu-scores").iterdir():
             place.write_text(text)
-        assert list(trials(library, files)) == first
+        assert list(check_variants(library, files)) == first
         assert asked.count("scores") == number
 
 
 def test_a_trial_that_says_nothing_of_the_code_is_not_remembered(sound, memory, tmp_path, monkeypatch):
-    library, _ = libraries()
+    library, _ = find_libraries()
     endless = broken(sound, tmp_path / "libggml-cpu-zen9.so", ggml_vec_dot_q6_K_q8_K=ENDLESS)
-    monkeypatch.setattr(under_test, "_PATIENCE_S", 3.0)
-    (trial,) = trials(library, [endless])
+    monkeypatch.setattr(under_test, "_TIMEOUT_S", 3.0)
+    (trial,) = check_variants(library, [endless])
     assert trial.problem == "did not finish its trial in 3 s"
     assert not memory.exists()
 
 
 def test_what_another_script_found_out_is_not_taken_over(sound, memory, tmp_path, monkeypatch):
-    library, _ = libraries()
-    outcomes = [next(trials(library, [sound])).variant]
+    library, _ = find_libraries()
+    outcomes = [next(check_variants(library, [sound])).variant]
     script = tmp_path / "trial.py"
     script.write_text(Path(trial.__file__).read_text() + "# of another version\n")
-    monkeypatch.setattr(under_test, "_TRIAL", script)
-    monkeypatch.setattr(under_test, "_run_trial", lambda *_: (under_test.Trial("tried again", "", "", 0.0), True))
-    outcomes += [next(trials(library, [sound])).variant]
+    monkeypatch.setattr(under_test, "_CHECK_SCRIPT", script)
+    monkeypatch.setattr(
+        under_test, "_run_check", lambda *_: (under_test.VariantCheck("tried again", "", "", 0.0), True)
+    )
+    outcomes += [next(check_variants(library, [sound])).variant]
     assert outcomes == [under_test.VARIANT.fullmatch(sound.name)[1], "tried again"]
 
 
 def test_a_product_that_is_left_out_is_wrong(sound, monkeypatch):
     """Even where the memory holds the right one, from the pass before on one thread."""
     monkeypatch.setattr(trial, "TOKENS", (1,))
-    ggml = trial.Ggml(str(libraries()[0]))
+    ggml = trial.Ggml(str(find_libraries()[0]))
     weights = ggml.weights()[:1]
-    ggml.use(None)  # the variant that lbx registered
+    ggml.load_variant(None)  # the variant that lbx registered
     compute, passes = ggml.backend_graph_compute, itertools.cycle([True, False])
     ggml.backend_graph_compute = lambda *graph: compute(*graph) if next(passes) else 0
-    off = dict(trial.errors(ggml, weights))
-    assert {what for what in off if off[what] < trial.LARGEST_ERROR} == {what for what in off if "1 threads" in what}
+    off = dict(trial.product_errors(ggml, weights))
+    assert {what for what in off if off[what] < trial.MAX_ERROR} == {what for what in off if "1 threads" in what}
     assert all(np.isnan(error) for what, error in off.items() if "2 threads" in what)
 
 

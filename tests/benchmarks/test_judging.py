@@ -13,9 +13,9 @@ import pytest
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Truncation, sha256_text
-from lbx.benchmarks import BENCHMARKS, beside, reserved_names, select
+from lbx.benchmarks import BENCHMARKS, benchmarks_with, reserved_names, select
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.benchmarks.judge import NAME, Judging, Round
+from lbx.benchmarks.judge import NAME, JudgeBenchmark, Round
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 MARKS = (("[[A]]", "first"), ("[[B]]", "second"), ("[[C]]", "tie"))
@@ -130,7 +130,7 @@ def test_a_bare_number_is_no_piece_of_another(text: str, found: list[str]) -> No
 def test_a_rating_is_a_number_to_every_reader(text: str, found: list[str]) -> None:
     """DuckDB reads no digits but ASCII's: a mean would lack what a score has. And 4,5 is neither 4 nor 5."""
     for rubric in (RATINGS, replace(RATINGS, pattern="{rating}")):
-        assert [one.extracted for one in Judging().score(ONE.sample(rubric), text)] == found
+        assert [one.extracted for one in JudgeBenchmark().score(ONE.sample(rubric), text)] == found
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_sample_says_who_is_compared_and_holds_no_answer() -> None:
 def test_a_prompt_is_the_rubrics_with_the_answers_in_the_rounds_order(make_bundle: MakeBundle) -> None:
     bundle = make_bundle({})
     swapped = replace(ONE, answer_first=False, references=("{a}", "two"))
-    judging = Judging(PAIRS, [ONE, swapped])
+    judging = JudgeBenchmark(PAIRS, [ONE, swapped])
     (task,) = judging.tasks(bundle)
     assert (task.full_name, task.metrics, task.samples) == ("judge/ours", ("verdict",), 2)
     prompts = [judging.prompt(bundle, sample) for sample in judging.samples(bundle, task.name)]
@@ -211,7 +211,7 @@ def test_a_document_that_the_rubric_shows_comes_from_the_bundle(make_bundle: Mak
         for first in (True, False)
         for name in ("2", "0")
     ]
-    judging = Judging(rubric, rounds, documents)
+    judging = JudgeBenchmark(rubric, rounds, documents)
     samples = list(judging.samples(bundle, "ours"))
     assert [sample.context for sample in samples] == ["first text"] * 2 + ["third"] * 2
     assert {sample.sample_id for sample in samples} == {one.name(rubric) for one in rounds}
@@ -219,15 +219,15 @@ def test_a_document_that_the_rubric_shows_comes_from_the_bundle(make_bundle: Mak
     assert (prompt.before, prompt.document, prompt.truncation) == ("", "first text", Truncation.DOCUMENT_MIDDLE)
     for wrong in (replace(rounds[0], document_sha256="0"), replace(rounds[0], sample_id="9")):
         with pytest.raises(BundleError, match=r"lacks the document of leval/tpo/[29]"):
-            list(Judging(rubric, [wrong], documents).samples(bundle, "ours"))
+            list(JudgeBenchmark(rubric, [wrong], documents).samples(bundle, "ours"))
 
 
 def test_the_name_means_what_is_stored_and_can_be_no_benchmark_of_ones_own(make_bundle: MakeBundle) -> None:
     bundle = make_bundle({})
     stored = BENCHMARKS[NAME]
-    assert isinstance(stored, Judging) and stored.tasks(bundle) == [] and list(stored.samples(bundle, "x")) == []
+    assert isinstance(stored, JudgeBenchmark) and stored.tasks(bundle) == [] and list(stored.samples(bundle, "x")) == []
     assert NAME not in list(BENCHMARKS) and "lbx judge" in reserved_names()[NAME]
-    assert beside(judging := Judging(PAIRS, [ONE]))[NAME] is judging
+    assert benchmarks_with(judging := JudgeBenchmark(PAIRS, [ONE]))[NAME] is judging
     assert stored.aggregate("ours", []) == []
     assert stored.cluster(replace(ONE, document_sha256="d").sample(PAIRS), "elsewhere") == "d"
     with pytest.raises(UsageError, match='no task "judge"'):

@@ -18,7 +18,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import GroupScore, Mode, Sample, ScoredSample, Truncation
 from lbx.benchmarks.base.sources import JsonArray
 from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, TASKS, LongBenchPro
-from lbx.benchmarks.longbench_pro.data import Data, _index
+from lbx.benchmarks.longbench_pro.data import Data, _index_rows
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES, missing_category
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
@@ -91,7 +91,7 @@ def test_the_index_is_what_was_read(tmp_path: Path) -> None:
     for name, written in (("a", as_array), ("b", as_ascii_line), ("c", as_lines)):
         path = tmp_path / name
         path.write_bytes(written(ROWS))
-        entries = _index(path, path.stat().st_mtime_ns, path.stat().st_size)
+        entries = _index_rows(path, path.stat().st_mtime_ns, path.stat().st_size)
         assert entries is not None
         content = path.read_bytes()
         assert [json.loads(content[entry.start : entry.end]) for entry in entries] == ROWS
@@ -217,7 +217,7 @@ def test_official_failures_are_named() -> None:
 
 def test_summary_with_and_without_a_model() -> None:
     sample = made("t4.1", ("One  two Three.", "four"))
-    compared = PRO.compared(sample, " ONE two\n[Answer] ")
+    compared = PRO.similarity_input(sample, " ONE two\n[Answer] ")
     assert compared == ("one two [answer]", ("one two three.", "four"))
     whole = {score.metric: score for score in PRO.score(sample, "one two three", similarity=0.5)}
     assert list(whole) == ["summary", "rouge_l", "rouge_l_unlimited", "similarity"]
@@ -234,7 +234,7 @@ def test_summary_with_and_without_a_model() -> None:
 @pytest.mark.parametrize(("output", "references"), [("", ("a",)), (" \n", ("a",)), ("a", ())])
 def test_nothing_to_compare_is_a_whole_zero(output: str, references: tuple[str, ...]) -> None:
     sample = made("t4.1", references)
-    assert PRO.compared(sample, output) is None
+    assert PRO.similarity_input(sample, output) is None
     scores = PRO.score(sample, output)
     assert [score.metric for score in scores] == ["summary", "rouge_l", "rouge_l_unlimited"]
     assert all(score.score == 0 and score.partial is None for score in scores)
@@ -249,7 +249,7 @@ def test_one_bad_reference_takes_rouge_from_all() -> None:
 
 
 def test_only_summaries_are_compared() -> None:
-    assert [task for task in TASKS if PRO.compared(made(task), "a")] == ["t4.1", "t4.2"]
+    assert [task for task in TASKS if PRO.similarity_input(made(task), "a")] == ["t4.1", "t4.2"]
 
 
 # --- adding up

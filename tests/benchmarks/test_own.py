@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, ScoredSample, Truncation, canonical_json, sha256_text
-from lbx.benchmarks import BENCHMARKS, everything, reserved_names, select
-from lbx.benchmarks.own.benchmark import OwnBenchmark, own_names, read_for_bundle
+from lbx.benchmarks import BENCHMARKS, all_tasks, reserved_names, select
+from lbx.benchmarks.own.benchmark import CustomBenchmark, custom_names, read_for_bundle
 from lbx.benchmarks.own.definition import FILE, read_definition
-from lbx.metrics.named import METRICS, Asked
+from lbx.metrics.named import METRICS, ScoringTarget
 from lbx.running.judge_run import read_rubric
 
 EXAMPLE = Path(__file__).parents[2] / "bundle" / "examples" / "handbook"
@@ -55,12 +55,12 @@ def handbook(make_bundle: MakeBundle) -> Bundle:
 
 def test_the_example_is_listed_chosen_and_read(handbook: Bundle) -> None:
     tasks = ["handbook/facts", "handbook/choices", "handbook/facts_zh"]
-    assert [task.full_name for task in everything(handbook)] == tasks
+    assert [task.full_name for task in all_tasks(handbook)] == tasks
     assert [task.full_name for task in select(handbook, ["handbook/facts*"])] == [tasks[0], tasks[2]]
     with pytest.raises(UsageError, match="Did you mean handbook/facts"):
         select(handbook, ["handbook/fact"])
     family = BENCHMARKS["handbook"]
-    facts, choices, zh = (list(family.samples(handbook, task.name)) for task in everything(handbook))
+    facts, choices, zh = (list(family.samples(handbook, task.name)) for task in all_tasks(handbook))
     assert [len(facts), len(choices), len(zh)] == [5, 3, 4]
     assert [sample.references for sample in choices] == [("B",), ("A",), ("C",)], "a letter, a text, a place"
     assert (zh[0].language, zh[0].length_unit, zh[0].sample_id) == ("zh", "characters", "tower")
@@ -74,11 +74,11 @@ def test_the_example_is_listed_chosen_and_read(handbook: Bundle) -> None:
 def test_scores_need_the_sample_alone(handbook: Bundle) -> None:
     family = BENCHMARKS["handbook"]
     rows = {}
-    for task in everything(handbook):
+    for task in all_tasks(handbook):
         samples = list(family.samples(handbook, task.name))
         rows[task.name] = []
         for sample in samples:
-            scores = OwnBenchmark("handbook").score(sample, f"{sample.references[0]}.")
+            scores = CustomBenchmark("handbook").score(sample, f"{sample.references[0]}.")
             assert tuple(score.metric for score in scores) == task.metrics
             assert {score.score for score in scores} == {1.0}
             rows[task.name].append(ScoredSample(sample, {score.metric: score.score for score in scores}))
@@ -225,7 +225,7 @@ def test_every_mistake_is_named(tmp_path: Path, mistake: str) -> None:
     (bundle / "lbx" / "bundle.json").write_text("{}")
     (bundle / "tagmanifest-sha256.txt").write_text("")
     with pytest.raises(BundleError):
-        everything(Bundle(bundle))
+        all_tasks(Bundle(bundle))
 
 
 def as_bundle(make_bundle: MakeBundle, definition: Path) -> Bundle:
@@ -297,7 +297,7 @@ def test_own_cues_are_scored_with_the_sample(tmp_path: Path, make_bundle: MakeBu
     toml = QUIZZES + 'answer_cues = ["Ezért"]\n'
     path = written(tmp_path / "mine", toml, lines(ROW | {"choices": ["x", "y"], "references": "B"}))
     (sample,) = BENCHMARKS["mine"].samples(as_bundle(make_bundle, path), "one")
-    (score,) = OwnBenchmark("mine").score(sample, "Nem A. Ezért B!")
+    (score,) = CustomBenchmark("mine").score(sample, "Nem A. Ezért B!")
     assert (score.score, score.extracted) == (1.0, "B")
 
 
@@ -314,7 +314,7 @@ def test_a_rubric_has_no_built_in_name(tmp_path: Path) -> None:
 def test_definitions_of_before_ask_what_they_asked(handbook: Bundle) -> None:
     """The prompts and the samples of a run that is half finished, to the byte."""
     told = []
-    for task in everything(handbook):
+    for task in all_tasks(handbook):
         for sample in BENCHMARKS["handbook"].samples(handbook, task.name):
             prompt = BENCHMARKS["handbook"].prompt(handbook, sample)
             told.append([asdict(sample), prompt.text, prompt.document, prompt.max_new_tokens, prompt.stop, prompt.chat,
@@ -408,10 +408,10 @@ def test_a_cell_is_as_long_as_a_document(tmp_path: Path, make_bundle: MakeBundle
 def test_names_that_a_bundle_cannot_bring(make_bundle: MakeBundle) -> None:
     bundle = make_bundle({"files/benchmarks/leval/benchmark.toml": TOML.encode()})
     with pytest.raises(BundleError, match="'leval', which means a built-in"):
-        own_names(bundle, reserved_names())
+        custom_names(bundle, reserved_names())
     bundle = make_bundle({"files/benchmarks/a b/benchmark.toml": TOML.encode()})
     with pytest.raises(BundleError, match="'a b', which is not a valid name"):
-        own_names(bundle, {})
+        custom_names(bundle, {})
 
 
 def test_data_that_a_link_leads_out_to(make_bundle: MakeBundle, tmp_path: Path) -> None:
@@ -419,7 +419,7 @@ def test_data_that_a_link_leads_out_to(make_bundle: MakeBundle, tmp_path: Path) 
     bundle = make_bundle({"files/benchmarks/mine/benchmark.toml": TOML.encode()})
     (bundle.file("benchmarks/mine") or tmp_path).joinpath("one.jsonl").symlink_to(tmp_path / "secret.jsonl")
     with pytest.raises(BundleError, match="is outside the bundle"):
-        everything(bundle)
+        all_tasks(bundle)
 
 
 anything = st.text(st.characters(codec=None, exclude_categories=()), max_size=80)
@@ -432,12 +432,12 @@ def test_no_output_upsets_a_metric(metric: str, output: str, reference: str, let
         for references in ((), (reference,), (output, reference)):
             assert (
                 0.0
-                <= METRICS[metric](output, Asked(references, language, dict.fromkeys(letters, reference))).value
+                <= METRICS[metric](output, ScoringTarget(references, language, dict.fromkeys(letters, reference))).value
                 <= 1.0
             )
 
 
 @given(meta=st.dictionaries(st.sampled_from(["metrics", "choices", "extract"]), st.none() | st.integers() | anything | st.lists(st.integers() | st.sampled_from(["f1", "no"]))))  # fmt: skip  # noqa: E501
 def test_a_hostile_results_file_gets_no_score(meta: dict[str, Any]) -> None:
-    for score in OwnBenchmark("x").score(Sample("x", "y", "z", "", "", ("a",), meta=meta), "a"):
+    for score in CustomBenchmark("x").score(Sample("x", "y", "z", "", "", ("a",), meta=meta), "a"):
         assert score.metric == "f1"

@@ -13,7 +13,7 @@ import pytest
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Task
-from lbx.benchmarks import BENCHMARKS, format_names, of_embedding, select
+from lbx.benchmarks import BENCHMARKS, embedding_tasks, format_names, select
 from lbx.benchmarks.base.benchmark import Benchmark
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
@@ -123,7 +123,7 @@ def test_what_a_family_names_is_all_that_is_known_of_it() -> None:
     assert with_data == [name for name in BENCHMARKS if name != "needle"] == format_names()
     assert all((Path(__file__).parents[2] / BENCHMARKS[name].data.recipe).is_file() for name in with_data)
     tasks = [Task("longbench_pro", name, ("summary",), 1) for name in ("t3.1", "t4.2")]
-    assert of_embedding([*tasks, Task("leval", "tpo", (), 1)]) == ["longbench_pro/t4.2"]
+    assert embedding_tasks([*tasks, Task("leval", "tpo", (), 1)]) == ["longbench_pro/t4.2"]
 
 
 def test_a_family_has_few_members() -> None:

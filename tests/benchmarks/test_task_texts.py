@@ -11,8 +11,8 @@ from command_line import Lbx
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.benchmarks.judge import Judging
-from lbx.judging.rating_choice import rating_set
+from lbx.benchmarks.judge import JudgeBenchmark
+from lbx.judging.rating_choice import make_rating_set
 from lbx.judging.rounds import QuestionChoice, make_rounds, read_answers
 from lbx.judging.task_texts import task_text
 from lbx.store import Store
@@ -36,9 +36,9 @@ def store(bundle: Bundle, shared: Callable[[str], Path], tmp_path: Path) -> Iter
 
 
 def test_raters_read_the_prompt_of_a_sample_without_a_question(store: Store, bundle: Bundle) -> None:
-    made, _ = rating_set(store, (), kind="score", bundle=bundle)
+    made, _ = make_rating_set(store, (), kind="score", bundle=bundle)
     assert {item.task_text for item in made.items} == {MULTI_NEWS}
-    without, _ = rating_set(store, (), kind="score")
+    without, _ = make_rating_set(store, (), kind="score")
     assert {item.task_text for item in without.items} == {""}
     assert made.set_id == without.set_id, "the bundle only shows what was asked"
 
@@ -47,7 +47,7 @@ def test_judges_read_the_prompt_of_a_sample_without_a_question(store: Store, bun
     ((run,),) = store.query("SELECT run_id FROM runs").rows
     made = make_rounds(RATING, [read_answers(store, run)], None, QuestionChoice("open"), bundle)
     assert made.without_task == 0
-    judging = Judging(RATING, made.rounds)
+    judging = JudgeBenchmark(RATING, made.rounds)
     for sample in judging.samples(bundle, RATING.name):
         assert judging.prompt(bundle, sample).text.startswith(f"Task: {MULTI_NEWS}\nAnswer: ")
     assert make_rounds(RATING, [read_answers(store, run)], None, QuestionChoice("open")).without_task == 200

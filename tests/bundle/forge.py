@@ -53,7 +53,7 @@ def members(
     ]
     sources = [{"kind": "path", "allowed": list(allowed), "files": described}]
     base = None if held is None else {"name": "x", "digest": ""}
-    tags = render_tags("x", "", sources, 0, base=base, held=held, extra=extra)
+    tags = render_tags("x", "", sources, 0, base=base, base_paths=held, extra=extra)
     here = {path: content for path, content in files.items() if path not in (held or {})}
     return [member(f"{top}/{path}", content) for path, content in [*tags.items(), *sorted(here.items())]]
 

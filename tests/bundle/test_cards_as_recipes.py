@@ -91,7 +91,7 @@ def test_a_card_of_local_weights_has_nothing_to_fetch(tmp_path: Path) -> None:
 
 def test_the_cards_of_this_repository_that_name_a_repository_load() -> None:
     loaded = [load_recipes([path]).sources for path in sorted((REPOSITORY / "models").glob("qwen3-embedding*.toml"))]
-    assert {source.place for sources in loaded for source in sources} == {
+    assert {source.key for sources in loaded for source in sources} == {
         "model Qwen/Qwen3-Embedding-8B",
         "model Qwen/Qwen3-Embedding-8B-GGUF",
     }

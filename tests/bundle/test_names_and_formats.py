@@ -15,11 +15,11 @@ from lbx.bundle.names import (
     NAMES_CODE,
     PathSet,
     Unsafe,
+    find_unsafe_content,
     is_bundle_name,
-    unsafe_inside,
-    wants_look,
-    why_refused,
-    why_unsafe,
+    needs_content_check,
+    unsafe_format,
+    unsafe_reason,
 )
 
 
@@ -57,7 +57,7 @@ from lbx.bundle.names import (
     ],
 )
 def test_unsafe_names(path: str, reason: str) -> None:
-    assert reason in why_unsafe(path)
+    assert reason in unsafe_reason(path)
 
 
 PORTABLE = ("console", "com10", "aux-data", "data.con")
@@ -68,12 +68,12 @@ PORTABLE = ("console", "com10", "aux-data", "data.con")
     [*("a", "a/b.txt", "..a/b..x", "长/文本.jsonl", "\u00e9.txt", "a b", "-x", ".gitattributes"), *PORTABLE],
 )
 def test_safe_names(path: str) -> None:
-    assert why_unsafe(path) == ""
+    assert unsafe_reason(path) == ""
 
 
 @given(st.text(max_size=30))
 def test_a_safe_name_stays_below_its_folder(path: str) -> None:
-    if why_unsafe(path) == "":
+    if unsafe_reason(path) == "":
         root = Path("/root/folder")
         joined = root / path
         assert joined.parts[: len(root.parts)] == root.parts
@@ -94,13 +94,13 @@ def test_a_safe_name_stays_below_its_folder(path: str) -> None:
 )
 def test_paths_that_cannot_lie_side_by_side(first: str, second: str, reason: str) -> None:
     names = PathSet()
-    assert names.why_not(first) == ""
-    assert reason in names.why_not(second)
+    assert names.add(first) == ""
+    assert reason in names.add(second)
 
 
 def test_paths_that_can() -> None:
     names = PathSet()
-    assert [names.why_not(path) for path in ("a/b", "a/c", "ab", "a.b/c")] == [""] * 4
+    assert [names.add(path) for path in ("a/b", "a/c", "ab", "a.b/c")] == [""] * 4
 
 
 @pytest.mark.parametrize(("name", "fine"), [("long-bench_1.2+x", True), ("", False), (".x", False), ("a/b", False)])
@@ -110,7 +110,7 @@ def test_bundle_names(name: str, fine: bool) -> None:
 
 @pytest.mark.parametrize("name", ["x.bin", "X.PT", "a/b.pkl", "m.ckpt", "m.pth", "modeling.py", "lib.so", "run.sh"])
 def test_unsafe_formats(name: str) -> None:
-    assert why_refused(name)
+    assert unsafe_format(name)
 
 
 @pytest.mark.parametrize(
@@ -118,11 +118,11 @@ def test_unsafe_formats(name: str) -> None:
     ["m.safetensors", "m.gguf", "d.parquet", "d.jsonl", "d.json", "t.txt", "tokenizer.model", "d.zip", "LICENSE"],
 )
 def test_safe_formats(name: str) -> None:
-    assert why_refused(name) == ""
+    assert unsafe_format(name) == ""
 
 
 def inside(name: str, content: bytes) -> Unsafe | None:
-    return unsafe_inside(name, len(content), io.BytesIO(content)) if wants_look(name) else None
+    return find_unsafe_content(name, len(content), io.BytesIO(content)) if needs_content_check(name) else None
 
 
 @pytest.mark.parametrize(

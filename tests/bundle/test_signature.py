@@ -14,7 +14,7 @@ from profiles import examples
 
 from lbx.base.errors import BundleError, LbxError, UsageError
 from lbx.bundle.signing import publickey
-from lbx.bundle.signing.signature import NAMESPACE, check, find_key, load_keys, parse, sign
+from lbx.bundle.signing.signature import NAMESPACE, find_key, load_keys, parse, sign, verify
 
 DATA = b"what is signed\n"
 # RFC 8032, section 7.1: secret's public key, message, signature.
@@ -87,9 +87,9 @@ def test_ssh_keygen_and_lbx_agree(kind: str, keys: Path, tmp_path: Path) -> None
     theirs = keygen("-Y", "sign", "-q", "-f", keys / kind, "-n", NAMESPACE, "-O", "hashalg=sha256", given=DATA).stdout
     for text in (ours, theirs):
         signature = parse(text, "x.sig")
-        check(signature, DATA, "x.sig")
+        verify(signature, DATA, "x.sig")
         with pytest.raises(BundleError, match=r"x\.sig does not match"):
-            check(signature, DATA + b"x", "x.sig")
+            verify(signature, DATA + b"x", "x.sig")
         key, reason = find_key(signature, load_keys(allowed))
         assert (key.owner if key else reason) == "me@here"
         shown = keygen("-l", "-f", keys / f"{kind}.pub").stdout.decode().split()
@@ -109,7 +109,7 @@ def test_no_changed_signature_fits(kind: str, keys: Path, data: st.DataObject) -
     blob[place] ^= data.draw(st.integers(1, 255))
     text = "\n".join([lines[0], base64.b64encode(bytes(blob)).decode(), lines[-1]]).encode()
     with pytest.raises(BundleError):
-        check(parse(text, "x.sig"), DATA, "x.sig")
+        verify(parse(text, "x.sig"), DATA, "x.sig")
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -118,7 +118,7 @@ def test_rubbish_is_no_signature(blob: bytes) -> None:
     for data in (blob, b"SSHSIG\x00\x00\x00\x01" + blob):
         text = b"-----BEGIN SSH SIGNATURE-----\n" + base64.b64encode(data) + b"\n-----END SSH SIGNATURE-----\n"
         with pytest.raises(BundleError, match=r"x\.sig"):
-            check(parse(text, "x.sig"), DATA, "x.sig")
+            verify(parse(text, "x.sig"), DATA, "x.sig")
     with pytest.raises(BundleError, match="not an SSH signature"):
         parse(blob, "x.sig")
 

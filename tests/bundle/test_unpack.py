@@ -208,7 +208,7 @@ def test_a_sweep_from_another_namespace_takes_no_folder_that_is_in_use(
         folder = make(*arguments, **options)
         if len(swept) < 2:  # between making and locking
             swept.append(folder)
-            outputs.sweep(tmp_path / "root")
+            outputs.remove_leftovers(tmp_path / "root")
         return folder
 
     monkeypatch.setattr(tempfile, "mkdtemp", made_and_swept)

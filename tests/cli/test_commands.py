@@ -13,7 +13,7 @@ from command_line import Lbx, fails
 
 from lbx.report import reports
 from lbx.report.shapes import ReportQuery
-from lbx.scoring.reading import read_added_up
+from lbx.scoring.reading import open_with_numbers
 
 
 @pytest.fixture(scope="session")
@@ -260,10 +260,10 @@ class _Reading(ReportQuery):
 def test_each_report_reads_what_it_says_that_it_takes(results: Path) -> None:
     fields = {"baseline": "--baseline", "margin": "--margin", "force": "--force", "tasks": "--tasks", "limit": "--rows",
               "keep": "--keep", "at_least": "--at-least", "references": "--reference"}  # fmt: skip
-    with read_added_up(results) as store:
+    with open_with_numbers(results) as store:
         for name, report in reports.REPORTS.items():
             _Reading.fields.clear()
-            reports.read(store, name, _Reading())
+            reports.read_report(store, name, _Reading())
             assert {fields[one] for one in _Reading.fields & {*fields}} <= {*report.takes}, name
 
 

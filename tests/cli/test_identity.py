@@ -96,9 +96,9 @@ def test_two_models_of_one_name_and_size_are_two_runs(
 
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if llama.cpp had been built for a GPU: what it computes with stays a CPU."""
-    from lbx.backends.llama.library import library
+    from lbx.backends.llama.library import load_llama_cpp
 
-    monkeypatch.setattr(library(), "llama_supports_gpu_offload", lambda: True)
+    monkeypatch.setattr(load_llama_cpp(), "llama_supports_gpu_offload", lambda: True)
 
 
 def test_answers_of_a_cpu_and_of_a_gpu_are_two_runs(demo_gguf: Path, ask: Any, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 
 from endpoint_servers import ScriptedServer, closing_all
 
-from lbx.benchmarks.judge import Judging
+from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.forecast.run_plan import make_plan
 from lbx.running.judge_spec import JudgeSpec, spec_of
 from lbx.running.models import card_of, load_model
@@ -396,7 +396,7 @@ def test_rounds_share_most_of_what_they_read(judge: Judge, home: Path, results: 
     against = "published-turbo-16k-0613"
     spec = JudgeSpec(bundle=home / "b", model=str(always_first), answers=[results], runs=["x", "y"], against=against)
     run = resolve(spec_of(json.loads(json.dumps(spec.to_json())), "here"))
-    assert isinstance(run.own, Judging)
+    assert isinstance(run.extra_benchmark, JudgeBenchmark)
     card = card_of(spec, run.bundle)
     backend = load_model(card, run.bundle)
     try:
@@ -454,7 +454,7 @@ def test_a_rubric_may_lie_in_the_folder_of_the_submitted_run(tmp_path: Path) -> 
     spec = JudgeSpec(
         bundle="b", model="m", answers=(str(tmp_path / "r.duckdb"),), runs=("x",), rubric=str(folder / "mine.toml")
     )
-    assert spec.carried(folder, "/there").rubric == "/there/mine.toml"
+    assert spec.copy_inputs(folder, "/there").rubric == "/there/mine.toml"
     assert (folder / "mine.toml").read_text() == "kept" and (folder / "answers-0.duckdb").is_file()
 
 

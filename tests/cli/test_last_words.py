@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lbx.base.crash_report import sentence
+from lbx.base.crash_report import crash_message
 
 BACKENDS = Path(__file__).parents[1] / "backends"
 
@@ -72,7 +72,7 @@ def test_threads_that_crash_together_name_their_cause() -> None:
         f"{fatal}{fatal}Illegal instruction\n\n",
         f"{fatal}{fatal}Illegal instructionIllegal instruction\n\n\n",
     ):
-        told = sentence(said, "All is safe.")
+        told = crash_message(said, "All is safe.")
         assert told.startswith("error: lbx was ended by the system (illegal instruction, SIGILL). All is safe. ")
 
 

@@ -153,12 +153,12 @@ def test_every_report_in_every_format_of_a_file_with_failures(lbx: Lbx, pro: Pat
         assert done.returncode == 3
     from lbx.report import page, render
     from lbx.report.cells import sheet
-    from lbx.report.reports import read
+    from lbx.report.reports import read_report
     from lbx.store import Store
 
     with Store(out, read_only=True) as store:
         for name, view in REPORTS.items():
-            rows = read(store, name)
+            rows = read_report(store, name)
             "".join(render.csv_pieces(rows.columns, rows.rows))
             assert render.markdown(sheet(view, rows)).startswith("## ")
             assert "".join(page.pieces(store, names=[name])).startswith("<!doctype html>")

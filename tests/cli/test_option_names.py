@@ -22,8 +22,8 @@ from lbx.base.option import fields_of
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
 from lbx.cli import cluster, completing
-from lbx.cli.loading import resolve
-from lbx.cli.main import COMMANDS, load
+from lbx.cli.loading import import_object
+from lbx.cli.main import COMMANDS, load_command
 from lbx.running.judge_spec import JudgeSpec
 from lbx.spec.run_spec import RunSpec
 from lbx.store import GenerationRow, SampleRow, Store
@@ -84,11 +84,13 @@ def test_help_of_a_run_fits_a_screen_and_names_the_help_of_everything(lbx: Lbx, 
     assert lbx.process(command, "-h", environment=NARROW).stdout == brief
 
 
-@pytest.mark.parametrize("command", [name for name, row in ROWS.items() if hasattr(resolve(row.options), "BRIEF")])
+@pytest.mark.parametrize(
+    "command", [name for name, row in ROWS.items() if hasattr(import_object(row.options), "BRIEF")]
+)
 def test_the_help_of_everything_has_every_option(lbx: Lbx, command: str) -> None:
-    top = load("submit").commands[command] if command in COMMANDS["submit"].parts else load(command)  # type: ignore[attr-defined]
+    top = load_command("submit").commands[command] if command in COMMANDS["submit"].parts else load_command(command)  # type: ignore[attr-defined]
     words = ("submit", command) if command in COMMANDS["submit"].parts else (command,)
-    assert {*resolve(ROWS[command].options).BRIEF} <= {one.name for one in top.params}
+    assert {*import_object(ROWS[command].options).BRIEF} <= {one.name for one in top.params}
     everything = lbx.ok(*words, "--help-all", environment={**NARROW, "COLUMNS": "200"})
     for option in top.params:
         if option.param_type_name == "option":
@@ -97,11 +99,11 @@ def test_the_help_of_everything_has_every_option(lbx: Lbx, command: str) -> None
 
 @pytest.mark.parametrize(("spec", "command"), [(RunSpec, "run"), (JudgeSpec, "judge")])
 def test_messages_spell_options_as_the_command_line_does(spec: type, command: str) -> None:
-    names = {option.name: option.opts for option in load(command).params}
+    names = {option.name: option.opts for option in load_command(command).params}
     checked = [field for name, field in fields_of(spec).items() if name in names]
     assert {"model", "tasks"} < {field.name for field in checked}
     for field in checked:
-        assert field.spelled in names[field.name]
+        assert field.option_name in names[field.name]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +228,7 @@ def test_what_shells_offer(results: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert "mine" in completing.models({})
     offering = {"run", "report", "show", "browse", "judge", "rate", "export", "metadata", "score", "prompts", "plan"}
     for command in offering:
-        params: list[Any] = list(load(command).params)
+        params: list[Any] = list(load_command(command).params)
         shown = {option.name: option for option in params}
         for name in ({"runs", "run", "stored"} | {"tasks", "model"}) & shown.keys():
             if (command, name) not in {("show", "model"), ("browse", "model"), ("import", "model")}:

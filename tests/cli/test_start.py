@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lbx.cli.loading import Row, resolve
-from lbx.cli.main import COMMANDS, load
+from lbx.cli.loading import Row, import_object
+from lbx.cli.main import COMMANDS, load_command
 from lbx.store import Store
 
 HEAVY = ("torch", "transformers", "llama_cpp", "duckdb", "numpy", "huggingface_hub", "cryptography", "starlette")
@@ -41,7 +41,7 @@ def test_a_commands_help_loads_no_heavy_library_and_nothing_that_does_the_work(c
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.work)
 def test_what_does_the_work_takes_the_commands_options(row: Row) -> None:
-    options, work = resolve(row.options), resolve(row.work)
+    options, work = import_object(row.options), import_object(row.work)
     assert dataclasses.is_dataclass(options)
     (taken,) = inspect.signature(work, eval_str=True).parameters.values()
     assert taken.annotation is options
@@ -65,4 +65,4 @@ def test_a_table_of_a_report_brings_nothing_of_the_page(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_begins_with_the_line_of_the_table(name: str) -> None:
-    assert load(name).help.split("\n\n")[0] == COMMANDS[name].line
+    assert load_command(name).help.split("\n\n")[0] == COMMANDS[name].line

@@ -20,7 +20,7 @@ from lbx.cli import output
 from lbx.cli.output import RunBar
 from lbx.running import watching
 from lbx.running.listening import Listener
-from lbx.running.watching import RunMeter, Watch, watched
+from lbx.running.watching import RunMeter, RunMonitor, record_sessions
 from lbx.store import GenerationRow, RunRow, Store
 
 RUN = RunRow("r1", "demo", "scripted", "1", {}, "digest", {}, {"cores": 2}, "0.1")
@@ -48,11 +48,11 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("hurried")
 def test_lines_come_while_nothing_is_heard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "x.log"
-    with RunBar() as bar, Watch(RunMeter(None, 4), bar, log) as progress:
+    with RunBar() as bar, RunMonitor(RunMeter(None, 4), bar, log) as progress:
         until(lambda: log.exists() and len(log.read_text().splitlines()) > 1)
-        progress.sample(row(prompt_tokens=100, cached_tokens=40, output_tokens=5))
-        progress.sample(row(error="out of memory"))
-        progress.computed(65)
+        progress.count_sample(row(prompt_tokens=100, cached_tokens=40, output_tokens=5))
+        progress.count_sample(row(error="out of memory"))
+        progress.count_tokens(65)
     last = log.read_text().splitlines()[-1]
     assert "50%, 2 of 4 samples (1 failed)" in last
     assert re.search(r"\d (MiB|GiB) of memory, needle/single_en$", last)
@@ -63,7 +63,7 @@ def test_lines_come_while_nothing_is_heard(tmp_path: Path, capsys: pytest.Captur
 def test_a_log_is_there_as_soon_as_a_run_has_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "_TICK_S", 0.01)
     log = tmp_path / "x.log"
-    with RunBar() as bar, Watch(RunMeter(None, 4), bar, log):
+    with RunBar() as bar, RunMonitor(RunMeter(None, 4), bar, log):
         until(log.exists)
         assert len(log.read_text().splitlines()) == 1, "the next line comes a minute later"
 
@@ -72,12 +72,12 @@ def test_a_log_is_there_as_soon_as_a_run_has_begun(tmp_path: Path, monkeypatch: 
 def test_a_log_that_goes_away_ends_no_run(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
-    with Watch(RunMeter(None, 1), Listener(), folder / "x.log") as progress:
+    with RunMonitor(RunMeter(None, 1), Listener(), folder / "x.log") as progress:
         until((folder / "x.log").exists)
         (folder / "x.log").unlink()
         folder.rename(tmp_path / "elsewhere")
-        progress.sample(row())
-    assert progress.meter.over == 1
+        progress.count_sample(row())
+    assert progress.meter.finished_samples == 1
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_a_log_that_goes_away_ends_no_run(tmp_path: Path) -> None:
 )
 def test_a_session_says_how_it_ended(tmp_path: Path, error: type[BaseException] | None, status: str) -> None:
     def go() -> None:
-        watch = Watch(RunMeter(None, 2), Listener())
-        with watched(store, [RUN], None, watch, done=[0], workers=3, spec={"lbx_run": 1}):
-            watch.sample(row(prompt_tokens=100, cached_tokens=40, output_tokens=5, prefill_s=2.0, decode_s=1.0))
+        watch = RunMonitor(RunMeter(None, 2), Listener())
+        with record_sessions(store, [RUN], None, watch, answer_counts=[0], workers=3, spec={"lbx_run": 1}):
+            watch.count_sample(row(prompt_tokens=100, cached_tokens=40, output_tokens=5, prefill_s=2.0, decode_s=1.0))
             assert store.query("SELECT status FROM sessions").rows == [("running",)]
             if error is not None:
                 raise error
@@ -111,8 +111,8 @@ def test_runs_that_are_made_together_begin_at_one_time(tmp_path: Path) -> None:
     with Store(tmp_path / "results.duckdb") as store:
         for one in rows:
             store.begin_run(one)
-        watch = Watch(RunMeter(None, 2), Listener())
-        with watched(store, rows, None, watch, done=[3, 4], workers=0, spec={"lbx_run": 1}):
+        watch = RunMonitor(RunMeter(None, 2), Listener())
+        with record_sessions(store, rows, None, watch, answer_counts=[3, 4], workers=0, spec={"lbx_run": 1}):
             found = store.query("SELECT count(DISTINCT started_at), list(done_before ORDER BY run_id) FROM sessions")
             assert found.rows == [(1, [3, 4])]
 

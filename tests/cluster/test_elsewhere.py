@@ -30,15 +30,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_whatever_a_spec_names_has_a_full_path(here: Path) -> None:
     spec = RunSpec(
         bundle="long", model="mine.toml", tasks=("needle",), rag=3, retriever="embedder.toml", embedding="embedder.toml"
-    ).settled()
+    ).with_absolute_paths()
     assert (spec.bundle, spec.model) == (str(here / "long"), str(here / "mine.toml"))
     assert (spec.retriever, spec.embedding) == (str(here / "embedder.toml"),) * 2
-    named = RunSpec(bundle=str(here / "long"), model="small", tasks=("needle",), rag=3).settled()
+    named = RunSpec(bundle=str(here / "long"), model="small", tasks=("needle",), rag=3).with_absolute_paths()
     assert named.model == str(here / "models" / "small.toml"), "a name means a card in this folder"
     assert named.retriever == "bm25" and named.embedding is None
     for name in ("org/name", "no-such-card"):
-        assert RunSpec(bundle="b", model=name, tasks=("needle",)).settled().model == name
-    judge = JudgeSpec(bundle="long", model="small", answers="a.duckdb", runs="r", rubric="mine/rubric.toml").settled()
+        assert RunSpec(bundle="b", model=name, tasks=("needle",)).with_absolute_paths().model == name
+    judge = JudgeSpec(
+        bundle="long", model="small", answers="a.duckdb", runs="r", rubric="mine/rubric.toml"
+    ).with_absolute_paths()
     assert judge.answers == (str(here / "a.duckdb"),) and judge.rubric == str(here / "mine" / "rubric.toml")
 
 
@@ -47,7 +49,9 @@ def test_a_link_keeps_its_name(here: Path) -> None:
     (here / "blobs").mkdir()
     (here / "blobs" / "0a1b").write_text("")
     (here / "model.gguf").symlink_to("blobs/0a1b")
-    assert RunSpec(bundle="b", model="model.gguf", tasks=("needle",)).settled().model == str(here / "model.gguf")
+    assert RunSpec(bundle="b", model="model.gguf", tasks=("needle",)).with_absolute_paths().model == str(
+        here / "model.gguf"
+    )
 
 
 def test_a_submitted_run_names_its_embedding_models_in_full(lbx: Lbx, bundle: Path, here: Path) -> None:

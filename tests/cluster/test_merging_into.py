@@ -19,7 +19,7 @@ from lbx.cluster import merge as merging
 from lbx.cluster.merge import merge
 from lbx.judging.journal import journal_of
 from lbx.store import RunRow, Store
-from lbx.store.copies import alone
+from lbx.store.copies import exclusive_lock
 
 Answers = Callable[[float], Path]
 PARTS = ("needle/single_en", "needle/single_zh", "needle/multikey_en")
@@ -168,7 +168,7 @@ def test_nobody_writes_to_the_file_while_it_is_merged_into(
     target = tmp_path / "all.duckdb"
     merge([one], target, None, force=False)
     program = WRITER.format(str(target))
-    with alone(target), pytest.raises(StoreError, match="merged into"):
+    with exclusive_lock(target), pytest.raises(StoreError, match="merged into"):
         merge([other], target, None, force=True)
     with start_python(program, stdin=PIPE, stdout=PIPE) as writer:
         assert writer.stdout and writer.stdout.readline()

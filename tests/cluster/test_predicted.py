@@ -9,7 +9,7 @@ import pytest
 
 from lbx.forecast.estimate import Costs
 from lbx.running import sharding
-from lbx.running.sharding import Counting, deal
+from lbx.running.sharding import Counting, plan_shards
 from lbx.spec.run_spec import RunSpec
 
 COSTS = Costs(0.001, 0.0, 0.0, 0.01, 0.0, 1.0, {}, "a test")
@@ -24,7 +24,7 @@ def test_workers_share_what_a_shard_takes(
 
     def predicted(workers: int, like: Path | None = None) -> list[float]:
         spec = RunSpec(bundle=str(bundle), model=answers(0.0), tasks=("needle",), name="r", workers=workers)
-        plan = deal(spec, 3, Counting(like=like))
+        plan = plan_shards(spec, 3, Counting(like=like))
         assert plan.unit == "s"
         return [shard.cost for shard in plan.shards]
 

@@ -15,7 +15,7 @@ from lbx.base.errors import UsageError
 from lbx.cluster.folder import RunFolder
 from lbx.cluster.kubernetes import KubernetesOptions, job_name, manifest
 from lbx.cluster.launch import Launch, Runtime
-from lbx.cluster.slurm import ARRAY, MARKS, SlurmJob, SlurmOptions, time_limit
+from lbx.cluster.slurm import ARRAY, PLACEHOLDERS, SlurmJob, SlurmOptions, time_limit
 from lbx.cluster.slurm import job_name as slurm_job_name
 
 RUN = ["--bundle", "/data/a b", "--model", "it's", "--tasks", "leval"]
@@ -81,7 +81,7 @@ def test_a_site_can_bring_its_own_template(tmp_path: Path) -> None:
         dataclasses.replace(JOB, template=own).array_script()
     with pytest.raises(UsageError, match="Cannot read the template"):
         dataclasses.replace(JOB, template=tmp_path / "missing").array_script()
-    for mark in MARKS:
+    for mark in PLACEHOLDERS:
         assert f"@{{{mark}}}" in ARRAY, mark
 
 

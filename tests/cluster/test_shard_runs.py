@@ -15,7 +15,7 @@ from command_line import Lbx, holding
 from same_rows import same_rows
 
 from lbx.base.database import files_of
-from lbx.cluster.folder import RunFolder, Submitted
+from lbx.cluster.folder import RunFolder, Submission
 from lbx.forecast.shards import read_shards
 from lbx.store import Store
 
@@ -31,7 +31,7 @@ def folder(lbx: Lbx, bundle: Path, answers: Answers, tmp_path_factory: pytest.Te
         "-o", made.root, "--shards", 2, "--image", "lbx:1", "--run-claim", "r", "--bundle-claim", "b",
     )  # fmt: skip
     assert "24 samples in 2 shards" in done.stderr
-    assert made.submitted() == Submitted("kubernetes")
+    assert made.submission() == Submission("kubernetes")
     return made
 
 
@@ -139,7 +139,7 @@ def test_a_shard_that_was_killed_is_counted_with_its_log(
         kept = {path: path.read_bytes() for path in files_of(target)}
     assert len(kept) == 2
     other = RunFolder(tmp_path / "other")
-    other.make()
+    other.create()
     other.plan_file.write_bytes(folder.plan_file.read_bytes())
     for path, content in kept.items():
         (other.shards / path.name.replace("0.duckdb", "0000.duckdb")).write_bytes(content)

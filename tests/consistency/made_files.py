@@ -324,7 +324,7 @@ def _write_answers(
 def _scores(
     family: Benchmark, run: MadeRun, sample: Sample, output: str, key: Any, *, similarities: bool
 ) -> Iterator[ScoreRow]:
-    likeness = 0.7 if similarities and family.compared(sample, output) else None
+    likeness = 0.7 if similarities and family.similarity_input(sample, output) else None
     made = family.score(sample, output, similarity=likeness)
     older = family.metric_version != BENCHMARKS[family.name].metric_version
     for row in score_rows(run.name, key, family, made):

@@ -26,7 +26,7 @@ from lbx.report import overview
 from lbx.report.reports import REPORTS
 from lbx.report.shapes import ALL
 from lbx.store import Store, Table
-from lbx.store.answers import Choice, count_answers, list_answers
+from lbx.store.answers import AnswerFilter, count_answers, list_answers
 
 OFFICIAL = Column("official", "official", "number", interval=True)
 Scores = Mapping[tuple[str, str, str, str, int], float]
@@ -44,9 +44,9 @@ def headlines(made: Made) -> dict[tuple[str, str, str, str, int], float]:
 
 def listed(store: Store, scores: Scores) -> Iterator[str]:
     """What ``lbx show`` lists."""
-    rows = list_answers(store, Choice(), 1_000_000).dicts()
-    if count_answers(store, Choice()) != len(rows):
-        yield f"show: {len(rows)} answers, counted {count_answers(store, Choice())}"
+    rows = list_answers(store, AnswerFilter(), 1_000_000).dicts()
+    if count_answers(store, AnswerFilter()) != len(rows):
+        yield f"show: {len(rows)} answers, counted {count_answers(store, AnswerFilter())}"
     for row in rows:
         sample, _, iteration = row["sample"].partition("#")
         benchmark, task, name = sample.split("/")

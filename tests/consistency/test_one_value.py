@@ -23,10 +23,10 @@ import lbx
 from lbx.report import latex, page, papers, render
 from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
-from lbx.report.reports import ON_A_PAGE, REPORTS, read, write_parquet
+from lbx.report.reports import ON_A_PAGE, REPORTS, read_report, write_parquet
 from lbx.report.shapes import ReportQuery
 from lbx.report.terminal import lines
-from lbx.scoring.reading import read_added_up
+from lbx.scoring.reading import open_with_numbers
 from lbx.store import Store, Table
 
 MCQ = ("longbench_v2", "mcq")
@@ -50,8 +50,8 @@ def _faults(path: Path, file: File, folder: Path) -> Iterator[str]:
     judges, people = said_by_judges(file), said_by_people(file)
     want = expected(file) | judges | people | opinions(judges, people)
     yield from in_views(path, want)
-    with read_added_up(path, beside=[folder / "one.parquet"]) as store:
-        tables = {name: read(store, name, FORCED) for name in REPORTS if name not in NOT_OF_ANSWERS}
+    with open_with_numbers(path, allowed_files=[folder / "one.parquet"]) as store:
+        tables = {name: read_report(store, name, FORCED) for name in REPORTS if name not in NOT_OF_ANSWERS}
         for name, (reader, _) in VIEWS.items():
             yield from faults(reader(f"report {name}", tables[name].dicts()), want, {})
         for name in BOARDS:

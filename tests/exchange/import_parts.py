@@ -8,12 +8,12 @@ from typing import Any
 
 from bench.inputs import link_tree
 from lbx.base.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
-from lbx.exchange.importing import Imported, understand, write_predictions
+from lbx.exchange.importing import ImportSummary, parse_predictions, write_predictions
 from lbx.store import Store
 
 
-def import_predictions(store: Store, format_name: str, path: Path, **how: Any) -> Imported:
-    done = write_predictions(store, understand(format_name, path, **how))
+def import_predictions(store: Store, format_name: str, path: Path, **how: Any) -> ImportSummary:
+    done = write_predictions(store, parse_predictions(format_name, path, **how))
     store.finish_run(done.run_id, "done")
     return done
 

@@ -126,7 +126,7 @@ def test_a_second_call_goes_on(file: Path, tmp_path: Path) -> None:
         dataset.remove(0, 0, 0)
         dataset.write()
     with Dataset(file, out) as dataset:
-        assert dataset.changed == 2
+        assert dataset.changed_count == 2
         assert _bytes(dataset) == out.read_bytes()
         assert dataset.undoable == "the removal of pair 1"
         assert dataset.undo() == 0

@@ -17,7 +17,7 @@ from import_parts import bundle_of, import_predictions
 
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
-from lbx.benchmarks.judge import Judging, Round
+from lbx.benchmarks.judge import JudgeBenchmark, Round
 from lbx.benchmarks.leval.judge import SCRIPT, parse_rubric
 from lbx.benchmarks.leval.judge_files import read_judge_file
 from lbx.exchange.exporting import export
@@ -359,8 +359,8 @@ def test_rounds_that_lbx_did_not_write_are_named(
     store.query("UPDATE samples SET meta = ?::JSON WHERE benchmark = 'judge'", [meta])
     with pytest.raises(StoreError, match="a round of judge that lbx did not write"):
         export_judgements(store, ["judge"], tmp_path / "out", bundle=bundle)
-    add_up(store, "judge", Judging())
-    rescore(store, Rescoring({"judge": Judging()}))
+    add_up(store, "judge", JudgeBenchmark())
+    rescore(store, Rescoring({"judge": JudgeBenchmark()}))
 
 
 def test_a_judge_of_lbx_without_what_the_file_needs(store: Store, tmp_path: Path, write_lines: Callable) -> None:

@@ -14,7 +14,7 @@ from import_parts import bundle_of, import_predictions, real_bundle
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
 from lbx.benchmarks.leval.judge import published_files
-from lbx.exchange.answers_for_judges import export_judged
+from lbx.exchange.answers_for_judges import export_judge_answers
 from lbx.exchange.exporting import export
 from lbx.exchange.importing import published_run
 from lbx.running.rescoring import score_with
@@ -230,7 +230,7 @@ def test_answers_for_a_judge_go_out_as_the_official_runner_writes_them(
     file = judged / part / "turbo-16k-0613.pred.jsonl"
     imported = import_predictions(store, "leval", file, model="m", bundle=bundle)
     _as_made(store, imported.run_id, "made", "org/turbo-16k-0613")
-    done = export_judged(store, part, ["made"], bundle, tmp_path / "out")
+    done = export_judge_answers(store, part, ["made"], bundle, tmp_path / "out")
     (made,) = done.files
     assert made.name == file.name and done.rows == PARTS[part] - NARRATIVE_QA[part]
     lines = made.read_text("ascii").splitlines()
@@ -262,9 +262,9 @@ def test_what_cannot_go_to_a_judge(shared: Callable, store: Store, tmp_path: Pat
         ("llm_gpt4_eval", ["made", "twin"], r"Two of the runs use the model m and would write the same file"),
     ):
         with pytest.raises(UsageError, match=why):
-            export_judged(store, metric, runs, bundle, tmp_path / "out")
+            export_judge_answers(store, metric, runs, bundle, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    done = export_judged(store, "llm_turbo_eval", ["made"], bundle, tmp_path / "out")
+    done = export_judge_answers(store, "llm_turbo_eval", ["made"], bundle, tmp_path / "out")
     rows = [json.loads(line) for line in done.files[0].read_text().splitlines()]
     assert [(row["query"], row["evaluation"], row["m_pred"]) for row in rows] == [
         ("Who?", "LLM", "Bob"),
@@ -273,4 +273,4 @@ def test_what_cannot_go_to_a_judge(shared: Callable, store: Store, tmp_path: Pat
     assert done.left_out == {"not answered": 1}
     store.write(generations=[GenerationRow("twin", "leval", "financial_qa", "000-00", 0, error="no")])
     with pytest.raises(UsageError, match="has no answer to a question of human_eval"):
-        export_judged(store, "human_eval", ["twin"], bundle, tmp_path / "twin")
+        export_judge_answers(store, "human_eval", ["twin"], bundle, tmp_path / "twin")

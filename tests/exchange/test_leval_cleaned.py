@@ -10,7 +10,7 @@ import pytest
 from lbx.base.errors import UsageError
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.exchange.annotation.pairs import ANSWERS, QUESTIONS
-from lbx.exchange.annotation.tool_pages import lost, official_files, take_pages
+from lbx.exchange.annotation.tool_pages import apply_pages, lost_content, official_files
 
 FOLDER = Path(__file__).parent / "leval_pages/annotated"
 """Written by web_annotate_jsonl.py (cd34b05, --new_pairs_num 1) of three documents of our own words."""
@@ -29,7 +29,7 @@ def test_the_same_edits_make_the_tools_files(tmp_path: Path) -> None:
         dataset.add(1, "Why twice?", "")
         dataset.add(2, "When?", "In 1952.")
         assert official_files(dataset, new_pairs=1) == _official()
-        assert lost(dataset) == [
+        assert lost_content(dataset) == [
             "L-Eval's format does not include evaluation, weight.",
             "L-Eval's format drops empty texts, so that pairs shift in lines 1, 2.",
         ]
@@ -38,8 +38,8 @@ def test_the_same_edits_make_the_tools_files(tmp_path: Path) -> None:
 def test_pages_are_taken_over_and_nothing_is_lost(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     with Dataset(FOLDER / "notes.jsonl", out) as dataset:
-        assert take_pages(dataset, FOLDER / "jsons") == 3
-        assert take_pages(dataset, FOLDER / "jsons") == 0
+        assert apply_pages(dataset, FOLDER / "jsons") == 3
+        assert apply_pages(dataset, FOLDER / "jsons") == 0
         assert official_files(dataset, new_pairs=1) == _official()
         dataset.write()
     rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
@@ -64,8 +64,8 @@ def test_pages_of_other_documents_are_refused(tmp_path: Path) -> None:
     (tmp_path / "7_cleaned.json").write_text('{"input": "another"}')
     with Dataset(FOLDER / "notes.jsonl", tmp_path / "out.jsonl") as dataset:
         with pytest.raises(UsageError, match=r"7_cleaned\.json is a page of another document"):
-            take_pages(dataset, tmp_path)
+            apply_pages(dataset, tmp_path)
         with pytest.raises(UsageError, match=r"contains no N_cleaned\.json"):
-            take_pages(dataset, FOLDER.parent)
+            apply_pages(dataset, FOLDER.parent)
         with pytest.raises(UsageError, match="does not exist"):
-            take_pages(dataset, tmp_path / "nowhere")
+            apply_pages(dataset, tmp_path / "nowhere")

@@ -68,7 +68,9 @@ def test_what_was_typed_makes_the_saved_page() -> None:
         example = json.loads((PAGES / f"jsons/{number}_example.json").read_text("utf-8"))
         page = read_pages(PAGES / f"jsons/{number}_evaled.json", "somebody").documents[0]
         typed = {
-            (answer.key, question.number): answer.typed for question in page.questions() for answer in question.answers
+            (answer.key, question.number): answer.score_text
+            for question in page.questions()
+            for answer in question.answers
         }
         saved = rated_page(example, typed)
         if number == 6:  # where the reference was edited, too

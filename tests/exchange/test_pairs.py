@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbx.exchange.annotation.pairs import ANSWERS, QUESTIONS, Line, Splice, spliced, undone
+from lbx.exchange.annotation.pairs import ANSWERS, QUESTIONS, DatasetLine, Splice, apply_splices, inverse_splices
 
 ODD = (
     '\ufeff{ "weight" :1.50e+3 ,"instructions":["a\\u00e9","b"  ,  "c\\/d"],"x":{"y": [1,{}]},'
@@ -16,28 +16,28 @@ ODD = (
 )
 
 
-def _after(line: Line, splices: list[Splice]) -> Line:
-    return Line(spliced(line.raw, splices), line.ascii)
+def _after(line: DatasetLine, splices: list[Splice]) -> DatasetLine:
+    return DatasetLine(apply_splices(line.raw, splices), line.ascii)
 
 
-def _texts(line: Line) -> list[tuple[str | None, str | None]]:
+def _texts(line: DatasetLine) -> list[tuple[str | None, str | None]]:
     return [(question.text, answer.text) for question, answer in line.pairs()]
 
 
 def test_an_edit_changes_its_text_alone() -> None:
-    line = Line(ODD)
+    line = DatasetLine(ODD)
     assert _texts(line) == [("aé", "1"), ("b", "2"), ("c/d", None)]
     assert _after(line, line.set(1, QUESTIONS, 'ü"\n')).raw == ODD.replace('"b"', '"\\u00fc\\"\\n"')
-    assert _after(Line(ODD, ascii=False), Line(ODD, ascii=False).set(1, QUESTIONS, "ü")).raw == ODD.replace(
-        '"b"', '"ü"'
-    )
+    assert _after(
+        DatasetLine(ODD, ascii=False), DatasetLine(ODD, ascii=False).set(1, QUESTIONS, "ü")
+    ).raw == ODD.replace('"b"', '"ü"')
     assert line.set(0, QUESTIONS, "aé") == []
     assert line.set(2, ANSWERS, "") == []
     assert _after(line, line.set(2, ANSWERS, "3")).raw == ODD.replace(',"2"', ',"2" ,"3"')
 
 
 def test_pairs_come_and_go_together() -> None:
-    line = Line(ODD)
+    line = DatasetLine(ODD)
     more = _after(line, line.add("q", "r"))
     assert _texts(more) == [("aé", "1"), ("b", "2"), ("c/d", ""), ("q", "r")]
     less = _after(more, more.remove(0))
@@ -51,7 +51,7 @@ def test_pairs_come_and_go_together() -> None:
 
 @pytest.mark.parametrize("raw", ['{"input": "d"}', '{"input":"d","k":0}', '{ "outputs": ["r"], "input": "d" }'])
 def test_lists_that_are_missing_are_made(raw: str) -> None:
-    line = Line(raw)
+    line = DatasetLine(raw)
     made = _after(line, line.add("q", "a"))
     assert json.loads(made.raw)["instructions"][-1] == "q"
     assert json.loads(made.raw)["outputs"][-1] == "a"
@@ -59,7 +59,7 @@ def test_lists_that_are_missing_are_made(raw: str) -> None:
 
 
 def test_line_breaks_stay_those_of_the_old_text() -> None:
-    line = Line(json.dumps({"input": "d", "instructions": ["a\r\nb", "a\rb"], "outputs": ["", "x\ny"]}))
+    line = DatasetLine(json.dumps({"input": "d", "instructions": ["a\r\nb", "a\rb"], "outputs": ["", "x\ny"]}))
     assert line.set(0, QUESTIONS, "a\nb") == []
     assert line.set(1, QUESTIONS, "a\nb") == []
     assert _texts(_after(line, line.set(0, QUESTIONS, "a\nc")))[0][0] == "a\r\nc"
@@ -68,7 +68,7 @@ def test_line_breaks_stay_those_of_the_old_text() -> None:
 
 def test_what_no_page_can_send_stays() -> None:
     raw = '{"input": "d", "instructions": ["\\ud800", 7, "\\u0000"], "outputs": []}'
-    line = Line(raw)
+    line = DatasetLine(raw)
     assert [bool(question.note) for question, _ in line.pairs()] == [True, True, True]
     for place in range(3):
         with pytest.raises(ValueError, match="kept unchanged"):
@@ -96,7 +96,7 @@ def test_what_no_page_can_send_stays() -> None:
 )
 def test_other_lines_are_refused_in_words(raw: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        Line(raw).checked()
+        DatasetLine(raw).values()
 
 
 _text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=8)
@@ -125,11 +125,11 @@ def test_any_edits_undone_give_the_line_back(
         values["instructions"] = questions
     if answers is not None:
         values = {"outputs": answers, **values}
-    first = line = Line(json.dumps(values, ensure_ascii=ascii_only, separators=separators), ascii_only)
+    first = line = DatasetLine(json.dumps(values, ensure_ascii=ascii_only, separators=separators), ascii_only)
     done: list[list[Splice]] = []
     for kind, place, is_answer, text, other in steps:
         if kind == "undo":
-            line = _after(line, undone(done.pop())) if done else line
+            line = _after(line, inverse_splices(done.pop())) if done else line
             continue
         before = _texts(line)
         try:
@@ -146,5 +146,5 @@ def test_any_edits_undone_give_the_line_back(
         assert repr({key: now[key] for key in extra}) == repr(extra)
         assert len(line.pairs()) == len(before) + {"set": 0, "add": 1, "remove": -1}[kind]
     while done:
-        line = _after(line, undone(done.pop()))
+        line = _after(line, inverse_splices(done.pop()))
     assert line.raw == first.raw

@@ -13,7 +13,7 @@ from judge_parts import make_home
 
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
-from lbx.exchange.importing import understand, write_predictions
+from lbx.exchange.importing import parse_predictions, write_predictions
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import Store
 
@@ -139,7 +139,7 @@ def test_what_a_killed_command_told_of_documents_counts_when_it_is_repeated(
     imported(first, out)
     with Store(out) as store:
         how = {"model": "second", "run_id": "second", "bundle": Bundle(bundle)}
-        write_predictions(store, understand("longbench_v2", second, **how))
+        write_predictions(store, parse_predictions("longbench_v2", second, **how))
     imported(second, out, "--bundle", bundle)
     with Store(out, read_only=True) as store:
         sure = "SELECT run_id, clusters, cluster_by FROM task_scores WHERE headline ORDER BY run_id"

@@ -15,7 +15,7 @@ from import_parts import import_predictions
 from judged_rounds import PAIR, add_judge, both_orders
 
 from lbx.base.errors import LbxError, UsageError
-from lbx.base.records import Compared
+from lbx.base.records import SimilarityInput
 from lbx.benchmarks import BENCHMARKS, format_names
 from lbx.benchmarks.judge import Round
 from lbx.exchange.exporting import export
@@ -34,7 +34,7 @@ FAMILIES = ("longbench", "longbench_e", "longbench_v2", "longbench_pro", "lveval
 class _Alike:
     """Stands for an embedding model as it did where the golden files were made: all texts are as similar."""
 
-    def of(self, store: Store, wanted: Sequence[Compared | None]) -> list[float | None]:
+    def of(self, store: Store, wanted: Sequence[SimilarityInput | None]) -> list[float | None]:
         return [None if one is None else SIMILARITY for one in wanted]
 
 

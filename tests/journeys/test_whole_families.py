@@ -30,7 +30,7 @@ from lbx.cluster.folder import RunFolder
 from lbx.report import render
 from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
-from lbx.report.reports import REPORTS, read
+from lbx.report.reports import REPORTS, read_report
 from lbx.store import Store
 
 pytestmark = pytest.mark.parametrize("family", FAMILIES)
@@ -55,12 +55,14 @@ def test_every_number_of_the_paper_is_there(family: str, asked_whole: Path, shar
 
 def test_no_report_lacks_a_number(family: str, asked_whole: Path) -> None:
     with Store(asked_whole, read_only=True) as store:
-        rows = read(store, "paper").dicts()
-        paper = render.markdown(sheet(REPORTS["paper"], read(store, "paper")))
+        rows = read_report(store, "paper").dicts()
+        paper = render.markdown(sheet(REPORTS["paper"], read_report(store, "paper")))
         boards = {
-            name: read(store, name).dicts() for name in BOARDS if name.removeprefix("board_").startswith(family[:8])
+            name: read_report(store, name).dicts()
+            for name in BOARDS
+            if name.removeprefix("board_").startswith(family[:8])
         }
-        (leads,) = read(store, "leaderboard").dicts()
+        (leads,) = read_report(store, "leaderboard").dicts()
     # Pro's authors print no numbers of secondary tasks.
     assert all(row["official"] is not None for row in rows if family != "longbench_pro" or row["table"] != "tasks")
     assert " - " not in paper or family == "longbench_pro"
@@ -130,7 +132,7 @@ def test_failed_and_empty_answers_are_asked_again(family: str, part: Asking, ask
     with Store(path, read_only=True) as store:
         hit = store.query("SELECT DISTINCT task FROM failures WHERE error = 'the card caught fire'").rows
         whole = store.query("SELECT task, official FROM task_scores WHERE headline AND official IS NOT NULL").rows
-        said = {row["partial"] for row in read(store, "task_scores").dicts() if (row["task"],) in hit}
+        said = {row["partial"] for row in read_report(store, "task_scores").dicts() if (row["task"],) in hit}
     assert hit and not {task for task, _ in whole} & {task for (task,) in hit}
     assert said == {True}
     part(path, "--retry-failed", "--retry-empty")
@@ -144,8 +146,8 @@ def test_a_part_says_so_and_goes_on(family: str, part: Asking, asked_part: Path,
     assert "samples have an answer" in done.stdout
     assert set(officials(path).values()) == {None}
     with Store(path, read_only=True) as store:
-        assert all("3 of " in row["coverage"] for row in read(store, "task_scores").dicts())
-        assert not read(store, "paper").rows or " samples)" in read(store, "paper").dicts()[0]["run"]
+        assert all("3 of " in row["coverage"] for row in read_report(store, "task_scores").dicts())
+        assert not read_report(store, "paper").rows or " samples)" in read_report(store, "paper").dicts()[0]["run"]
     part(path)
     same_rows(asked_part, path)
     assert results(path) == results(asked_part)

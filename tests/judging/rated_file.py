@@ -9,7 +9,7 @@ from typing import Any
 
 from lbx.base.records import Sample
 from lbx.judging.journal import Journal, journal_of
-from lbx.judging.rating_choice import rating_set
+from lbx.judging.rating_choice import make_rating_set
 from lbx.judging.rating_session import Opinion, RatingSession
 from lbx.judging.rating_sets import SCORE, RatingSet
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
@@ -64,7 +64,7 @@ def _made(
 
 def set_of(path: Path, kind: str = SCORE, **options: object) -> RatingSet:
     with Store(path, read_only=True) as store:
-        return rating_set(store, (), kind=kind, **options)[0]  # type: ignore[arg-type]
+        return make_rating_set(store, (), kind=kind, **options)[0]  # type: ignore[arg-type]
 
 
 def book_of(path: Path, journal: Journal, raters: Sequence[str] = ("ann",), **options: object) -> RatingSession:

@@ -21,7 +21,7 @@ from rated_file import answers_file, rate_all, session_of, set_of
 
 from lbx.base.errors import StoreError, UsageError
 from lbx.benchmarks import BENCHMARKS
-from lbx.judging.journal import Journal, collect, journal_of, read_journal
+from lbx.judging.journal import Journal, collect_ratings, journal_of, read_journal
 from lbx.judging.rating_session import Opinion, RatingSession
 from lbx.judging.rating_sets import PAIR, RatingSet
 from lbx.scoring.adding_up import add_up
@@ -51,7 +51,7 @@ def path(tmp_path: Path) -> Path:
 def test_what_is_said_is_in_the_tables(path: Path) -> None:
     rate_all(path, "ann", 4)
     assert table(path) == []
-    assert collect(path).ratings == 18, "nine questions, two answers"
+    assert collect_ratings(path).ratings == 18, "nine questions, two answers"
     assert not journal_of(path).exists()
     assert set(last(path).values()) == {4.0}
     assert len(last(path)) == 18
@@ -62,7 +62,7 @@ def test_what_is_said_is_in_the_tables(path: Path) -> None:
     assert json.loads(row["runs"]) == ["alpha", "beta"]
     assert len(items) == 9
     assert json.loads(items[0]["meta"])["answers"][0]["run_id"] == "alpha"
-    assert collect(path).ratings == 0, "there is nothing left to move"
+    assert collect_ratings(path).ratings == 0, "there is nothing left to move"
 
 
 def test_what_is_said_is_added_up(path: Path, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_what_is_said_is_added_up(path: Path, tmp_path: Path) -> None:
     rate_all(path, "ann", 4)
     rate_all(other, "bob", 2)
     for file in (path, other):
-        collect(file)
+        collect_ratings(file)
     assert Lbx()("merge", path, other, "-o", tmp_path / "m.duckdb").returncode in (0, 3)
     name = set_of(path).set_id
     for file, mean in ((path, 4.0), (other, 2.0), (tmp_path / "m.duckdb", 3.0)):
@@ -90,7 +90,7 @@ def people(path: Path) -> list[tuple[object, ...]]:
 
 def test_ratings_of_an_answer_that_has_changed_are_kept_and_count_no_more(path: Path) -> None:
     rate_all(path, "ann", 4)
-    collect(path)
+    collect_ratings(path)
     with Store(path) as store:
         store.write(generations=[GenerationRow("beta", "leval", "narrative_qa", "q000", 0, "quite another")])
         add_up(store, "beta", BENCHMARKS["leval"])
@@ -102,7 +102,7 @@ def test_a_pair_counts_no_more_where_either_answer_has_changed(path: Path) -> No
     with session_of(path, kind=PAIR) as book:
         for item in book.queue("ann"):
             book.save("ann", item, [Opinion(0, "tie")])
-    collect(path)
+    collect_ratings(path)
     assert [row[2] for row in people(path)] == [8, 8]
     for run, name in (("beta", "q000"), ("alpha", "q001")):
         with Store(path) as store:
@@ -115,7 +115,7 @@ def test_equal_answers_are_rated_for_all(path: Path) -> None:
     with session_of(path) as book:
         (item,) = (one for one in book.set.items if one.sample_id == "q003")
         book.save("ann", item, [Opinion(0, 2)])
-    collect(path)
+    collect_ratings(path)
     assert table(path, "run_id, score, shown_at") == [("alpha", 2.0, 0), ("beta", 2.0, 0)]
 
 
@@ -132,7 +132,7 @@ def test_a_change_of_mind_and_undo_are_revisions(path: Path) -> None:
         book.undo("ann")
         assert book.values("ann", item) == [None, None]
         assert book.undo("ann") is None
-    collect(path)
+    collect_ratings(path)
     assert table(path, "revision, score, comment") == [
         (0, 2.0, "so so"), (1, 5.0, "so so"), (2, 2.0, "so so"), (3, None, None),
     ]  # fmt: skip
@@ -142,12 +142,12 @@ def test_a_pair_is_from_the_first_runs_side(path: Path) -> None:
     with session_of(path, kind=PAIR) as book:
         for item, letter in zip(book.queue("ann"), ("a", "b") * 4, strict=False):
             book.save("ann", item, [Opinion(0, letter)])
-            shown = book.set.shown(item, "ann")["ab".index(letter)][0]
+            shown = book.set.answer_groups(item, "ann")["ab".index(letter)][0]
             row = book.latest("ann", item)[0]
             assert row is not None
             assert row.verdict == ("answer" if shown.run_id == row.run_id else "against")
             assert (row.run_id, row.against_run_id) == ("alpha", "beta")
-            assert book.set.shown(item, "ann")[row.shown_at or 0][0].run_id == "alpha"
+            assert book.set.answer_groups(item, "ann")[row.shown_at or 0][0].run_id == "alpha"
         for value in ("tie", "both_bad"):
             book.save("ann", book.queue("ann")[0], [Opinion(0, value)])
             assert book.values("ann", book.queue("ann")[0]) == [value]
@@ -179,7 +179,7 @@ def test_a_torn_line_is_set_aside_at_every_byte(path: Path, tmp_path: Path) -> N
             journal.append({"ratings": []})
         assert torn.read_bytes() == whole + b'{"ratings":[]}\n'
     journal_of(path).write_bytes(held[:-5])
-    found = collect(path)
+    found = collect_ratings(path)
     assert (found.ratings, found.torn is not None) == (17, True)
 
 
@@ -189,10 +189,10 @@ def test_a_damaged_line_is_named(path: Path) -> None:
     for damage in (b"{}\n", b"[]\n", b"\xff\n", b"\n"):
         journal_of(path).write_bytes(b"".join([*lines[:3], damage, *lines[3:]]))
         with pytest.raises(StoreError, match=r"Line 4 of .*r\.duckdb\.ratings\.jsonl"):
-            collect(path)
+            collect_ratings(path)
     journal_of(path).write_bytes(b"".join(lines[1:]))
     with pytest.raises(StoreError, match="first lines are missing"):
-        collect(path)
+        collect_ratings(path)
     assert journal_of(path).exists()
 
 
@@ -245,7 +245,7 @@ def test_one_process_writes(path: Path) -> None:
         with pytest.raises(StoreError, match="Another `lbx rate`"):
             Journal(journal_of(path))
         with pytest.raises(StoreError, match="Another `lbx rate`"):
-            collect(path)
+            collect_ratings(path)
     Journal(journal_of(path)).__exit__(None, None, None)
 
 
@@ -273,16 +273,16 @@ def test_a_killed_collect_doubles_nothing(path: Path) -> None:
     """Killed after the rows were committed, before the journal went."""
     rate_all(path, "ann", 4)
     held = journal_of(path).read_bytes()
-    collect(path)
+    collect_ratings(path)
     rows = table(path)
     journal_of(path).write_bytes(held)
-    assert collect(path).ratings == 0
+    assert collect_ratings(path).ratings == 0
     assert table(path) == rows
 
 
 def test_a_continued_set_knows_what_was_said(path: Path) -> None:
     rate_all(path, "ann", 4)
-    collect(path)
+    collect_ratings(path)
     with session_of(path) as book:
         assert book.progress("ann").done == 9
         book.save("ann", book.queue("ann")[0], [Opinion(0, 1)])
@@ -290,7 +290,7 @@ def test_a_continued_set_knows_what_was_said(path: Path) -> None:
         assert book.values("ann", book.queue("ann")[0])[0] == 1.0
         assert book.undo("ann") is not None
         assert book.values("ann", book.queue("ann")[0])[0] == 4.0
-    collect(path)
+    collect_ratings(path)
     assert max(row[0] for row in table(path, "revision")) == 2
 
 
@@ -299,11 +299,11 @@ def test_two_machines_become_one(path: Path, tmp_path: Path) -> None:
     rate_all(path, "ann", 4)
     rate_all(other, "bob", 2)
     rate_all(other, "ann", 3)  # ann on both: what was said later counts
-    assert collect(path, [journal_of(other)]).ratings == 54
+    assert collect_ratings(path, [journal_of(other)]).ratings == 54
     assert journal_of(other).exists()
     assert {key[1]: score for key, score in last(path).items()} == {"ann": 3.0, "bob": 2.0}
     assert {row[0] for row in table(path, "revision", "rater = 'ann'")} == {0, 1}
-    assert collect(path, [journal_of(other)]).ratings == 0
+    assert collect_ratings(path, [journal_of(other)]).ratings == 0
     assert len(read_journal(journal_of(other))) == 35, "the set, and a line each time"
 
 
@@ -315,7 +315,7 @@ def test_results_files_are_merged(path: Path, tmp_path: Path) -> None:
     early = Lbx()("merge", path, other, "-o", tmp_path / "early.duckdb")
     assert early.stderr.count("has ratings that are not in the results file") == 2
     for file in (path, other):
-        collect(file)
+        collect_ratings(file)
     merged, again = tmp_path / "m.duckdb", tmp_path / "n.duckdb"
     done = Lbx()("merge", path, other, "-o", merged)
     assert done.returncode in (0, 3), done.stderr
@@ -385,7 +385,7 @@ def test_killed_while_writing_nothing_saved_is_lost_or_doubled(path: Path, seed:
                 saved[item, revision] = n
         process.wait()
         process.stdout.close()
-    collect(path)
+    collect_ratings(path)
     rows = table(path, "item, revision, comment, run_id")
     held = {(row[0], row[1]): int(str(row[2]).split()[1]) for row in rows if not (row[0] == 3 and row[3] == "beta")}
     assert saved

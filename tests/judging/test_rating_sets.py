@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rated_file import RUNS, answers_file, set_of
 
 from lbx.base.errors import UsageError
-from lbx.judging.rating_choice import rating_set
-from lbx.judging.rating_sets import PAIR, SCORE, Answer, Item, RatingSet, agreement_sample, make_pairs
+from lbx.judging.rating_choice import make_rating_set
+from lbx.judging.rating_sets import PAIR, SCORE, Item, RatingAnswer, RatingSet, agreement_sample, make_pairs
 from lbx.judging.rounds import read_answers
 from lbx.store import Store
 
@@ -28,7 +28,7 @@ def made(questions: int, documents: int, runs: int = 3, seed: int = 0, each: int
             "?",
             (),
             f"d{n % documents}",
-            tuple(Answer(f"r{r}", 0, f"{r} {n}") for r in range(runs)),
+            tuple(RatingAnswer(f"r{r}", 0, f"{r} {n}") for r in range(runs)),
         )
         for n in range(questions)
     ]
@@ -63,7 +63,7 @@ def test_what_a_sample_says_of_itself_may_be_anything(tmp_path: Path, meta: str)
     path = answers_file(tmp_path / "r.duckdb")
     with Store(path) as store:
         store.query('UPDATE samples SET meta = ?::JSON, "references" = ?::JSON', [meta, "7"])
-        chosen, _ = rating_set(store, (), kind=SCORE)
+        chosen, _ = make_rating_set(store, (), kind=SCORE)
         assert chosen.source == ("human" if "human" in meta else "open")
         assert not chosen.items[0].references
         assert len(read_answers(store, "beta").questions) == 10
@@ -93,15 +93,17 @@ def test_a_set_is_named_by_what_it_is_made_of(tmp_path: Path) -> None:
 def test_equal_answers_are_one(tmp_path: Path) -> None:
     chosen = set_of(answers_file(tmp_path / "r.duckdb"))
     (same,) = (item for item in chosen.items if item.sample_id == "q003")
-    assert [len(group) for group in chosen.shown(same, "ann")] == [2]
-    assert [len(group) for group in chosen.shown(chosen.items[0], "ann")] == [1, 1]
+    assert [len(group) for group in chosen.answer_groups(same, "ann")] == [2]
+    assert [len(group) for group in chosen.answer_groups(chosen.items[0], "ann")] == [1, 1]
 
 
 def test_the_order_is_a_raters_own_and_tells_nothing() -> None:
     chosen = made(400, 40)
-    first = Counter(chosen.shown(item, "ann")[0][0].run_id for item in chosen.items)
+    first = Counter(chosen.answer_groups(item, "ann")[0][0].run_id for item in chosen.items)
     assert all(90 < count < 180 for count in first.values()), first
-    orders = [[group[0].run_id for group in chosen.shown(item, rater)] for rater in "ab" for item in chosen.items]
+    orders = [
+        [group[0].run_id for group in chosen.answer_groups(item, rater)] for rater in "ab" for item in chosen.items
+    ]
     same = sum(one == other for one, other in zip(orders[:400], orders[400:], strict=True))
     assert 30 < same < 110, "one in six"
     assert [i.number for i in chosen.queue("a", ["a"])] != [i.number for i in chosen.queue("b", ["b"])]

@@ -10,7 +10,7 @@ from leval_scripts import JUDGE_PY
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.benchmarks.judge import Judging, Round
+from lbx.benchmarks.judge import JudgeBenchmark, Round
 from lbx.benchmarks.leval.judge import VERDICTS, parse_rubric
 from lbx.running.judge_run import read_rubric
 
@@ -45,7 +45,7 @@ def test_the_official_rubric_is_read_out_of_its_script(tmp_path: Path) -> None:
     rubric = parse_rubric(script)
     assert (rubric.name, rubric.kind, rubric.verdicts, rubric.max_new_tokens) == ("leval", "pair", VERDICTS, 2048)
     assert rubric.system == 'Weigh both; say "[[A]]", "[[B]]" or "[[C]]".'
-    judging = Judging(rubric, [ROUND])
+    judging = JudgeBenchmark(rubric, [ROUND])
     bundle = Bundle.__new__(Bundle)
     (sample,) = judging.samples(bundle, "leval")
     text = "Asked why {x}?\n\nTrue: so\n\nA said one\nB said two\n{end}"
@@ -86,7 +86,7 @@ def test_a_pair_of_ones_own(tmp_path: Path) -> None:
     assert (rubric.name, rubric.kind, rubric.system, rubric.max_new_tokens) == ("faithful", "pair", "Compare.", 64)
     assert rubric.verdicts[3] == ("EQUAL", "tie") and rubric.shows_document and rubric.source == "ours.toml"
     sample = replace(ROUND, answer_first=False).sample(rubric)
-    read = [Judging().score(sample, text) for text in ("FIRST", "EQUAL or SAME", "SECOND, SAME", "none")]
+    read = [JudgeBenchmark().score(sample, text) for text in ("FIRST", "EQUAL or SAME", "SECOND, SAME", "none")]
     assert [[(one.extracted, one.partial) for one in scores] for scores in read] == [
         [("against", None)], [("tie", None)], [("answer", "ambiguous")], []
     ]  # fmt: skip
@@ -103,7 +103,7 @@ def test_marks_that_differ_in_case_alone_are_refused(tmp_path: Path) -> None:
 def test_a_rating_of_ones_own(tmp_path: Path) -> None:
     rubric = read_rubric(written(tmp_path, RATING))
     assert (rubric.kind, rubric.pattern, rubric.low, rubric.high) == ("score", "Rating: {rating}", 1, 10)
-    (score,) = Judging().score(replace(ROUND, against_run_id=None).sample(rubric), "7? Rating: 10.")
+    (score,) = JudgeBenchmark().score(replace(ROUND, against_run_id=None).sample(rubric), "7? Rating: 10.")
     assert (score.metric, score.score, score.extracted, score.partial) == ("rating", 1.0, "10", None)
 
 

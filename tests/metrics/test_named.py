@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lbx.metrics.named import METRICS, Asked
+from lbx.metrics.named import METRICS, ScoringTarget
 
 
 @pytest.mark.parametrize(
@@ -22,10 +22,10 @@ from lbx.metrics.named import METRICS, Asked
 def test_exact_match_ignores_punctuation_of_every_language(
     answer: str, reference: str, language: str, score: float
 ) -> None:
-    assert METRICS["exact_match"](answer, Asked((reference,), language)).value == score
+    assert METRICS["exact_match"](answer, ScoringTarget((reference,), language)).value == score
 
 
 def test_f1_compares_a_reference_without_words_by_exact_match() -> None:
-    assert METRICS["f1"]("A.", Asked(("A",))).value == 1
-    assert METRICS["f1"]("B", Asked(("A",))).value == 0
-    assert METRICS["f1"]("boat A", Asked(("A", "boat B"))).value == pytest.approx(2 / 3)
+    assert METRICS["f1"]("A.", ScoringTarget(("A",))).value == 1
+    assert METRICS["f1"]("B", ScoringTarget(("A",))).value == 0
+    assert METRICS["f1"]("boat A", ScoringTarget(("A", "boat B"))).value == pytest.approx(2 / 3)

@@ -58,7 +58,7 @@ def is_nan(text: str) -> bool:
 def of_lines(score: Callable[[Sequence[str], Sequence[str]], float]) -> Callable[[str, Sequence[str]], float]:
     """LongBench Pro's metrics take all references at once, folded, and the answer's lines."""
     return lambda output, references: score(
-        [longbench_pro.folded(reference) for reference in references], longbench_pro.answer_lines(output)
+        [longbench_pro.fold(reference) for reference in references], longbench_pro.answer_lines(output)
     )
 
 
@@ -72,7 +72,8 @@ METRICS: dict[str, Property] = {
         best=False,  # above 1 is officially a failure, and scores 0 in the benchmark
     ),
     "longbench_pro.summary_rouge": Property(
-        lambda output, references: longbench_pro.summary_rouge(output, references, language="en").unlimited, best=False
+        lambda output, references: longbench_pro.summary_rouge(output, references, language="en").without_limit,
+        best=False,
     ),
     "longbench_pro.summary_rouge zh official": Property(
         lambda output, references: longbench_pro.summary_rouge(output, references, language="zh").official, best=False
@@ -81,7 +82,7 @@ METRICS: dict[str, Property] = {
         of_one(lambda output, reference: keyword_gate.keyword_f1(output, reference, reference).official)
     ),
     "keyword_gate.keyword_f1 ungated": Property(
-        of_one(lambda output, reference: keyword_gate.keyword_f1(output, reference, None).ungated),
+        of_one(lambda output, reference: keyword_gate.keyword_f1(output, reference, None).f1_without_gate),
         lambda text: float(bool(f1.english_tokens(text))),
         symmetric=True,
     ),
@@ -89,18 +90,18 @@ METRICS: dict[str, Property] = {
         of_one(lambda output, reference: keyword_gate.keyword_f1_zh(output, reference, None).official)
     ),
     "keyword_gate.rouge_l_zh": Property(
-        of_one(lambda output, reference: keyword_gate.rouge_l_zh(output, reference).unlimited)
+        of_one(lambda output, reference: keyword_gate.rouge_l_zh(output, reference).without_limit)
     ),
     "f1.qa_f1": Property(f1.qa_f1, lambda text: float(bool(f1.english_tokens(text))), symmetric=True),
     "f1.qa_f1_zh": Property(f1.qa_f1_zh, lambda text: float(bool(f1.chinese_tokens(text))), symmetric=True),
     "rouge_l.rouge_l": Property(
-        lambda output, references: rouge_l.rouge_l(output, references).unlimited,
+        lambda output, references: rouge_l.rouge_l(output, references).without_limit,
         lambda text: PLTRDY * bool(text.strip(".")),
     ),
     "rouge_l.rouge_l official": Property(lambda output, references: rouge_l.rouge_l(output, references).official),
     "rouge_l.rouge_l_zh": Property(
-        lambda output, references: rouge_l.rouge_l_zh(output, references).unlimited,
-        lambda text: PLTRDY * bool(rouge_l.spaced(text).strip(".")),
+        lambda output, references: rouge_l.rouge_l_zh(output, references).without_limit,
+        lambda text: PLTRDY * bool(rouge_l.join_words(text).strip(".")),
     ),
     "rouge_l.rouge_l_zh official": Property(lambda output, references: rouge_l.rouge_l_zh(output, references).official),
     "rouge_n.rouge 1": Property(
@@ -292,10 +293,10 @@ def test_f1_has_no_order(words: list[str], seed: int) -> None:
 def test_the_recursion_limit_only_takes(text: str, reference: str) -> None:
     """The official ROUGE-L is the plain one or nothing, and which of them is a matter of the depth."""
     plain = rouge_l.rouge_l(text, [reference])
-    assert plain.official == plain.unlimited
+    assert plain.official == plain.without_limit
     assert rouge_l.rouge_l(text, [reference], frame_limit=plain.frames) == plain
     limited = rouge_l.rouge_l(text, [reference], frame_limit=plain.frames - 1)
-    assert (limited.official, limited.unlimited, limited.frames) == (0.0, plain.unlimited, plain.frames)
+    assert (limited.official, limited.without_limit, limited.frames) == (0.0, plain.without_limit, plain.frames)
 
 
 # --- A million characters. Every metric has to come back, in the memory that a laptop has.

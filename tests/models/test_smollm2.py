@@ -18,7 +18,7 @@ from gguf_copy import gguf_copy
 from lbx.backends import load, resolve_model
 from lbx.base.errors import UsageError
 from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
-from lbx.parity.differences import forced
+from lbx.parity.differences import forced_logits
 from lbx.prompting.chat_template import ChatTemplate
 from lbx.prompting.prompter import Prompter
 
@@ -119,7 +119,9 @@ def test_the_folder_computes_what_the_file_says(gguf: Path, hf, tmp_path: Path) 
     ids = hf.tokenizer.encode("The harbour office closed the old bridge in 1921. " * 6, special=False)
     request = Request(KEY, tuple(ids[:60]), 8)
     for ours, theirs in zip(
-        forced(hf, request.token_ids, ids[60:64]), forced(whole, request.token_ids, ids[60:64]), strict=True
+        forced_logits(hf, request.token_ids, ids[60:64]),
+        forced_logits(whole, request.token_ids, ids[60:64]),
+        strict=True,
     ):
         assert np.abs(ours - theirs).max() < 2e-3
     whole.close()

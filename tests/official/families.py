@@ -11,7 +11,7 @@ from typing import Any
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, Mode, Sample
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.sources import Source
+from lbx.benchmarks.base.sources import RowSource
 from lbx.benchmarks.leval import benchmark as leval
 from lbx.benchmarks.leval import tasks as leval_tasks
 from lbx.benchmarks.longbench import benchmark as longbench
@@ -64,7 +64,7 @@ class Material:
     tokenizer: Path
     rows: int
 
-    def chosen(self, source: Source | None, document: str, kind: str = "") -> list[Row]:
+    def chosen(self, source: RowSource | None, document: str, kind: str = "") -> list[Row]:
         """Rows at even distances and the longest, of each kind by that field; and all that were made up."""
         rows = [dict(row.values) for row in source.rows()] if source else []
         kinds: dict[str, list[int]] = {}

@@ -16,8 +16,8 @@ from lbx.backends import Backend, load, read_card
 from lbx.base.records import Sampling
 from lbx.inference.completing import complete
 from lbx.parity import summary
-from lbx.parity.differences import forced
-from lbx.parity.measuring import Parity, ParityPrompt, Side, built_in_prompts, measure
+from lbx.parity.differences import forced_logits
+from lbx.parity.measuring import Parity, ParityModel, ParityPrompt, built_in_prompts, measure
 from lbx.prompting.prompter import Prompter
 
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"
@@ -38,8 +38,8 @@ class Loads:
     def __init__(self) -> None:
         self.held = self.most = 0
 
-    def __call__(self, path: Path) -> Callable[[], Side]:
-        def loaded() -> Side:
+    def __call__(self, path: Path) -> Callable[[], ParityModel]:
+        def loaded() -> ParityModel:
             backend = load(read_card(path))
             self.held += 1
             self.most = max(self.most, self.held)
@@ -55,8 +55,8 @@ class Loads:
         return loaded
 
 
-def side(backend: Backend, **limits: int) -> Side:
-    return Side(backend, Prompter(backend.tokenizer, context_window=backend.info.context_window, **limits))
+def side(backend: Backend, **limits: int) -> ParityModel:
+    return ParityModel(backend, Prompter(backend.tokenizer, context_window=backend.info.context_window, **limits))
 
 
 def short() -> list[ParityPrompt]:
@@ -73,9 +73,9 @@ def gguf(demo_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def q4(demo_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo model with matrices of four bits, made by llama.cpp."""
-    from lbx.backends.llama.library import library
+    from lbx.backends.llama.library import load_llama_cpp
 
-    llama_cpp, made = library(), tmp_path_factory.mktemp("q4") / "demo-q4.gguf"
+    llama_cpp, made = load_llama_cpp(), tmp_path_factory.mktemp("q4") / "demo-q4.gguf"
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype, params.nthread = llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0, 1
     source = str(demo_gguf).encode()
@@ -95,8 +95,8 @@ def test_one_model_in_two_formats(gguf: Path, tmp_path: Path) -> None:
     assert whole.logits.kl < 1e-6
     assert whole.logits.top_agreement == 1
     assert whole.logits.positions == sum(min(9, tokens) for tokens in answer_lengths(gguf, prompts))
-    assert summary.excess(found, 0.01) == ""
-    assert "largest logit difference" in summary.excess(found, 1e-9)
+    assert summary.explain_excess(found, 0.01) == ""
+    assert "largest logit difference" in summary.explain_excess(found, 1e-9)
     assert not list(tmp_path.glob("*.npy"))
 
 
@@ -126,7 +126,7 @@ def test_what_a_quantisation_costs(gguf: Path, q4: Path, tmp_path: Path) -> None
         for task in tasks
         if task.metric
     )
-    assert "largest logit difference" in summary.excess(found, 0.1)
+    assert "largest logit difference" in summary.explain_excess(found, 0.1)
     check_by_hand(found, gguf, q4)
     told = json.loads(json.dumps(summary.to_json(found)))
     assert told["all"]["logits"]["max_abs"] == whole.logits.max_abs
@@ -145,7 +145,7 @@ def check_by_hand(found: Parity, first: Path, second: Path) -> None:
             request = one.prompter.request(prompt.key, prompt.prompt, Sampling())
             own = complete(one.backend, request).output_ids
             followed = rows[first][number][0] if path == second else list(own)
-            logits = np.stack(list(forced(one.backend, request.token_ids, followed[:-1])))
+            logits = np.stack(list(forced_logits(one.backend, request.token_ids, followed[:-1])))
             rows[path][number] = (list(own), logits)
         one.backend.close()
     for number in chosen:
@@ -159,7 +159,7 @@ def check_by_hand(found: Parity, first: Path, second: Path) -> None:
         assert measured.same_output == (tokens == others)
         if measured.flip:
             place = next(n for n, (x, y) in enumerate(zip(tokens, others, strict=False)) if x != y)
-            assert measured.flip.place == place
+            assert measured.flip.position == place
             assert measured.flip.gap == pytest.approx(b[place, others[place]] - b[place, tokens[place]], abs=1e-4)
 
 
@@ -174,7 +174,7 @@ def test_strangers_are_compared_as_far_as_they_can_be(gguf: Path, tiny: Path, tm
     assert (whole.same_ids, whole.logits.positions, whole.compared) == (0, 0, len(prompts) - 1)
     assert all(one.first_id_difference is not None and not one.same_prompt for one in found.prompts)
     assert "context window is 2048" in found.prompts[-1].problem
-    assert "were not answered by both" in summary.excess(found, 100)
+    assert "were not answered by both" in summary.explain_excess(found, 100)
 
 
 def test_a_backend_without_logits(gguf: Path, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_backend_without_logits(gguf: Path, tmp_path: Path) -> None:
     )
     *_, whole = summary.by_task(same)
     assert (same.same_vocabulary, whole.same_outputs) == (True, 3)
-    assert summary.excess(same, 1.0) == "no logits could be compared"
+    assert summary.explain_excess(same, 1.0) == "no logits could be compared"
 
 
 def test_a_smaller_window_is_fed_the_same_ids(gguf: Path, tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ from made_runs import add_run, trec
 
 from lbx.report.comparing import mark_ties
 from lbx.report.papers import sheets
-from lbx.report.reports import read
+from lbx.report.reports import read_report
 from lbx.report.shapes import ALL, ReportQuery
 from lbx.store import Store, Table
 
 
 def _bold(store: Store, wanted: ReportQuery = ALL) -> dict[str, set[str]]:
     """{title: runs whose first number is bold}."""
-    made = sheets(mark_ties(store, wanted, read(store, "paper", wanted)))
+    made = sheets(mark_ties(store, wanted, read_report(store, "paper", wanted)))
     return {one.title: {one.rows[row][0] for row, column in one.best if column == 1} for one in made}
 
 
@@ -38,7 +38,7 @@ def test_the_runs_that_are_asked_for_count(store: Store) -> None:
 
 
 def test_nothing_is_compared_with_a_published_figure(store: Store) -> None:
-    paper = read(store, "paper", ReportQuery(published=True, models=("GPT-3.5-Turbo-16k",)))
+    paper = read_report(store, "paper", ReportQuery(with_published_models=True, models=("GPT-3.5-Turbo-16k",)))
     for top, alike_ones in ((0.0, {"near"}), (99.0, set())):
         rows = [row if row[paper.columns.index("run_id")] else _with(paper, row, top) for row in paper.rows]
         found = mark_ties(store, ALL, Table(paper.columns, rows)).dicts()

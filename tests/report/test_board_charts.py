@@ -24,7 +24,7 @@ def row(model: str, at: int, **values: Any) -> Row:
 
 
 def drawn(name: str, rows: list[Row]) -> list[tuple[str, str]]:
-    return board_charts.drawn(BOARDS[name].board, rows, who)
+    return board_charts.draw_charts(BOARDS[name].board, rows, who)
 
 
 def who(one: Row) -> tuple[str, int]:

@@ -23,7 +23,7 @@ from lbx.benchmarks.longbench_pro.groups import CATEGORIES as DIMENSIONS
 from lbx.benchmarks.lveval.tasks import LEVELS
 from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
-from lbx.report.reports import REPORTS, read
+from lbx.report.reports import REPORTS, read_report
 from lbx.report.shapes import ReportQuery
 from lbx.store import Store
 
@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def rows_of(store: Store, name: str, **wanted: Any) -> Rows:
-    return read(store, f"board_{name}", ReportQuery(**wanted)).dicts()
+    return read_report(store, f"board_{name}", ReportQuery(**wanted)).dicts()
 
 
 def published_rows(store: Store, name: str, model: str) -> Rows:
@@ -64,7 +64,7 @@ def v2(right: int, of: int, *, failed: int = 0) -> list[Answer]:
 
 def test_every_board_of_an_empty_file_is_an_empty_table(store: Store) -> None:
     for name in BOARDS:
-        table = read(store, name)
+        table = read_report(store, name)
         assert table.rows == []
         assert {column.name for column in REPORTS[name].columns} <= set(table.columns)
 
@@ -83,15 +83,15 @@ def test_boards_say_how_sure_their_numbers_are_unless_asked_not_to(store: Store)
     ends = ("low", "high", "method")
     assert tuple(row[f"hard_{end}"] for end in ends) == sure["plain", "hard"]
     assert tuple(row[f"overall_cot_{end}"] for end in ends) == sure["reasons", "all"]
-    sheet_of = sheet(REPORTS["board_longbench_v2"], read(store, "board_longbench_v2"))
+    sheet_of = sheet(REPORTS["board_longbench_v2"], read_report(store, "board_longbench_v2"))
     texts = dict(zip((column.name for column in sheet_of.columns), sheet_of.rows[0], strict=True))
     assert re.fullmatch(r"\d+\.\d (± \d+\.\d|\[\d+\.\d, \d+\.\d\])", texts["overall"])
     assert sheet_of.notes == ["Scores are followed by 95% intervals."]
 
-    alone = ReportQuery(alone=True)
+    alone = ReportQuery(without_intervals=True)
     for name in ("longbench_v2", "leval_rouge"):
-        assert not [column for column in read(store, f"board_{name}", alone).columns if column.endswith("_low")]
-    plain = sheet(REPORTS["board_longbench_v2"], read(store, "board_longbench_v2", alone))
+        assert not [column for column in read_report(store, f"board_{name}", alone).columns if column.endswith("_low")]
+    plain = sheet(REPORTS["board_longbench_v2"], read_report(store, "board_longbench_v2", alone))
     assert "37.5" in plain.rows[0]
     assert plain.notes == []
 
@@ -110,7 +110,7 @@ def test_many_samples_of_one_document_are_not_called_one_sample(store: Store) ->
            for n in range(100)]  # fmt: skip
     quality = [(Sample("leval", "quality", f"{n}", "", "?", ("A",)), "A" if n < 9 else "B") for n in range(20)]
     add_run(store, "r", [*gsm, *quality])
-    table = read(store, "board_leval_exam")
+    table = read_report(store, "board_leval_exam")
     made = sheet(REPORTS["board_leval_exam"], table)
     (shown,) = made.rows
     cells = dict(zip([column.name for column in made.columns], shown, strict=True))
@@ -429,7 +429,7 @@ def test_settings_and_numbers_of_a_foreign_file_stop_nothing(store: Store) -> No
         "UPDATE numbers SET official = 'nan', score = 'nan' WHERE kind = 'group' AND run_id = 'r'"
     )
     for name in BOARDS:
-        assert all(value == value for row in read(store, name).rows for value in row), name
+        assert all(value == value for row in read_report(store, name).rows for value in row), name
     (row,) = (row for row in rows_of(store, "longbench_v2") if row["run_id"] == "r")
     assert row["overall"] is None
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lbx.report import charts, svg
-from lbx.report.charts import Place, Point, Series
+from lbx.report.charts import Point, ScatterPoint, Series
 
 EVIL = "<b>\"x\" & 'y'</b>\0\x1b[31m\u202e日本語"
 SHOWN = "<b>\"x\" & 'y'</b>\\x00\\x1b[31m\\u202e日本語"
@@ -39,7 +39,7 @@ CHARTS = {
     "curve": charts.curve(EVIL, EVIL, [EVIL, "2k"], [Series(EVIL, 3, [Point(1, 0, 2, EVIL), Point(2)])]),
     "dots": charts.dots(EVIL, EVIL, [(EVIL, Series(EVIL, 1, [Point(1, 0, 2, EVIL)]))]),
     "heat": charts.heat(EVIL, EVIL, rows=[EVIL], columns=[EVIL], cells={(0, 0): Point(1, 0, 2, EVIL)}),
-    "scatter": charts.scatter(EVIL, EVIL, x_name=EVIL, y_name=EVIL, places=[Place(EVIL, 2, Point(1), Point(2))]),
+    "scatter": charts.scatter(EVIL, EVIL, x_name=EVIL, y_name=EVIL, points=[ScatterPoint(EVIL, 2, Point(1), Point(2))]),
     "radar": charts.radar(EVIL, EVIL, [EVIL, "b", "c"], [Series(EVIL, 0, [Point(10), Point(90), None])]),
 }
 
@@ -65,7 +65,11 @@ def test_what_is_no_number_is_not_drawn(value: float | None) -> None:
         charts.dots("", "", [("a", Series("", 0, [point])), ("b", Series("", 0, [Point(1.0)]))]),
         charts.heat("", "", rows=["a"], columns=["b", "c"], cells={(0, 0): point, (0, 1): Point(1.0)}),
         charts.scatter(
-            "", "", x_name="", y_name="", places=[Place("", 0, point, Point(1)), Place("", 0, Point(1), Point(1))]
+            "",
+            "",
+            x_name="",
+            y_name="",
+            points=[ScatterPoint("", 0, point, Point(1)), ScatterPoint("", 0, Point(1), Point(1))],
         ),
         charts.radar("", "", ["a", "b", "c"], [Series("", 0, [point, Point(1.0), None])]),
     ):
@@ -80,7 +84,7 @@ def test_nothing_at_all_is_still_a_chart() -> None:
         charts.curve("t", "", [], []),
         charts.dots("t", "", []),
         charts.heat("t", "", rows=[], columns=[], cells={}),
-        charts.scatter("t", "", x_name="", y_name="", places=[]),
+        charts.scatter("t", "", x_name="", y_name="", points=[]),
         charts.radar("t", "", [], []),
     ):
         assert drawn(chart).findtext("title") == "t"
@@ -133,10 +137,10 @@ def test_a_difference_is_seen_beside_zero() -> None:
 
 
 def test_a_scatter_names_what_nothing_beats_first() -> None:
-    places = [Place(f"model number {i}", i, Point(10.0), Point(50.0), best=i == 7) for i in range(12)]
+    places = [ScatterPoint(f"model number {i}", i, Point(10.0), Point(50.0), best=i == 7) for i in range(12)]
     names = [
         text
-        for text in labels(drawn(charts.scatter("", "", x_name="x", y_name="y", places=places)))
+        for text in labels(drawn(charts.scatter("", "", x_name="x", y_name="y", points=places)))
         if "number" in text
     ]
     assert "model number 7" in names
@@ -148,7 +152,7 @@ def test_labels_are_thinned() -> None:
     chart = drawn(charts.curve("", "", ticks, [Series("", 0, [Point(float(i)) for i in range(40)])]))
     shown = [text for text in labels(chart) if text in ticks]
     assert 1 < len(shown) < 10
-    cut = svg.shortened("x" * 1_000_000, 100)
+    cut = svg.shorten("x" * 1_000_000, 100)
     assert cut.endswith("…")
     assert svg.text_width(cut) <= 100
 

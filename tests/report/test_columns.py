@@ -14,7 +14,7 @@ from scored_parts import TASKS, made_sample, made_scores
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.scoring.scored import Tasks, known, scored
+from lbx.scoring.scored import RowsByTask, find_benchmark, read_scores
 from lbx.store import Store
 
 
@@ -29,8 +29,8 @@ def told(numbers: Sequence[TaskScore | GroupScore]) -> list[tuple[object, ...]]:
     ]  # fmt: skip
 
 
-def check(benchmark: str, tasks: Tasks) -> None:
-    family = known(benchmark)
+def check(benchmark: str, tasks: RowsByTask) -> None:
+    family = find_benchmark(benchmark)
     assert family
     samples = {task: list(rows) for task, rows in tasks.items()}
     assert told(family.groups(tasks)) == told(family.groups(samples))
@@ -43,13 +43,13 @@ def check(benchmark: str, tasks: Tasks) -> None:
 
 def parts(rows: ScoredRows, samples: Sequence[ScoredSample]) -> list[tuple[ScoredRows, list[ScoredSample]]]:
     """All of a task, its shorter half, and parts of that."""
-    half = rows.at(rows.column("length") <= np.median(rows.column("length")))
+    half = rows.take(rows.column("length") <= np.median(rows.column("length")))
     some = np.arange(0, len(half), 3)
     places = [place for place, row in enumerate(samples) if row.sample.length <= np.median(rows.column("length"))]
     chosen = [
         (rows, [*samples]),
         (half, [samples[at] for at in places]),
-        (half.at(some), [samples[places[at]] for at in some]),
+        (half.take(some), [samples[places[at]] for at in some]),
     ]
     assert all([*one] == other for one, other in chosen)
     return chosen
@@ -74,13 +74,13 @@ def test_of_made_up_answers(benchmark: str, lacking: bool, tmp_path: Path) -> No
                     partial="a part" if number % 9 == 2 else None,
                 ))  # fmt: skip
     with Store(make(tmp_path / "r.duckdb", answers), read_only=True) as store:
-        (found,) = scored(store).items()
+        (found,) = read_scores(store).items()
     check(found[0][1], found[1])
 
 
 def test_of_published_answers(imports: Path) -> None:
     with Store(imports, read_only=True) as store:
-        found: Mapping[tuple[str, str], Tasks] = scored(store)
+        found: Mapping[tuple[str, str], RowsByTask] = read_scores(store)
     assert {benchmark for _, benchmark in found} == {"longbench", "longbench_v2", "leval"}
     for (_, benchmark), tasks in found.items():
         check(benchmark, tasks)
@@ -91,10 +91,10 @@ def test_rows_of_several_tasks_as_one(meant: Callable[[int], bool], wanted: Sequ
     answers = [Answer(str(at), {"f1": at / 4, **({"em": 1.0} if at else {})}, task="qasper") for at in range(3)]
     answers += [Answer(str(at), {"f1": 1.0}, task="trec") for at in range(2)]
     with Store(make(tmp_path / "r.duckdb", answers), read_only=True) as store:
-        ((_, tasks),) = scored(store).items()
-    some = [rows.at(np.array([meant(at) for at in range(len(rows))])) for rows in tasks.values()]
-    rows = ScoredRows.joined(some)
+        ((_, tasks),) = read_scores(store).items()
+    some = [rows.take(np.array([meant(at) for at in range(len(rows))])) for rows in tasks.values()]
+    rows = ScoredRows.concatenate(some)
     assert [row.sample.task for row in rows] == ["qasper"] * len(wanted) + ["trec"] * len(wanted)
-    assert rows.having("f1")[1].tolist() == [at / 4 for at in wanted] + [1.0] * len(wanted)
-    assert [row.sample.sample_id for row in rows.having("em")[0]] == [str(at) for at in wanted if at]
-    assert len(rows.having("of nobody")[0]) == 0
+    assert rows.with_metric("f1")[1].tolist() == [at / 4 for at in wanted] + [1.0] * len(wanted)
+    assert [row.sample.sample_id for row in rows.with_metric("em")[0]] == [str(at) for at in wanted if at]
+    assert len(rows.with_metric("of nobody")[0]) == 0

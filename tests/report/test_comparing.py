@@ -20,7 +20,7 @@ from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
 from lbx.report.comparison_reports import cautions
-from lbx.report.reports import REPORTS, read
+from lbx.report.reports import REPORTS, read_report
 from lbx.report.shapes import ReportQuery
 from lbx.scoring.adding_up import add_up
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
@@ -57,7 +57,7 @@ def random_scores(seed: int, count: int = 40) -> dict[str, float]:
 
 
 def lines(store: Store, **wanted: Any) -> dict[str, dict[str, Any]]:
-    return {row["task"]: row for row in read(store, "comparison", ReportQuery(**wanted)).dicts()}
+    return {row["task"]: row for row in read_report(store, "comparison", ReportQuery(**wanted)).dicts()}
 
 
 @pytest.fixture
@@ -169,14 +169,16 @@ def test_holm_over_tasks_and_over_runs(store: Store) -> None:
     run(store, "a", {"qasper": random_scores(1), "narrativeqa": random_scores(2)})
     for name, seed in (("b", 3), ("c", 5)):
         run(store, name, {"qasper": random_scores(seed), "narrativeqa": random_scores(seed + 1)})
-    rows = read(store, "comparison", ReportQuery(baseline="a")).dicts()
+    rows = read_report(store, "comparison", ReportQuery(baseline="a")).dicts()
     tasks = [row for row in rows if row["level"] == "task"]
     ps = sorted(row["p"] for row in tasks)
     assert len(ps) == 4
     least = next(row for row in tasks if row["p"] == ps[0])
     assert least["p_holm"] == pytest.approx(min(1, 4 * ps[0]))
     (alone,) = [
-        row for row in read(store, "comparison", ReportQuery(runs=["a", "b"])).dicts() if row["level"] == "benchmark"
+        row
+        for row in read_report(store, "comparison", ReportQuery(runs=["a", "b"])).dicts()
+        if row["level"] == "benchmark"
     ]
     assert alone["p_holm"] == alone["p"]
 
@@ -197,7 +199,7 @@ def test_what_was_not_asked_alike_is_refused(store: Store, changes: dict[str, An
     assert reason in str(caught.value)
     assert "--force" in str(caught.value.fix)
     assert lines(store, baseline="a", force=True)["qasper"]["caution"] == reason
-    answers = read(store, "changes", ReportQuery(baseline="a"))
+    answers = read_report(store, "changes", ReportQuery(baseline="a"))
     assert {row["caution"] for row in answers.dicts()} == {None if "cut" in reason else reason}
     assert cautions(answers) == ([] if "cut" in reason else [f"Caution: {reason}."])
 
@@ -217,8 +219,8 @@ def test_all_pairs_only_of_a_few(store: Store) -> None:
         run(store, name, {"qasper": random_scores(ord(name))})
     with pytest.raises(UsageError, match="7 runs make 21 pairs"):
         lines(store)
-    assert len(read(store, "comparison", ReportQuery(runs=list("abcdef"))).dicts()) == 15 * 5
-    assert len(read(store, "comparison", ReportQuery(force=True)).dicts()) == 21 * 5
+    assert len(read_report(store, "comparison", ReportQuery(runs=list("abcdef"))).dicts()) == 15 * 5
+    assert len(read_report(store, "comparison", ReportQuery(force=True)).dicts()) == 21 * 5
 
 
 def test_runs_by_their_model_s_name(store: Store) -> None:
@@ -249,7 +251,7 @@ def test_what_a_foreign_tool_wrote_is_compared_or_left_alone(store: Store) -> No
 def test_changes_are_the_answers_behind_it(store: Store) -> None:
     run(store, "a", {"qasper": random_scores(1, 5), "trec": random_scores(3, 5)})
     run(store, "b", {"qasper": random_scores(2, 5), "trec": random_scores(3, 5)}, answer={"finish_reason": "length"})
-    rows = read(store, "changes", ReportQuery(baseline="a", force=True)).dicts()
+    rows = read_report(store, "changes", ReportQuery(baseline="a", force=True)).dicts()
     assert [abs(row["difference"]) for row in rows] == sorted((abs(row["difference"]) for row in rows), reverse=True)
     assert [row["task"] for row in rows] == ["qasper"] * 5 + ["trec"] * 5, "other outputs of one score come last"
     assert [row["difference"] for row in rows[5:]] == [0] * 5 and rows[5]["output_a"] != rows[5]["output_b"]
@@ -257,15 +259,15 @@ def test_changes_are_the_answers_behind_it(store: Store) -> None:
     assert (first["question"], first["references"], first["flags_a"]) == ("?", '["yes"]', None)
     assert first["flags_b"] == "answer at its limit"
     assert first["output_a"].startswith("a ")
-    assert len(read(store, "changes", ReportQuery(baseline="a", limit=2)).rows) == 2
-    assert len(read(store, "changes", ReportQuery(baseline="a", tasks=["trec"])).rows) == 5
+    assert len(read_report(store, "changes", ReportQuery(baseline="a", limit=2)).rows) == 2
+    assert len(read_report(store, "changes", ReportQuery(baseline="a", tasks=["trec"])).rows) == 5
     with store.transaction() as connection:
         connection.execute("UPDATE generations SET output = 'x' WHERE task = 'trec'")
-    assert read(store, "changes", ReportQuery(baseline="a", tasks=["trec"])).rows == [], (
+    assert read_report(store, "changes", ReportQuery(baseline="a", tasks=["trec"])).rows == [], (
         "the same outputs are no change"
     )
     with pytest.raises(UsageError, match="There is no task 'none'"):
-        read(store, "changes", ReportQuery(baseline="a", tasks=["none"]))
+        read_report(store, "changes", ReportQuery(baseline="a", tasks=["none"]))
 
 
 def test_a_task_is_its_benchmark_s(tmp_path: Path) -> None:
@@ -277,7 +279,7 @@ def test_a_task_is_its_benchmark_s(tmp_path: Path) -> None:
     with Store(make(tmp_path / "r.duckdb", answers), read_only=True) as store:
 
         def benchmarks(*tasks: str) -> list[str]:
-            return [row["benchmark"] for row in read(store, "changes", ReportQuery(tasks=tasks)).dicts()]
+            return [row["benchmark"] for row in read_report(store, "changes", ReportQuery(tasks=tasks)).dicts()]
 
         assert benchmarks("own/qasper") == ["own"] * 2
         assert benchmarks("longbench/qasper") == ["longbench"] * 2
@@ -298,7 +300,7 @@ def test_published_predictions(shared: Callable[[str], Path], tmp_path: Path) ->
         assert lbx("import", "longbench", tmp_path / model, "--model", model, "-o", out).returncode == 0
     with Store(out, read_only=True) as store:
         found = lines(store, baseline=FIRST)
-        alone = {row["model"]: row for row in read(store, "task_scores").dicts() if row["task"] == "multi_news"}
+        alone = {row["model"]: row for row in read_report(store, "task_scores").dicts() if row["task"] == "multi_news"}
     news = found["multi_news"]
     assert f"{100 * news['difference']:.2f} {50 * (news['high'] - news['low']):.2f}" == "0.97 0.69"
     unpaired = sum(row["se"] ** 2 for row in alone.values()) ** 0.5
@@ -333,7 +335,7 @@ def test_with_uneven_iterations_all_three_numbers_are_of_samples(tmp_path: Path,
     ]  # fmt: skip
     with Store(make(tmp_path / "r.duckdb", answers), read_only=True) as store:
         found = lines(store, baseline="a")
-        effect = read(store, "truncation_effect", ReportQuery(runs=("a", "b"))).dicts()
+        effect = read_report(store, "truncation_effect", ReportQuery(runs=("a", "b"))).dicts()
         view = store.query("FROM comparison").dicts()
     means = {
         (run, task): np.mean([
@@ -361,7 +363,9 @@ def test_outputs_are_the_same_only_where_all_iterations_are(store: Store) -> Non
 
     for name, second in (("a", "none"), ("b", "none"), ("c", "other")):
         add_run(store, name, answers(second))
-    found = {(row["run_b"], row["level"]): row for row in read(store, "comparison", ReportQuery(baseline="a")).dicts()}
+    found = {
+        (row["run_b"], row["level"]): row for row in read_report(store, "comparison", ReportQuery(baseline="a")).dicts()
+    }
     assert {verdict for (run_b, _), row in found.items() if (verdict := row["verdict"]) and run_b == "b"} == {
         "same outputs"
     }

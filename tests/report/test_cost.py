@@ -13,10 +13,10 @@ from made_answers import Answer, make
 from scipy import stats
 
 from lbx.report.cells import sheet
-from lbx.report.reports import REPORTS, read
+from lbx.report.reports import REPORTS, read_report
 from lbx.report.shapes import ReportQuery
 from lbx.store import SessionRow, Store
-from lbx.store.sessions import keep_sessions
+from lbx.store.sessions import store_sessions
 
 BEGUN = datetime(2026, 3, 2, 6, tzinfo=UTC)
 
@@ -24,7 +24,7 @@ BEGUN = datetime(2026, 3, 2, 6, tzinfo=UTC)
 def lines_of(path: Path, **wanted: Any) -> dict[tuple[str, str | None], dict[str, Any]]:
     """{(run, task): the line}; the task is None for all together."""
     with Store(path, read_only=True) as store:
-        return {(row["run_id"], row["task"]): row for row in read(store, "cost", ReportQuery(**wanted)).dicts()}
+        return {(row["run_id"], row["task"]): row for row in read_report(store, "cost", ReportQuery(**wanted)).dicts()}
 
 
 def answer(name: str, score: float, seconds: float = 2.0, **how: Any) -> Answer:
@@ -36,7 +36,7 @@ def answer(name: str, score: float, seconds: float = 2.0, **how: Any) -> Answer:
 
 def sessions(path: Path, *rows: SessionRow) -> Path:
     with Store(path) as store:
-        keep_sessions(store, rows)
+        store_sessions(store, rows)
     return path
 
 
@@ -148,7 +148,7 @@ def test_runs_made_together_share_their_time_and_killed_sessions_are_told(tmp_pa
     assert [found[run, None]["hours"] for run in "abc"] == pytest.approx([1.5, 0.5 + 2, 2])
     assert [found[run, None]["untimed_sessions"] for run in "abc"] == [0, 0, 1]
     with Store(path, read_only=True) as store:
-        notes = sheet(REPORTS["cost"], read(store, "cost")).notes
+        notes = sheet(REPORTS["cost"], read_report(store, "cost")).notes
     assert any("Hours of 1 run are a lower bound" in note for note in notes)
 
 
@@ -169,7 +169,7 @@ def test_what_nobody_measured_is_unknown(tmp_path: Path) -> None:
     measured = {name: value for name, value in line.items() if name.endswith(("_s", "_share", "_saved", "_correct"))}
     assert set(measured.values()) == {None}
     with Store(path, read_only=True) as store:
-        made = sheet(REPORTS["cost"], read(store, "cost"))
+        made = sheet(REPORTS["cost"], read_report(store, "cost"))
     assert not made.rows
     (said,) = made.notes
     assert said.startswith("Left out: 2 rows of model a, without these values")
@@ -189,7 +189,7 @@ def test_what_nobody_measured_is_unknown(tmp_path: Path) -> None:
 )
 def test_odd_files_have_words(tmp_path: Path, rows: list[Answer]) -> None:
     with Store(make(tmp_path / "r.duckdb", rows), read_only=True) as store:
-        made = sheet(REPORTS["cost"], read(store, "cost"))
+        made = sheet(REPORTS["cost"], read_report(store, "cost"))
     texts = " ".join(text for row in made.rows for text in row)
     assert "nan" not in texts and "inf" not in texts
     assert bool(made.rows) == bool(rows)

@@ -21,7 +21,7 @@ from lbx.base.records import Sample, Score
 from lbx.benchmarks import BENCHMARKS
 from lbx.report import latex, overview, papers, render
 from lbx.report.cells import sheet
-from lbx.report.reports import REPORTS, read
+from lbx.report.reports import REPORTS, read_report
 from lbx.report.shapes import ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
@@ -122,7 +122,7 @@ def _shown(path: Path) -> Iterator[tuple[str, list[Sheet]]]:
             wanted = {"runs": ["one", "two"]} if name == "changes" else wanted
             for alone in (False, True):
                 try:
-                    table = read(store, name, ReportQuery(alone=alone, force=True, **wanted))
+                    table = read_report(store, name, ReportQuery(without_intervals=alone, force=True, **wanted))
                 except LbxError:
                     assert name == "expected"
                     continue
@@ -191,10 +191,10 @@ def test_the_list_of_answers_has_them(path: Path) -> None:
 def test_published_answers_have_them(imports: Path) -> None:
     """L-Eval's script prints four decimals and more: they stood in the paper's tables."""
     with Store(imports, read_only=True) as store:
-        raw = [row["official"] for row in read(store, "paper").dicts() if row["benchmark"] == "leval"]
+        raw = [row["official"] for row in read_report(store, "paper").dicts() if row["benchmark"] == "leval"]
         for name in ("paper", "task_scores", "group_scores", "board_leval_rouge", "board_leval_f1", "leaderboard"):
             for alone in (False, True):
-                table = read(store, name, ReportQuery(alone=alone))
+                table = read_report(store, name, ReportQuery(without_intervals=alone))
                 made = papers.sheets(table) if name == "paper" else [sheet(REPORTS[name], table)]
                 for one in made:
                     for row in one.rows:
@@ -207,9 +207,10 @@ def test_published_answers_have_them(imports: Path) -> None:
 def test_programs_have_every_digit(path: Path) -> None:
     with Store(path, read_only=True) as store:
         scores = {
-            (row["run_id"], row["task"], row["metric"]): row["score"] for row in read(store, "task_scores").dicts()
+            (row["run_id"], row["task"], row["metric"]): row["score"]
+            for row in read_report(store, "task_scores").dicts()
         }
-        estimates = read(store, "estimates").dicts()
+        estimates = read_report(store, "estimates").dicts()
     rows = json.loads(Lbx()("report", path, "task_scores", "-f", "json").stdout)
     assert {(row["run_id"], row["task"], row["metric"]): row["score"] for row in rows} == scores
     assert (estimates[0]["estimated_s"], estimates[0]["wall_s"]) == (12345.678912, pytest.approx(10 / 3, abs=1e-12))

@@ -13,8 +13,8 @@ from scipy import stats
 
 from lbx.base.errors import UsageError
 from lbx.report.cells import sheet
-from lbx.report.effective_context import chosen
-from lbx.report.reports import REPORTS, read
+from lbx.report.effective_context import choose_lengths
+from lbx.report.reports import REPORTS, read_report
 from lbx.report.shapes import ReportQuery
 from lbx.statistics.estimates import wilson
 from lbx.store import Store
@@ -24,7 +24,7 @@ Lines = list[dict[str, Any]]
 
 def lines_of(path: Path, **wanted: Any) -> Lines:
     with Store(path, read_only=True) as store:
-        return read(store, "effective_context", ReportQuery(**wanted)).dicts()
+        return read_report(store, "effective_context", ReportQuery(**wanted)).dicts()
 
 
 def answers(
@@ -185,7 +185,7 @@ def test_several_answers_to_a_question_are_one_sample(tmp_path: Path) -> None:
 def test_lengths_and_tasks_are_chosen_together(
     samples: dict[str, dict[int, int]], lengths: list[int], tasks: list[str]
 ) -> None:
-    assert chosen(samples) == (lengths, tasks)
+    assert choose_lengths(samples) == (lengths, tasks)
 
 
 def test_llama2_falls_less_than_it_seems(imports: Path) -> None:
@@ -212,7 +212,7 @@ def test_published_answers_claim_no_length(imports: Path, model: str) -> None:
     """A model of 4k tokens was credited with 8,192 words, and with 32,768 characters at a score of 7."""
     with Store(imports, read_only=True) as store:
         ((run,),) = store.query("SELECT run_id FROM runs WHERE model = ?", [model]).rows
-        shown = sheet(REPORTS["effective_context"], read(store, "effective_context", ReportQuery(runs=[run])))
+        shown = sheet(REPORTS["effective_context"], read_report(store, "effective_context", ReportQuery(runs=[run])))
     lines = [line for line in lines_of(imports, runs=[run]) if line["length_up_to"]]
     assert {line["length_unit"] for line in lines} == {"words", "characters"}
     for line in lines:
@@ -297,6 +297,6 @@ def test_a_rule_that_nothing_meets_is_said(tmp_path: Path) -> None:
 def test_odd_files_have_words(tmp_path: Path, rows: list[Answer]) -> None:
     path = make(tmp_path / "r.duckdb", rows)
     with Store(path, read_only=True) as store:
-        made = sheet(REPORTS["effective_context"], read(store, "effective_context"), curves=True)
+        made = sheet(REPORTS["effective_context"], read_report(store, "effective_context"), curves=True)
     assert "nan" not in " ".join(text for row in made.rows for text in row)
     assert made.notes

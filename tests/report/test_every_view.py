@@ -20,10 +20,10 @@ from rich.cells import cell_len
 
 from lbx.base.errors import LbxError
 from lbx.base.records import Sample
-from lbx.exchange.importing import understand, write_predictions
+from lbx.exchange.importing import parse_predictions, write_predictions
 from lbx.report import latex, overview, papers, render
 from lbx.report.cells import sheet, without_intervals
-from lbx.report.reports import REPORTS, read, reports_of, write_parquet
+from lbx.report.reports import REPORTS, read_report, reports_of, write_parquet
 from lbx.report.shapes import ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
@@ -68,7 +68,7 @@ def _imports(store: Store, shared: Callable[[str], Path], folder: Path) -> None:
         ("longbench_v2", shared("data/predictions/longbench_v2/oneshot.jsonl"), "gpt-4o-mini"),
         ("longbench", folder / "llama3", "llama3-8b-instruct"),
     ):
-        done = write_predictions(store, understand(name, path, model=model))
+        done = write_predictions(store, parse_predictions(name, path, model=model))
         store.finish_run(done.run_id, "done")
 
 
@@ -138,7 +138,7 @@ def file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def _wanted(name: str, store: Store) -> ReportQuery:
     runs = [str(run) for (run,) in store.query("SELECT run_id FROM runs ORDER BY 1").rows]
     baseline = runs[0] if name in ("changes", "comparison") and len(runs) > 1 else ""
-    return ReportQuery(baseline=baseline, expected=("llama",) if name == "expected" else ())
+    return ReportQuery(baseline=baseline, expected_models=("llama",) if name == "expected" else ())
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def tables(file: Path) -> list[tuple[str, Table]]:
     with Store(file, read_only=True) as store:
         for name in REPORTS:
             try:
-                table = read(store, name, _wanted(name, store))
+                table = read_report(store, name, _wanted(name, store))
             except LbxError as refused:
                 assert refused.cause and name in ("changes", "comparison", "expected"), name
                 continue
@@ -201,9 +201,9 @@ def test_for_programs(tables: list[tuple[str, Table]]) -> None:
 
 def test_in_parquet(file: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.parquet"
-    with Store(file, read_only=True, beside=[out]) as store:
+    with Store(file, read_only=True, allowed_files=[out]) as store:
         for name in ("paper", "task_scores", "failures"):
-            table = read(store, name)
+            table = read_report(store, name)
             assert write_parquet(store, name, ReportQuery(), out) == len(table.rows), name
             assert duckdb.sql(f"FROM '{out}'").columns == list(table.columns)
 
@@ -267,7 +267,7 @@ def test_the_first_screen_offers_reports_that_have_rows(tmp_path: Path, failed: 
         *_, last = overview.sheets(store, ReportQuery(), tmp_path / "r.duckdb")
         offered = last.notes[0].partition("r.duckdb ")[2].split(" | ")
         assert "task_scores" in offered and ("failures" in offered) is bool(failed)
-        assert [name for name in offered if not any(read(store, one).rows for one in reports_of(name))] == []
+        assert [name for name in offered if not any(read_report(store, one).rows for one in reports_of(name))] == []
     with Store(tmp_path / "s.duckdb") as store:
         add_run(store, "r", trec(2, 5))
         *_, last = overview.sheets(store, ReportQuery(), tmp_path / "s.duckdb")

@@ -12,7 +12,7 @@ from made_runs import add_run, trec
 
 from lbx.base.errors import UsageError
 from lbx.report.expecting import table, verdict
-from lbx.report.reference import Figure, Published
+from lbx.report.reference import Figure, PublishedModel
 from lbx.report.shapes import ReportQuery
 from lbx.store import Store
 
@@ -77,14 +77,14 @@ def test_a_line_for_each_figure_that_both_have(store: Store, tmp_path: Path) -> 
     add_run(store, "few", trec(33, 40), counts={"longbench/trec": 200})
     add_run(store, "gone", trec(33, 40, failed=2))
     references = figures(tmp_path, "longbench,M one,82.5", "longbench,M two,10", "leval,M one,3")
-    found = table(store, ReportQuery(references=references, expected=["one"])).dicts()
+    found = table(store, ReportQuery(references=references, expected_models=["one"])).dicts()
     assert [(row["run_id"], row["figure"], row["official"], row["verdict"], row["why"]) for row in found] == [
         ("all", 82.5, 82.5, "agrees", "equal as printed"),
         ("few", 82.5, None, "cannot tell", "40 of 200 answered"),
         ("gone", 82.5, 82.5, "cannot tell", "40 of 42 answered"),
     ]
     assert {row["line"] for row in found} == {"trec"}
-    (only,) = table(store, ReportQuery(runs=["all"], references=references, expected=["M TWO"])).dicts()
+    (only,) = table(store, ReportQuery(runs=["all"], references=references, expected_models=["M TWO"])).dicts()
     assert (only["figure"], only["difference"]) == (10, 72.5)
 
 
@@ -92,11 +92,11 @@ def test_a_part_of_a_name_has_to_say_which(store: Store, tmp_path: Path) -> None
     add_run(store, "r", trec(33, 40))
     references = figures(tmp_path, "longbench,GPT,82.5", "longbench,GPT mini,10", "longbench,GPT nano,10")
     with pytest.raises(UsageError, match=r"several published models of longbench.*GPT mini, GPT nano"):
-        table(store, ReportQuery(references=references, expected=["GPT "]))
-    (row,) = table(store, ReportQuery(references=references, expected=["gpt"])).dicts()
+        table(store, ReportQuery(references=references, expected_models=["GPT "]))
+    (row,) = table(store, ReportQuery(references=references, expected_models=["gpt"])).dicts()
     assert row["model"] == "GPT", "the whole name of one, though a part of the others"
     with pytest.raises(UsageError, match="matches 'Claude'"):
-        table(store, ReportQuery(references=references, expected=["Claude"]))
+        table(store, ReportQuery(references=references, expected_models=["Claude"]))
 
 
 def test_a_model_of_other_lines_is_said(store: Store, tmp_path: Path) -> None:
@@ -104,12 +104,14 @@ def test_a_model_of_other_lines_is_said(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "published.csv"
     path.write_text("benchmark,model,qasper\nlongbench,M,82.5\n", "utf-8")
     with pytest.raises(UsageError, match="No figure of M was published"):
-        table(store, ReportQuery(references=[path], expected=["M"]))
+        table(store, ReportQuery(references=[path], expected_models=["M"]))
 
 
 def test_a_row_that_contradicts_itself_is_no_measure() -> None:
     printed = {"overall: accuracy": 9.0, "difficulty easy: accuracy": 50.0, "difficulty hard: accuracy": 60.0}
-    doubt = Published("longbench_v2", "M", "", figures={line: Figure(one, 1) for line, one in printed.items()}).doubt
+    doubt = PublishedModel(
+        "longbench_v2", "M", "", figures={line: Figure(one, 1) for line, one in printed.items()}
+    ).doubt
     assert verdict(Figure(9, 1), {"official": 9.0}, doubt) == ("cannot tell", doubt)
     assert doubt is not None
 

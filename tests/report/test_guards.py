@@ -12,7 +12,7 @@ from scipy import stats
 
 from lbx.base.marks import MARKS
 from lbx.report.cells import sheet
-from lbx.report.reports import REPORTS, read
+from lbx.report.reports import REPORTS, read_report
 from lbx.report.shapes import ReportQuery
 from lbx.statistics.estimates import wilson
 from lbx.store import Store
@@ -20,7 +20,7 @@ from lbx.store import Store
 
 def rows_of(path: Path, **wanted: Any) -> list[dict[str, Any]]:
     with Store(path, read_only=True) as store:
-        return read(store, "guards", ReportQuery(**wanted)).dicts()
+        return read_report(store, "guards", ReportQuery(**wanted)).dicts()
 
 
 def answers(*values: dict[str, Any], documents: int = 0, **how: Any) -> list[Answer]:
@@ -63,10 +63,10 @@ def test_answers_on_one_document_are_not_so_many_witnesses(tmp_path: Path) -> No
     (row,) = rows_of(make(tmp_path / "r.duckdb", answers(*[SOUND] * 40, documents=8)))
     assert row["truncated_high"] == pytest.approx(wilson(0.0, 8)[1], abs=1e-9)
     with Store(tmp_path / "r.duckdb", read_only=True) as store:
-        assert any("95% intervals" in note for note in sheet(REPORTS["guards"], read(store, "guards")).notes)
+        assert any("95% intervals" in note for note in sheet(REPORTS["guards"], read_report(store, "guards")).notes)
     (row,) = rows_of(make(tmp_path / "one.duckdb", answers(*[SOUND] * 40, documents=1)))
     with Store(tmp_path / "one.duckdb", read_only=True) as store:
-        assert not any("95% intervals" in note for note in sheet(REPORTS["guards"], read(store, "guards")).notes)
+        assert not any("95% intervals" in note for note in sheet(REPORTS["guards"], read_report(store, "guards")).notes)
     assert (row["truncated_rate"], row["truncated_low"], row["truncated_high"]) == (0.0, None, None)
 
 
@@ -87,13 +87,13 @@ def test_what_nobody_knows_is_unknown(tmp_path: Path) -> None:
     for mark in (one.name for one in MARKS):
         assert (row[mark] is None) == (row[f"{mark}_rate"] is None) == (mark in unknown), mark
     with Store(path, read_only=True) as store:
-        made = sheet(REPORTS["guards"], read(store, "guards"))
+        made = sheet(REPORTS["guards"], read_report(store, "guards"))
     (said,) = [note for note in made.notes if note.startswith("Columns left out, because no answer has a value: ")]
     assert len(said.split(", ")) == 1 + len(unknown) + 1, "tokens cut, too"
     assert len(made.columns) == len(REPORTS["guards"].columns) - len(unknown) - 1 - 1, "and mode"
     both = make(tmp_path / "both.duckdb", [*answers({}, {}), Answer("x", {"f1": 0.0}, task="musique", values=SOUND)])
     with Store(both, read_only=True) as store:
-        made = sheet(REPORTS["guards"], read(store, "guards"))
+        made = sheet(REPORTS["guards"], read_report(store, "guards"))
     assert {row.count("-") for row in made.rows} == {0, len(unknown) + 1}
     assert [note for note in made.notes if "unknown" in note] == [
         "-: unknown; imported answers and some backends do not report it."

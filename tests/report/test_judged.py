@@ -37,8 +37,8 @@ from lbx.report.fitness import fitness
 from lbx.report.opinion_reports import judge_notes
 from lbx.report.page import pieces
 from lbx.report.page.sections import win_rates
-from lbx.report.page.source import Source
-from lbx.report.reports import REPORTS, read
+from lbx.report.page.source import PageSource
+from lbx.report.reports import REPORTS, read_report
 from lbx.report.shapes import ReportQuery
 from lbx.scoring.scores import Rescoring, add_up, rescore, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
@@ -144,16 +144,16 @@ def test_a_calibration_holds_for_other_runs_of_the_same_judge(store: Store) -> N
 def test_reports_say_what_is_to_be_thought_of_a_judge(store: Store) -> None:
     published(store)
     add_judge(store, "bad", calibration(always_first), family=[CLAUDE])
-    rows = read(store, "judge_results").dicts()
+    rows = read_report(store, "judge_results").dicts()
     assert {(row["judge_id"], row["label_judge"]) for row in rows} == {("bad", "the judge (judge: pairs)")}
     assert {row["fitness"] for row in rows} == {"unfit"} and all("GPT-4" in row["why"] for row in rows)
     assert {row["caution"] for row in rows if row["run_id"] == CLAUDE} == {"same family"}
-    (bias, *_) = read(store, "judge_bias").dicts()
+    (bias, *_) = read_report(store, "judge_bias").dicts()
     assert (
         bias["fitness"] == "unfit" and bias["first_share"] == 1 and bias["first_p"] < 1e-9 and bias["consistency"] == 0
     )
     assert bias["longer_share"] == 0.5
-    paper = read(store, "paper")
+    paper = read_report(store, "paper")
     of_judge = [row for row in paper.dicts() if row["table"] == "judge"]
     assert len(of_judge) == 3 and all(
         row["fitness"].startswith("the judge (judge: pairs) is unfit: ") for row in of_judge
@@ -175,7 +175,7 @@ def test_a_judges_ratings_stand_in_the_paper_with_their_scale(store: Store) -> N
         if one.round.run_id == CLAUDE
     ]
     add_judge(store, "j", [Said(one, f"[[{3 + n % 5 % 3}]]") for n, one in enumerate(rated)], rubric=SCALE)
-    rows = [row for row in read(store, "paper").dicts() if row["line"].endswith("rating")]
+    rows = [row for row in read_report(store, "paper").dicts() if row["line"].endswith("rating")]
     assert {row["line"] for row in rows} == {
         "judge j: rating", "judge j, llm questions: rating", "judge j, human questions: rating"
     }  # fmt: skip
@@ -189,11 +189,11 @@ def test_ratings_stand_in_the_paper_with_their_scale(store: Store) -> None:
     add_ratings(
         store, "people", "score", [RatingRow("people", n, "ann", CLAUDE, score=one) for n, one in enumerate(scores)]
     )
-    (row,) = [row for row in read(store, "paper").dicts() if row["table"] == "people_rating"]
+    (row,) = [row for row in read_report(store, "paper").dicts() if row["table"] == "people_rating"]
     assert row["official"] == 4.0 and 3.2 < row["low"] < 4.0 < row["high"] < 4.8
-    (group,) = [row for row in read(store, "group_scores").dicts() if row["grouping"] == "people"]
+    (group,) = [row for row in read_report(store, "group_scores").dicts() if row["grouping"] == "people"]
     assert (group["score"], group["official"], group["n"], group["name"]) == (0.75, 4.0, 48, "people")
-    (made,) = [row for row in read(store, "rating_results").dicts() if row["task"] is None]
+    (made,) = [row for row in read_report(store, "rating_results").dicts() if row["task"] is None]
     assert (made["mean"], made["mean_low"], made["mean_high"]) == (
         4.0,
         pytest.approx(row["low"]),
@@ -211,7 +211,7 @@ def test_a_judge_stands_in_no_table_of_scores(store: Store) -> None:
     add_judge(store, "j", [*calibration(like_gpt4, 8), broken], model="judge's twin")
     for name, report in REPORTS.items():
         try:
-            table = read(store, name, ReportQuery(baseline="mine" if name in ("changes", "comparison") else ""))
+            table = read_report(store, name, ReportQuery(baseline="mine" if name in ("changes", "comparison") else ""))
         except UsageError:
             assert name == "expected"
             continue
@@ -220,21 +220,21 @@ def test_a_judge_stands_in_no_table_of_scores(store: Store) -> None:
         if name not in ("judge_results", "judge_bias", "failures", "cost"):
             assert "judge" not in benchmarks, (name, report.title)
             assert "j" not in runs, name
-    (failure,) = read(store, "failures").dicts()
+    (failure,) = read_report(store, "failures").dicts()
     assert (failure["benchmark"], failure["mode"]) == ("judge", "judge")
-    (twin,) = [row for row in read(store, "leaderboard").dicts() if row["run_id"] == "mine"]
+    (twin,) = [row for row in read_report(store, "leaderboard").dicts() if row["run_id"] == "mine"]
     assert twin["differs_in"] is None
     assert 'data-run="5"' not in "".join(pieces(store))  # five runs, from 0
 
 
 def test_a_file_of_a_judge_alone(store: Store, shared: Callable[[str], Path]) -> None:
     add_judge(store, "gpt-4", fastchat_rounds(shared("data/judgements/fastchat/gpt-4_pair.jsonl")))
-    (row,) = read(store, "judge_results").dicts()
+    (row,) = read_report(store, "judge_results").dicts()
     assert (round(row["win_rate"], 6), round(row["win_rate_agreeing"], 6)) == (0.506803, 0.513699)
     assert row["low"] < 0.45 and row["high"] > 0.55 and row["fitness"] == "not calibrated"
-    lean = read(store, "judge_bias").dicts()[0]
+    lean = read_report(store, "judge_bias").dicts()[0]
     assert lean["first_p"] < 0.001 and lean["first_share_low"] > 0.5
-    assert "50.7" in "".join(pieces(store)) and not read(store, "leaderboard").rows
+    assert "50.7" in "".join(pieces(store)) and not read_report(store, "leaderboard").rows
 
 
 # Adding up
@@ -258,7 +258,7 @@ def test_adding_up_a_benchmark_leaves_what_judges_say(store: Store) -> None:
     assert numbers(store) == before
     rescore(store, Rescoring(BENCHMARKS))
     assert numbers(store) == before
-    assert [row["official"] for row in read(store, "paper").dicts() if row["table"] == "judge"]
+    assert [row["official"] for row in read_report(store, "paper").dicts() if row["table"] == "judge"]
 
 
 def test_changed_answers_drop_what_was_said_of_them(store: Store) -> None:
@@ -313,7 +313,7 @@ def test_an_opponents_changed_answer_counts_no_more_in_anybodys_numbers(store: S
 def test_judged_runs_have_marks_of_their_own_on_a_page_of_their_judge(store: Store) -> None:
     published(store)
     add_judge(store, "one", calibration(like_gpt4))
-    source = Source(store, ReportQuery(runs=("one",)))
+    source = PageSource(store, ReportQuery(runs=("one",)))
     assert not source.runs, "a judge is no run of a page, and the judged ones are left out"
     (chart,) = win_rates(source)
     marks = re.findall(r'<g class="c\d r(\d+)">', chart)
@@ -334,7 +334,9 @@ def test_agreement_of_judges_and_people(store: Store) -> None:
         for n in range(96) for rater in ("ann", "bob", "cy") if (n + len(rater)) % 4
     ]  # fmt: skip
     add_ratings(store, "people", "pair", ratings)
-    found = {(row["first"], row["second"]): row for row in read(store, "agreement").dicts() if row["task"] is None}
+    found = {
+        (row["first"], row["second"]): row for row in read_report(store, "agreement").dicts() if row["task"] is None
+    }
     alike = found["one", "twin"]
     assert (alike["n"], alike["percent"], alike["kappa"], alike["alpha"], alike["tau"]) == (576, 1.0, 1.0, 1.0, 1.0)
     chance = found["coin", "one"]
@@ -360,7 +362,7 @@ def test_raters_of_pairs_put_the_runs_in_the_order_of_all_their_pairs(store: Sto
         points[row.rater, row.run_id] += won
         points[row.rater, row.against_run_id] += 1 - won
     orders = ([points[rater, run] for run in runs] for rater in ("ann", "bob"))
-    (row,) = [row for row in read(store, "agreement").dicts() if row["second"] == "bob"]
+    (row,) = [row for row in read_report(store, "agreement").dicts() if row["second"] == "bob"]
     assert (row["n"], row["runs"]) == (24 * 6, 4)
     assert row["tau"] == pytest.approx(stats.kendalltau(*orders).statistic)
 
@@ -373,7 +375,7 @@ def test_people_who_rate_are_held_against_a_judge_who_compares(store: Store) -> 
     rated = [RatingRow("s", n, "ann", run, score=score) for n in range(8)
              for run, score in ((CLAUDE, 4.0), (BASELINE, 5.0 if n == 0 else 4.0 if n == 1 else 3.0))]  # fmt: skip
     add_ratings(store, "s", "score", rated)
-    (row,) = [row for row in read(store, "agreement").dicts() if row["between"] == "judge and people"]
+    (row,) = [row for row in read_report(store, "agreement").dicts() if row["between"] == "judge and people"]
     assert (row["n"], row["percent"]) == (8, 6 / 8)
 
 
@@ -392,7 +394,7 @@ def test_numbers_do_not_depend_on_how_rows_lie_in_the_file(store: Store, tmp_pat
         for file, rows in ((store, ratings), (other, ratings[::-1])):
             published(file)
             add_ratings(file, "people", "score", rows)
-            found.append([read(file, name).rows for name in ("agreement", "rating_results")])
+            found.append([read_report(file, name).rows for name in ("agreement", "rating_results")])
     assert found[0] == found[1]
 
 
@@ -403,17 +405,17 @@ def test_what_is_hostile_is_text(store: Store) -> None:
     )
     page = "".join(pieces(store))
     assert "alert(1)</script>" not in page and "\x1b" not in page and "\u202e" not in page
-    assert json.dumps(read(store, "judge_results").rows, default=str)
+    assert json.dumps(read_report(store, "judge_results").rows, default=str)
 
 
 def test_verdicts_that_a_limit_cut_off_are_told_from_others_that_lack(store: Store) -> None:
     made = enumerate(calibration(like_gpt4, 8))
     said = [replace(one, cut=at < 3, text="well" if at < 4 else one.text) for at, one in made]
     add_judge(store, "j", said)
-    (note,) = [note for note in judge_notes(read(store, "judge_results")) if "limit" in note]
+    (note,) = [note for note in judge_notes(read_report(store, "judge_results")) if "limit" in note]
     assert note.startswith("3 texts reached their token limit before a verdict.")
     add_judge(store, "k", [replace(one, cut=False) for one in said], model="other")
-    (note,) = [note for note in judge_notes(read(store, "judge_results")) if "limit" in note]
+    (note,) = [note for note in judge_notes(read_report(store, "judge_results")) if "limit" in note]
     assert note.startswith("3 texts")
 
 
@@ -423,4 +425,6 @@ def test_one_text_is_counted_as_one(store: Store) -> None:
     add_judge(
         store, "j", [replace(one, cut=at < 1, text="well" if at < 1 else one.text) for at, one in enumerate(made)]
     )
-    assert any(note.startswith("1 text reached its token limit") for note in judge_notes(read(store, "judge_results")))
+    assert any(
+        note.startswith("1 text reached its token limit") for note in judge_notes(read_report(store, "judge_results"))
+    )

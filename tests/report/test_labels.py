@@ -18,7 +18,7 @@ from lbx.report import latex, render
 from lbx.report.cells import sheet
 from lbx.report.labels import LABELS, labels
 from lbx.report.papers import sheets
-from lbx.report.reports import REPORTS, read, write_parquet
+from lbx.report.reports import REPORTS, read_report, write_parquet
 from lbx.report.shapes import ReportQuery
 from lbx.report.terminal import lines
 from lbx.store import Store
@@ -82,7 +82,7 @@ def wanted(name: str) -> ReportQuery:
 
 
 def of(name: str, store: Store) -> list[Any]:
-    table = read(store, name, wanted(name))
+    table = read_report(store, name, wanted(name))
     return sheets(table) if name == "paper" else [sheet(REPORTS[name], table)]
 
 
@@ -93,7 +93,7 @@ NAMED = ("leaderboard", "task_scores", "group_scores", "guards", "length_curve",
 
 @pytest.mark.parametrize("name", NAMED)
 def test_every_report_calls_a_run_the_same(store: Store, name: str) -> None:
-    table = read(store, name, wanted(name))
+    table = read_report(store, name, wanted(name))
     runs = {"label": "run_id", **{label: column for column, label in LABELS.items() if label != "label"}}
     rows = [row | {"run_id": row.get("run_id") or row.get("reasoning_run_id")} for row in table.dicts()]
     pairs = {
@@ -117,11 +117,11 @@ def test_every_report_calls_a_run_the_same(store: Store, name: str) -> None:
 
 
 def test_where_one_run_is_shown_its_model_is_enough(store: Store) -> None:
-    (row,) = read(store, "leaderboard", ReportQuery(runs=["bbbb2222"])).dicts()[:1]
+    (row,) = read_report(store, "leaderboard", ReportQuery(runs=["bbbb2222"])).dicts()[:1]
     assert row["label"] == "M"
     pair = ReportQuery(runs=["bbbb2222", "cccc3333"])
-    assert {row["label"] for row in read(store, "guards", pair).dicts()} == {"M", "M (cot)"}
-    assert {row["run"].split(" (5")[0] for row in read(store, "paper", pair).dicts()} == {"M", "M (cot)"}
+    assert {row["label"] for row in read_report(store, "guards", pair).dicts()} == {"M", "M (cot)"}
+    assert {row["run"].split(" (5")[0] for row in read_report(store, "paper", pair).dicts()} == {"M", "M (cot)"}
 
 
 def test_other_formats_have_it(path: Path, store: Store, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_other_formats_have_it(path: Path, store: Store, tmp_path: Path) -> None
     assert {row["run_id"]: row["label"] for row in json.loads(done.stdout)} == CALLED
     out = tmp_path / "x.parquet"
     store.close()
-    with Store(path, read_only=True, beside=[out]) as opened:
+    with Store(path, read_only=True, allowed_files=[out]) as opened:
         for name in ("truncation", "guards", "paper"):
             write_parquet(opened, name, ReportQuery(), out)
             assert dict(duckdb.sql(f"SELECT DISTINCT run_id, label FROM '{out}'").fetchall()) == CALLED, name
@@ -186,7 +186,7 @@ def test_a_label_names_the_fewest_settings_that_tell_runs_apart(runs: list[dict[
 
 def test_settings_of_runs_that_are_not_shown_stand_in_no_label(store: Store) -> None:
     pair = ReportQuery(runs=["aaaa1111", "bbbb2222"])
-    assert {row["label"] for row in read(store, "guards", pair).dicts()} == {
+    assert {row["label"] for row in read_report(store, "guards", pair).dicts()} == {
         "M (temperature 0.2)",
         "M (temperature 0.7)",
     }

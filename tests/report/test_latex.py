@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lbx.base.columns import Column
-from lbx.report.latex import escaped, pieces
+from lbx.report.latex import escape, pieces
 from lbx.report.sheets import Sheet
 
 NASTY = (
@@ -67,10 +67,10 @@ def test_a_wide_table_is_continued() -> None:
 
 def test_no_character_keeps_a_meaning() -> None:
     for name in NASTY:
-        plain = re.sub(r"\\foreignletters\{[^{}]*\}\{[^{}]*\}|\\[a-z]+\{\}|\\[_%&#${}]", "", escaped(name))
+        plain = re.sub(r"\\foreignletters\{[^{}]*\}\{[^{}]*\}|\\[a-z]+\{\}|\\[_%&#${}]", "", escape(name))
         assert "–" in name or not re.search("--|,,", plain), name
         assert not set(plain.replace("-{}", "").replace(",{}", "")) & set('\\_%&#$~^<>|"'), name
-    assert escaped("a\x1bb\nc") == "a\\textbackslash{}x1bb\\textbackslash{}nc"
+    assert escape("a\x1bb\nc") == "a\\textbackslash{}x1bb\\textbackslash{}nc"
 
 
 def test_without_rows_the_sentence_stands() -> None:

@@ -16,8 +16,8 @@ from scipy import stats
 
 from lbx.base.records import Sample
 from lbx.report.cells import sheet
-from lbx.report.leaderboard import places, standing
-from lbx.report.reports import REPORTS, read
+from lbx.report.leaderboard import rank_ranges, sort_score
+from lbx.report.reports import REPORTS, read_report
 from lbx.report.shapes import ReportQuery
 from lbx.store import Store
 
@@ -28,42 +28,42 @@ def row(score: float | None, se: float | None = 0.01, **changes: object) -> dict
 
 
 def test_places_are_ranges_of_what_cannot_be_told_apart() -> None:
-    assert places([row(0.9), row(0.5), row(0.49), row(0.2)]) == ["1", "2-3", "2-3", "4"]
-    assert places([row(0.9), row(0.89), row(0.88)]) == ["1-3"] * 3
-    assert places([row(0.9), row(0.1, se=None)]) == ["1-2", "1-2"]
-    assert places([row(0.9)]) == [None]
-    assert places([]) == []
+    assert rank_ranges([row(0.9), row(0.5), row(0.49), row(0.2)]) == ["1", "2-3", "2-3", "4"]
+    assert rank_ranges([row(0.9), row(0.89), row(0.88)]) == ["1-3"] * 3
+    assert rank_ranges([row(0.9), row(0.1, se=None)]) == ["1-2", "1-2"]
+    assert rank_ranges([row(0.9)]) == [None]
+    assert rank_ranges([]) == []
 
 
 def test_missing_answers_leave_places_open() -> None:
     half = {"answered": 50, "failed_as_0": 0.45, "failed_as_1": 0.95}
-    assert places([row(0.6), row(0.9, **half)]) == ["1-2", "1-2"], "the one that stands second is not surely first"
-    assert places([row(0.6), row(0.3, **half | {"failed_as_0": 0.15, "failed_as_1": 0.55})]) == ["1", "2"]
+    assert rank_ranges([row(0.6), row(0.9, **half)]) == ["1-2", "1-2"], "the one that stands second is not surely first"
+    assert rank_ranges([row(0.6), row(0.3, **half | {"failed_as_0": 0.15, "failed_as_1": 0.55})]) == ["1", "2"]
     asked = {"answered": 50, "asked": 50}
     killed = row(0.9, **asked, failed_as_0=0.9, failed_as_1=0.9)
-    assert places([row(0.6), killed]) == ["1-2", "1-2"]
+    assert rank_ranges([row(0.6), killed]) == ["1-2", "1-2"]
     limited = row(0.6, **asked, failed_as_0=0.6, failed_as_1=0.6)
-    assert places([killed, limited]) == ["1", "2"], "nothing is missing of what both were asked"
+    assert rank_ranges([killed, limited]) == ["1", "2"], "nothing is missing of what both were asked"
 
 
 def test_all_wrong_is_surely_worse_than_half_right() -> None:
     none = row(0.0, se=0.0, method="wilson", low=0.0, high=0.037)
     every = row(1.0, se=0.0, method="wilson", low=0.963, high=1.0)
     few = row(0.03, se=0.017, method="wilson", low=0.010, high=0.084)
-    assert places([every, row(0.5, se=0.05, method="t"), none]) == ["1", "2", "3"]
-    assert places([few, none]) == ["1-2", "1-2"]
+    assert rank_ranges([every, row(0.5, se=0.05, method="t"), none]) == ["1", "2", "3"]
+    assert rank_ranges([few, none]) == ["1-2", "1-2"]
 
 
 def test_two_are_told_apart_as_welch_does() -> None:
     """By the standard errors and degrees of freedom of their own: 0.02 is where p crosses 5%."""
     for gap in (0.0270, 0.0285):
         p = 2 * stats.t.sf(gap / (0.01 * 2**0.5), 198)
-        assert (places([row(0.5 + gap), row(0.5)]) == ["1", "2"]) == (p < 0.05)
+        assert (rank_ranges([row(0.5 + gap), row(0.5)]) == ["1", "2"]) == (p < 0.05)
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=8))
 def test_a_place_is_no_other_s_for_sure(scores: list[float]) -> None:
-    found = places([row(score) for score in sorted(scores, reverse=True)])
+    found = rank_ranges([row(score) for score in sorted(scores, reverse=True)])
     ends = [tuple(map(int, (place or "").partition("-")[::2])) if "-" in (place or "") else (int(place or 0),) * 2
             for place in found]  # fmt: skip
     assert all(first <= number <= last for number, (first, last) in enumerate(ends, start=1))
@@ -81,7 +81,7 @@ def test_a_place_is_no_other_s_for_sure(scores: list[float]) -> None:
     ],
 )
 def test_too_many_missing_answers_count_as_wrong(changes: dict[str, object], wanted: float) -> None:
-    assert standing(row(0.6, **changes)) == pytest.approx(wanted)
+    assert sort_score(row(0.6, **changes)) == pytest.approx(wanted)
 
 
 def test_what_failed_is_never_left_out_in_silence(shared: Callable[[str], Path], tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_what_failed_is_never_left_out_in_silence(shared: Callable[[str], Path],
     source = shared("data/predictions/longbench_v2/oneshot.jsonl")
     assert Lbx()("import", "longbench_v2", source, "--model", "v2", "-o", out).returncode == 0
     with Store(out, read_only=True) as store:
-        (found,) = read(store, "leaderboard").dicts()
+        (found,) = read_report(store, "leaderboard").dicts()
     assert (found["answered"], found["asked"]) == (312, 503)
     assert (found["score"], found["failed_as_0"], found["failed_as_1"]) == pytest.approx(
         (88 / 312, 88 / 503, 279 / 503)
@@ -109,9 +109,9 @@ def test_of_one_document_nothing_has_an_interval(tmp_path: Path, tasks: tuple[st
             answers = ["yes" if n % 8 < right else "no" for n in range(len(samples))]
             add_run(store, run, zip(samples, answers, strict=True), model=run)
         reports = ("leaderboard", "task_scores", "group_scores", "paper", "length_curve", "comparison", "cost")
-        found = {name: read(store, name).dicts() for name in reports}
-        found["truncation_effect"] = read(store, "truncation_effect", ReportQuery(runs=("a", "b"))).dicts()
-        shown = sheet(REPORTS["leaderboard"], read(store, "leaderboard")).rows
+        found = {name: read_report(store, name).dicts() for name in reports}
+        found["truncation_effect"] = read_report(store, "truncation_effect", ReportQuery(runs=("a", "b"))).dicts()
+        shown = sheet(REPORTS["leaderboard"], read_report(store, "leaderboard")).rows
     for name, rows in found.items():
         said = {(row.get("method"), row.get("low"), row.get("se"), row.get("clusters", 1)) for row in rows}
         assert said <= {("one cluster", None, None, 1)}, name
@@ -137,10 +137,10 @@ def test_places_are_those_of_the_comparison_where_an_average_has_no_interval(tmp
             samples = [Sample("longbench", task, "0", task, "?", ("yes",), "en", 9) for task in LONE]
             answers = [(one, "yes" if at < right else "no") for at, one in enumerate(samples)]
             add_run(store, run, answers, model=run)
-        board = {row["run_id"]: row for row in read(store, "leaderboard").dicts()}
+        board = {row["run_id"]: row for row in read_report(store, "leaderboard").dicts()}
         pairs = {
             (row["run_a"], row["run_b"]): row
-            for row in read(store, "comparison").dicts() if row["level"] == "benchmark"
+            for row in read_report(store, "comparison").dicts() if row["level"] == "benchmark"
         }  # fmt: skip
     assert {row["method"] for row in board.values()} == {"one cluster"}
     assert pairs["a", "d"]["p"] < 0.001
@@ -152,9 +152,11 @@ def test_places_are_those_of_the_comparison_where_an_average_has_no_interval(tmp
 
 def test_places_are_those_of_the_comparison_of_published_answers(imports: Path) -> None:
     with Store(imports, read_only=True) as store:
-        board = {row["run_id"]: row for row in read(store, "leaderboard").dicts() if row["benchmark"] == "longbench"}
+        board = {
+            row["run_id"]: row for row in read_report(store, "leaderboard").dicts() if row["benchmark"] == "longbench"
+        }
         pairs = {
-            (row["run_a"], row["run_b"]): row for row in read(store, "comparison").dicts()
+            (row["run_a"], row["run_b"]): row for row in read_report(store, "comparison").dicts()
             if row["level"] == "benchmark" and row["benchmark"] == "longbench"
         }  # fmt: skip
     ((pair, row),) = pairs.items()
@@ -175,11 +177,11 @@ def _contradicts_no_pair(board: Mapping[str, Mapping[str, Any]], pairs: Mapping[
 def test_the_score_of_a_benchmark_is_its_authors_average(imports: Path) -> None:
     """One number, and its name, wherever a run has one; that LongBench's weighs categories test_boards shows."""
     with Store(imports, read_only=True) as store:
-        rows = {row["model"]: row for row in read(store, "leaderboard").dicts()}
+        rows = {row["model"]: row for row in read_report(store, "leaderboard").dicts()}
         sums: dict[str, list[float]] = {}
         for row in store.query("FROM group_scores WHERE \"grouping\" = 'overall'").dicts():
             sums.setdefault(row["run_id"], []).append(row["score"])
-        spent = {row["run_id"]: row for row in read(store, "cost").dicts() if row["task"] is None}
+        spent = {row["run_id"]: row for row in read_report(store, "cost").dicts() if row["task"] is None}
     found = {model: (row["score_of"], round(100 * row["score"], 2)) for model, row in rows.items()}
     assert found["llama3-8b-instruct"] == ("mean of categories", 47.48)
     assert found["llama2-7b-chat-4k"] == ("mean of categories", 28.87)
@@ -197,10 +199,10 @@ def test_tasks_that_a_score_does_not_count_are_not_missing_in_it(tmp_path: Path)
         counts = {"longbench/trec": 12, "longbench/trec_e": 9}
         add_run(store, "both", [*trec(6, 12), *in_e], model="both", counts=counts)
         add_run(store, "half", [*trec(6, 12), *in_e[:4]], model="half", counts=counts)
-        rows = {row["run_id"]: row for row in read(store, "leaderboard").dicts()}
+        rows = {row["run_id"]: row for row in read_report(store, "leaderboard").dicts()}
     assert [(row["score"], row["asked"]) for row in rows.values()] == [(0.5, 12)] * 2
     assert [row["scorable_samples"] for row in rows.values()] == [12, 17]
-    assert (standing(rows["both"]), standing(rows["half"])) == pytest.approx((0.5, 6 / 17))
+    assert (sort_score(rows["both"]), sort_score(rows["half"])) == pytest.approx((0.5, 6 / 17))
 
 
 def test_a_part_of_one_question_is_not_called_one_document(tmp_path: Path) -> None:
@@ -208,8 +210,8 @@ def test_a_part_of_one_question_is_not_called_one_document(tmp_path: Path) -> No
         lone = Sample("longbench", "qasper", "q", "another", "?", ("yes",), "en", 9)
         for run, right in (("a", 9), ("b", 4)):
             add_run(store, run, [*trec(right, 12), (lone, "yes")], model=run)
-        board = read(store, "leaderboard")
-        (row, *_) = [row for row in read(store, "comparison").dicts() if row["task"] == "overall"]
+        board = read_report(store, "leaderboard")
+        (row, *_) = [row for row in read_report(store, "comparison").dicts() if row["task"] == "overall"]
     assert {(row["method"], row["clusters"]) for row in board.dicts()} == {("one cluster", 13)}
     assert "87.50 (one document in a part)" in sheet(REPORTS["leaderboard"], board).rows[0]
     assert (row["clusters"], row["verdict"]) == (13, "undecided: one document in a part")

@@ -13,13 +13,13 @@ from scored_parts import TASKS, made_sample, made_scores
 
 from lbx.base.records import Sample, Score
 from lbx.benchmarks import BENCHMARKS
-from lbx.report.reports import REPORTS, of_numbers, read
+from lbx.report.reports import REPORTS, has_number_reports, read_report
 from lbx.report.shapes import ReportQuery
 from lbx.scoring.adding_up import add_up
-from lbx.scoring.reading import add_up_unfinished, read_added_up
+from lbx.scoring.reading import add_missing_numbers, open_with_numbers
 from lbx.scoring.scores import score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.copies import copied
+from lbx.store.copies import open_copy
 
 QUESTIONS = 11
 NUMBERS = ("task_results", "length_results", "group_results", "benchmark_results")
@@ -38,13 +38,13 @@ def test_a_file_of_a_run_that_goes_on_says_what_it_will_say_of_the_same_answers(
             scores=[row for one in samples for row in score_rows("r", one.key, family, _scores(one, chance))],
         )
     before = path.read_bytes()
-    with read_added_up(path) as store:
+    with open_with_numbers(path) as store:
         going = _numbers(store)
     assert path.read_bytes() == before, "who reads a file does not write it"
     with Store(path, read_only=True) as store:
         assert not any(_numbers(store).values())
     with Store(path) as store:
-        add_up(store, "r", family, ended=False)
+        add_up(store, "r", family, is_complete=False)
         assert _numbers(store) == going
         assert {row[0] for row in going["task_results"]} == set(TASKS[benchmark])
         assert all(going.values()) and len(going["length_results"]) > len(TASKS[benchmark])
@@ -58,7 +58,7 @@ def test_a_file_of_a_run_that_goes_on_says_what_it_will_say_of_the_same_answers(
 @pytest.mark.parametrize(("benchmark", "task"), [("no name?", "t"), ("longbench", "of another tool")])
 def test_what_lbx_does_not_know_has_plain_means(benchmark: str, task: str, tmp_path: Path) -> None:
     answers = [Answer(str(at), {"f1": at / 4, "em": 1.0}, benchmark=benchmark, task=task) for at in range(3)]
-    with read_added_up(make(tmp_path / "r.duckdb", answers)) as store:
+    with open_with_numbers(make(tmp_path / "r.duckdb", answers)) as store:
         asked = "SELECT task, metric, n, score, headline FROM task_scores ORDER BY position"
         assert store.query(asked).rows == [(task, "f1", 3, 0.25, True), (task, "em", 3, 1.0, False)]
         assert store.query("SELECT n, score FROM leaderboard").rows == [(3, 0.25)]
@@ -67,7 +67,7 @@ def test_what_lbx_does_not_know_has_plain_means(benchmark: str, task: str, tmp_p
 def test_a_killed_run_of_an_older_lbx_has_numbers_of_its_metric_version(tmp_path: Path) -> None:
     path = make(tmp_path / "r.duckdb", [Answer(str(at), {"f1": at / 4}) for at in range(3)])
     assert BENCHMARKS["longbench"].metric_version > 1
-    with read_added_up(path) as store:
+    with open_with_numbers(path) as store:
         asked = "SELECT metric_version, n, score, official FROM task_scores"
         assert store.query(asked).rows == [(1, 3, 0.25, None)]
 
@@ -80,18 +80,18 @@ def test_reports_that_are_not_of_numbers_say_the_same_without_them(tmp_path: Pat
     ]  # fmt: skip
     path, wanted = make(tmp_path / "r.duckdb", answers), ReportQuery(force=True, baseline="a")
     names = [name for name in REPORTS if name not in ("reference", "expected")]
-    with read_added_up(path) as store, read_added_up(path, numbers=False) as bare:
+    with open_with_numbers(path) as store, open_with_numbers(path, numbers=False) as bare:
         assert any(_numbers(store).values()) and not any(_numbers(bare).values())
-        different = {name for name in names if read(store, name, wanted) != read(bare, name, wanted)}
-    assert different and all(of_numbers([name]) for name in different)
+        different = {name for name in names if read_report(store, name, wanted) != read_report(bare, name, wanted)}
+    assert different and all(has_number_reports([name]) for name in different)
 
 
 def test_a_copy_that_a_run_leaves_while_it_goes_on_has_numbers(tmp_path: Path) -> None:
     scratch, target = tmp_path / "scratch", tmp_path / "r.duckdb"
     scratch.mkdir()
     with (
-        copied(target, scratch, 1e-9, pytest.fail) as copies,
-        Store(copies.path, after_commit=partial(copies.when_due, prepare=add_up_unfinished)) as store,
+        open_copy(target, scratch, 1e-9, pytest.fail) as copies,
+        Store(copies.path, after_commit=partial(copies.when_due, prepare=add_missing_numbers)) as store,
     ):
         store.begin_run(RunRow("r", "model", "scripted", "1", {}, "digest", {}, {}, "0.1"))
         one = made_sample("longbench", "qasper", 1)
@@ -135,7 +135,7 @@ def test_a_task_has_one_headline_where_answers_lack_an_embedding_model(tmp_path:
                     samples=[SampleRow(one, place)], generations=[GenerationRow(run, *one.key, output=text)],
                     scores=scores,
                 )  # fmt: skip
-        add_up_unfinished(store)
+        add_missing_numbers(store)
         going = _views(store)
         for run in said:
             add_up(store, run, family)
@@ -149,7 +149,7 @@ def test_a_task_has_one_headline_where_answers_lack_an_embedding_model(tmp_path:
         ]
         assert going["paper"] == sorted((run, "t4.1") for run in said)
         assert ("r", "s", "rouge_l", 7) in going["comparison"]
-        told = read(store, "changes", ReportQuery(runs=("r", "s"))).dicts()
+        told = read_report(store, "changes", ReportQuery(runs=("r", "s"))).dicts()
         assert {row["sample_id"] for row in told if not row["output_a"] or not row["output_b"]} >= {"s0"}
 
 

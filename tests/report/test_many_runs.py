@@ -31,9 +31,9 @@ def made_rows(count: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("count", [2, 3, 10, 60, 150])
 def test_places_are_those_of_all_pairs(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     rows = made_rows(count)
-    found = leaderboard.places(rows)
-    monkeypatch.setattr(leaderboard, "_perhaps_apart", lambda rows: np.ones((len(rows), len(rows)), bool))
-    assert found == leaderboard.places(rows)
+    found = leaderboard.rank_ranges(rows)
+    monkeypatch.setattr(leaderboard, "_may_differ", lambda rows: np.ones((len(rows), len(rows)), bool))
+    assert found == leaderboard.rank_ranges(rows)
     assert len(set(found)) > 3 or count < 10
 
 

@@ -15,7 +15,7 @@ from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.report import overview, papers
 from lbx.report.cells import sheet
-from lbx.report.reports import REPORTS, read
+from lbx.report.reports import REPORTS, read_report
 from lbx.report.shapes import ReportQuery
 from lbx.report.terminal import lines
 from lbx.store import Store
@@ -103,9 +103,9 @@ def _all_reports(path: Path) -> None:
     with Store(path, read_only=True) as store:
         for name in REPORTS:
             baseline = "a" if name in ("changes", "comparison") else ""
-            query = ReportQuery(baseline=baseline, expected=("llama",) if name == "expected" else ())
+            query = ReportQuery(baseline=baseline, expected_models=("llama",) if name == "expected" else ())
             try:
-                table = read(store, name, query)
+                table = read_report(store, name, query)
             except UsageError:
                 assert name in ("changes", "comparison", "expected"), name
                 continue

@@ -9,7 +9,7 @@ import pytest
 from made_answers import Answer, make
 
 from lbx.report.cells import sheet
-from lbx.report.reports import REPORTS, read
+from lbx.report.reports import REPORTS, read_report
 from lbx.report.shapes import ReportQuery
 from lbx.statistics.estimates import wilson
 from lbx.store import Store, Table
@@ -17,7 +17,7 @@ from lbx.store import Store, Table
 
 def table_of(path: Path, **wanted: Any) -> Table:
     with Store(path, read_only=True) as store:
-        return read(store, "needles", ReportQuery(**wanted))
+        return read_report(store, "needles", ReportQuery(**wanted))
 
 
 def needles(

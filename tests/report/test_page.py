@@ -195,9 +195,9 @@ def test_what_does_not_fit_is_chosen_and_said(tmp_path: Path, monkeypatch: pytes
         )
         connection.execute("UPDATE scores SET score = 1 WHERE sample_id > 'qasper-100'")
     with Store(path, read_only=True) as store:
-        packed = answers.packed(store, ["first", "second"], chars=400, most_bytes=16_000)
+        packed = answers.pack_answers(store, ["first", "second"], chars=400, most_bytes=16_000)
     assert sum(map(len, packed.columns.values())) <= 16_000
-    assert (packed.answers, packed.carried) == (600, 600)
+    assert (packed.answers, packed.answers_in_page) == (600, 600)
     assert 50 < packed.texts < 500
     monkeypatch.setattr("lbx.report.page.page._LEAST_FOR_ANSWERS", 16_000)
     monkeypatch.setattr("lbx.report.page.page.MOST_BYTES", 0)

@@ -15,8 +15,8 @@ from lbx.base.number_key import NumberKey, group_number, task_number
 from lbx.base.records import Sample
 from lbx.report import render
 from lbx.report.labels import number_label
-from lbx.report.papers import KEY, completed, failures, paper_numbers, sheets
-from lbx.report.reports import read
+from lbx.report.papers import KEY, failures, paper_numbers, sheets, with_table_positions
+from lbx.report.reports import read_report
 from lbx.report.sheets import Sheet
 from lbx.store import Store, Table
 
@@ -30,7 +30,7 @@ def paper(benchmark: str, *numbers: tuple[str, NumberKey, float | None], run_id:
          None, replace(key, benchmark=benchmark))
         for at, (run, key, official) in enumerate(numbers)
     ]  # fmt: skip
-    return completed(Table(NAMES, rows))
+    return with_table_positions(Table(NAMES, rows))
 
 
 def texts(made: Sequence[Sheet]) -> dict[str, list[list[str]]]:
@@ -169,7 +169,7 @@ def test_all_figures_that_leval_prints_of_a_task_stand_in_its_tables(tmp_path: P
     with Store(tmp_path / "results.duckdb") as store:
         add_run(store, "r", [(one, said[place % len(said)]) for place, one in enumerate(tasks)])
         numbers = store.query("SELECT task, metric, official FROM task_scores").rows
-        found = texts(sheets(read(store, "paper")))
+        found = texts(sheets(read_report(store, "paper")))
     # Its interval says how many digits a number has.
     official = {(task, metric): pytest.approx(number, abs=0.5) for task, metric, number in numbers}
     rouge = ("geometric_mean", "rouge1", "rouge2", "rougeL")
@@ -203,7 +203,7 @@ def test_runs_of_one_name_stay_two_and_published_ones_are_marked() -> None:
         (name, run, "longbench", "qasper", score, 0, 0, 0, None, None, None, task_number("qasper"))
         for name, run, score in (("m", "r1", 1.0), ("m", "r2", 2.0), ("GPT*", None, 43.3))
     ]
-    (one,) = sheets(completed(Table(NAMES, rows)))
+    (one,) = sheets(with_table_positions(Table(NAMES, rows)))
     assert [list(row) for row in one.rows] == [["GPT*", "43.3"], ["m", "1"], ["m", "2"]]
     assert list(one.notes) == ["* published elsewhere"]
 
@@ -235,7 +235,7 @@ def test_a_number_that_is_not_official_says_why(tmp_path: Path) -> None:
     for counts, wanted in (({"longbench/trec": 9}, True), ({"longbench/trec": 5}, False)):
         with Store(tmp_path / f"{wanted}.duckdb") as store:
             add_run(store, "r", trec(2, 5), counts=counts)
-            (made,) = sheets(read(store, "paper"))
+            (made,) = sheets(read_report(store, "paper"))
         assert made.rows[0][1].startswith("-") is wanted
         assert any(note.startswith(mark) and "no score for some" in note for note in made.notes) is wanted
 
@@ -254,9 +254,9 @@ def test_a_paper_says_what_its_numbers_leave_out(tmp_path: Path) -> None:
     ]
     with Store(tmp_path / "r.duckdb") as store:
         add_run(store, "r", answers)
-        table = read(store, "paper")
+        table = read_report(store, "paper")
         add_run(store, "whole", answers[:1])
-        assert len(failures(store, read(store, "paper"))) == 1, "whole has none"
+        assert len(failures(store, read_report(store, "paper"))) == 1, "whole has none"
         (note,) = failures(store, table)
     assert note == (
         "model, longbench_v2: official numbers leave out its 2 failed samples; "

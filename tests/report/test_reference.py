@@ -13,7 +13,15 @@ from lbx.base.errors import UsageError
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES
 from lbx.benchmarks.longbench_v2.benchmark import DOMAINS
-from lbx.report.reference import Figure, Published, beside, chosen, published, read_reference, table
+from lbx.report.reference import (
+    Figure,
+    PublishedModel,
+    add_published_rows,
+    load_published,
+    read_reference,
+    select_published,
+    table,
+)
 from lbx.report.shapes import ReportQuery
 from lbx.store import Table
 
@@ -57,7 +65,7 @@ PAPER = Table(
 def test_shapes(tmp_path: Path, header: str, row: str, line: str, value: float) -> None:
     path = tmp_path / "published.csv"
     path.write_text(f"{header}\n{row}\n", "utf-8")
-    rows = beside(PAPER, chosen(read_reference(path), BENCHMARKS, ["m"])).dicts()
+    rows = add_published_rows(PAPER, select_published(read_reference(path), BENCHMARKS, ["m"])).dicts()
     assert [(r["line"], r["official"]) for r in rows if r["run"].startswith("M") and r["run"].endswith("*")] == [
         (line, value)
     ]
@@ -85,7 +93,7 @@ def test_missing_file_and_model(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read_reference(tmp_path / "no.csv")
     with pytest.raises(UsageError, match="No published model of longbench matches 'x'"):
-        chosen([Published("longbench", "M", "")], ["longbench"], ["x"])
+        select_published([PublishedModel("longbench", "M", "")], ["longbench"], ["x"])
 
 
 @pytest.mark.parametrize(
@@ -121,17 +129,17 @@ def test_rows_that_contradict_themselves_are_marked(tmp_path: Path) -> None:
     assert right.doubt is None
     wanted = ReportQuery(references=[path], models=["qwen"])
     assert {row["doubt"] for row in table(None, wanted).dicts()} == set(said[:2])
-    shown = [row["run"] for row in beside(PAPER, scrambled[:1]).dicts() if row["run"] != "mine"]
+    shown = [row["run"] for row in add_published_rows(PAPER, scrambled[:1]).dicts() if row["run"] != "mine"]
     assert shown == [f"Qwen2.5-14B (w/ CoT)* ({said[0]})"]
 
 
 def test_a_row_without_some_parts_is_not_judged() -> None:
     figures = {"overall: accuracy": Figure(90.0, 0.1), "difficulty easy: accuracy": Figure(10.0, 0.1)}
-    assert Published("longbench_v2", "M", "", figures=figures).doubt is None
+    assert PublishedModel("longbench_v2", "M", "", figures=figures).doubt is None
     pro = {"overall: average": 0.9, "language Chinese: average": 0.4, "language English: average": 0.8}
-    one = Published("longbench_pro", "M", "", figures={line: Figure(value, 0.1) for line, value in pro.items()})
+    one = PublishedModel("longbench_pro", "M", "", figures={line: Figure(value, 0.1) for line, value in pro.items()})
     assert one.doubt is None, "one digit: 0.85 lies between 0.35 and 0.85"
-    finer = Published("longbench_pro", "M", "", figures={line: Figure(value, 1e-6) for line, value in pro.items()})
+    finer = PublishedModel("longbench_pro", "M", "", figures={line: Figure(value, 1e-6) for line, value in pro.items()})
     assert finer.doubt == "overall 0.9 is outside the range of its parts, 0.4 to 0.8"
 
 
@@ -162,7 +170,7 @@ def _lines(name: str) -> set[str]:
 
 
 def test_the_figures_of_the_package() -> None:
-    found = published()
+    found = load_published()
     for one in found:
         assert one.source and one.model and one.figures, one
         assert one.figures.keys() <= _lines(one.benchmark), one
@@ -182,7 +190,7 @@ def test_the_figures_of_the_package() -> None:
 
 
 def test_the_packages_figures_are_those_that_were_copied(shared: Callable[[str], Path]) -> None:
-    mine = {(one.benchmark, one.model): one for one in published()}
+    mine = {(one.benchmark, one.model): one for one in load_published()}
     renamed = {"README_ZH 2023-07": " [2023-07]", "repository README 2025-01": ""}
     for name in ("longbench", "longbench_pro", "lveval"):
         for one in read_reference(shared(f"reference/{name}.csv")):
@@ -197,7 +205,7 @@ def test_the_packages_figures_are_those_that_were_copied(shared: Callable[[str],
 
 def test_every_row_of_the_leaderboard_that_was_copied_is_there(shared: Callable[[str], Path]) -> None:
     """Two models of one name are told apart by their dates; Human and Random stand once."""
-    mine = [(one.model, one.about, one.figures) for one in published() if one.benchmark == "longbench_v2"]
+    mine = [(one.model, one.about, one.figures) for one in load_published() if one.benchmark == "longbench_v2"]
     for one in read_reference(shared("reference/longbench_v2.csv")):
         assert one.doubt is None
         lone = {"Human (w/ CoT)": "Human", "Random (w/ CoT)": "Random"}

@@ -13,10 +13,10 @@ from made_answers import make
 from made_runs import Answer, add_run
 
 from lbx.base.records import Sample
-from lbx.benchmarks.longbench.groups import FEWEST
+from lbx.benchmarks.longbench.groups import MIN_ANSWERS
 from lbx.report.cells import sheet
 from lbx.report.papers import sheets
-from lbx.report.reports import REPORTS, read
+from lbx.report.reports import REPORTS, read_report
 from lbx.report.shapes import ReportQuery
 from lbx.store import Store
 
@@ -42,12 +42,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def board(store: Store, **wanted: Any) -> list[dict[str, Any]]:
-    return read(store, "board_longbench_relative", ReportQuery(**wanted)).dicts()
+    return read_report(store, "board_longbench_relative", ReportQuery(**wanted)).dicts()
 
 
 def of_paper(store: Store) -> dict[str, dict[str, Any]]:
     """{length: the row of the report paper}."""
-    return {row["column"]: row for row in read(store, "paper").dicts() if row["table"] == "relative_e"}
+    return {row["column"]: row for row in read_report(store, "paper").dicts() if row["table"] == "relative_e"}
 
 
 def test_the_first_form_of_the_curve(store: Store) -> None:
@@ -77,8 +77,8 @@ def test_the_paper_s_table_and_the_board_have_the_same_numbers(store: Store) -> 
         for end in ("low", "high"):
             own = row[f"{length}_{end}"]
             assert rows[length][end] == (None if own is None else pytest.approx(100 * own, abs=1e-9))
-    made = next(one for one in sheets(read(store, "paper")) if one.title.startswith("LongBench-E: relative"))
-    shown = sheet(REPORTS["board_longbench_relative"], read(store, "board_longbench_relative"))
+    made = next(one for one in sheets(read_report(store, "paper")) if one.title.startswith("LongBench-E: relative"))
+    shown = sheet(REPORTS["board_longbench_relative"], read_report(store, "board_longbench_relative"))
     assert list(made.rows[0])[-2:] == list(shown.rows[0])[-2:]
 
 
@@ -90,7 +90,7 @@ def test_a_part_of_the_answers_has_no_official_curve(store: Store) -> None:
 
 
 def test_a_task_with_few_answers_at_a_length_does_not_count(store: Store) -> None:
-    few = classified("lsht", {100: (FEWEST - 1, FEWEST - 1), 5_000: (0, 30), 9_000: (0, 30)})
+    few = classified("lsht", {100: (MIN_ANSWERS - 1, MIN_ANSWERS - 1), 5_000: (0, 30), 9_000: (0, 30)})
     add_run(store, "r", [*classified("trec", {100: (7, 10), 5_000: (6, 10), 9_000: (5, 10)}), *few])
     (row,) = board(store)
     assert (row["tasks"], row["fewest"]) == (1, 10)
@@ -100,7 +100,7 @@ def test_a_task_with_few_answers_at_a_length_does_not_count(store: Store) -> Non
     assert (
         "10 answers at each length"
         in sheet(
-            REPORTS["board_longbench_relative"], read(store, "board_longbench_relative", ReportQuery(runs=["f"]))
+            REPORTS["board_longbench_relative"], read_report(store, "board_longbench_relative", ReportQuery(runs=["f"]))
         ).notes[0]
     )
 
@@ -109,7 +109,7 @@ def test_no_curve_of_published_answers_rests_on_four_questions(imports: Path) ->
     """llama2-7b-chat-4k was said to lose 59.5 points between 4k and 8k; tasks of one text below 4k had made it so."""
     with Store(imports, read_only=True) as store:
         rows = {row["model"]: row for row in board(store)}
-        shown = sheet(REPORTS["board_longbench_relative"], read(store, "board_longbench_relative"))
+        shown = sheet(REPORTS["board_longbench_relative"], read_report(store, "board_longbench_relative"))
     row = rows["llama2-7b-chat-4k"]
     assert (row["tasks"], row["fewest"]) == (10, 12)
     assert -0.2 < row["4-8k_low"] < row["4-8k"] < row["4-8k_high"] < 0.1

@@ -14,7 +14,7 @@ import pytest
 from lbx.base.columns import Column
 from lbx.report import render
 from lbx.report.cells import sheet
-from lbx.report.shapes import Report
+from lbx.report.shapes import ReportDefinition
 from lbx.report.sheets import Sheet
 from lbx.store import Table
 
@@ -30,7 +30,7 @@ def _json(table: Table) -> str:
 
 
 def test_markdown_keeps_a_cell_in_its_cell() -> None:
-    view = Report("Title", "", (Column("a", "text"), Column("b", "n", "count")))
+    view = ReportDefinition("Title", "", (Column("a", "text"), Column("b", "n", "count")))
     text = render.markdown(sheet(view, Table(["a", "b"], [("x|y\\\nz", 12345.4)])))
     assert text == "## Title\n\n| text | n |\n| --- | ---: |\n| x\\|y\\\\ z | 12,345 |\n"
 

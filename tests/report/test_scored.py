@@ -11,13 +11,13 @@ from made_answers import Answer, make
 
 from lbx.base.records import ScoredSample, sha256_text
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.scoring.scored import Tasks, number, scored
+from lbx.scoring.scored import RowsByTask, headline_of, read_scores
 from lbx.store import Store
 
 
-def tasks_of(path: Path, *runs: str) -> dict[tuple[str, str], Tasks]:
+def tasks_of(path: Path, *runs: str) -> dict[tuple[str, str], RowsByTask]:
     with Store(path, read_only=True) as store:
-        return {key: dict(tasks) for key, tasks in scored(store, runs).items()}
+        return {key: dict(tasks) for key, tasks in read_scores(store, runs).items()}
 
 
 def test_answers_come_in_order_with_all_their_scores_the_headline_first(tmp_path: Path) -> None:
@@ -84,31 +84,33 @@ def test_an_empty_file_has_none(tmp_path: Path) -> None:
 def test_what_lbx_does_not_know_has_a_plain_mean(tmp_path: Path, benchmark: str, task: str) -> None:
     rows = [Answer(str(at), {"own": value}, benchmark=benchmark, task=task) for at, value in enumerate((0.0, 0.5))]
     found = tasks_of(make(tmp_path / "r.duckdb", rows))["a", benchmark][task]
-    one = number(benchmark, task, found)
+    one = headline_of(benchmark, task, found)
     assert one is not None
     assert (one.metric, one.n, one.score) == ("own", 2, 0.25)
-    assert number(benchmark, task, []) is None
+    assert headline_of(benchmark, task, []) is None
 
 
 def test_only_the_benchmarks_that_are_asked_for_and_outputs_where_they_are(tmp_path: Path) -> None:
     rows = [Answer("1", {"f1": 0.5}), Answer("1", {"own": 0.5}, benchmark="mine", task="t")]
     with Store(make(tmp_path / "r.duckdb", rows), read_only=True) as store:
-        assert list(scored(store, (), ["mine"])) == [("a", "mine")]
-        found = [scored(store, outputs=wanted)["a", "mine"]["t"].column("output_hash") for wanted in (False, True)]
+        assert list(read_scores(store, (), ["mine"])) == [("a", "mine")]
+        found = [read_scores(store, outputs=wanted)["a", "mine"]["t"].column("output_hash") for wanted in (False, True)]
     assert not found[0].any() and found[1].all()
 
 
 def test_what_is_read_is_kept_only_as_long_as_it_holds(tmp_path: Path) -> None:
     path = make(tmp_path / "r.duckdb", [Answer("1", {"f1": 0.5}), Answer("1", {"f1": 0.5}, run="b")])
     with Store(path, read_only=True) as store:
-        first = scored(store, outputs=True)
-        assert scored(store) == first == scored(store, ("a", "b")), "the same rows, which are equal to no others"
-        assert list(scored(store, ("a",))) == [("a", "longbench")]
+        first = read_scores(store, outputs=True)
+        assert read_scores(store) == first == read_scores(store, ("a", "b")), (
+            "the same rows, which are equal to no others"
+        )
+        assert list(read_scores(store, ("a",))) == [("a", "longbench")]
     with Store(path) as store:
-        assert len(scored(store)) == 2
+        assert len(read_scores(store)) == 2
         with store.transaction() as connection:
             connection.execute("DELETE FROM scores WHERE run_id = 'a'")
-        assert list(scored(store)) == [("b", "longbench")], "a file that is written to is read again"
+        assert list(read_scores(store)) == [("b", "longbench")], "a file that is written to is read again"
 
 
 def test_no_more_samples_are_made_than_are_looked_at(tmp_path: Path) -> None:
@@ -119,16 +121,16 @@ def test_no_more_samples_are_made_than_are_looked_at(tmp_path: Path) -> None:
 
     def make_some(places: slice) -> list[ScoredSample]:
         made.append(places)
-        return rows._whole.make(places)
+        return rows._columns.make_samples(places)
 
-    seen = ScoredRows(replace(rows._whole, make=make_some))
-    assert number("longbench", "qasper", seen.at([])) is None
-    assert list(seen.at([])) == []
+    seen = ScoredRows(replace(rows._columns, make=make_some))
+    assert headline_of("longbench", "qasper", seen.take([])) is None
+    assert list(seen.take([])) == []
     assert not made
-    assert (seen[0], seen.at([2, 1])[0]) == (rows[0], rows[2])
+    assert (seen[0], seen.take([2, 1])[0]) == (rows[0], rows[2])
     assert made == [slice(0, 1), slice(2, 3)]
     assert list(seen) == [rows[0], rows[1], rows[2]]
-    assert [one.scores["em"] for one in seen.at([2, 1])] == [2, 1]
+    assert [one.scores["em"] for one in seen.take([2, 1])] == [2, 1]
 
 
 def test_what_is_read_of_a_file_serves_reports_of_a_part_of_it(tmp_path: Path) -> None:
@@ -139,11 +141,11 @@ def test_what_is_read_of_a_file_serves_reports_of_a_part_of_it(tmp_path: Path) -
     ]
     path = make(tmp_path / "r.duckdb", answers)
     with Store(path, read_only=True) as store:
-        some = scored(store, ["a"], ["leval"])
+        some = read_scores(store, ["a"], ["leval"])
         assert list(some) == [("a", "leval")]
-        every = scored(store)
+        every = read_scores(store)
         assert len(every) == 4, "a part is not taken for everything"
-        part = scored(store, ["b"], ["longbench"])
+        part = read_scores(store, ["b"], ["longbench"])
         assert list(part) == [("b", "longbench")]
         assert part["b", "longbench"] is every["b", "longbench"]
-        assert scored(store, outputs=True)["b", "longbench"]["qasper"].column("output_hash").any()
+        assert read_scores(store, outputs=True)["b", "longbench"]["qasper"].column("output_hash").any()

@@ -11,7 +11,7 @@ from made_answers import Answer, make
 from scipy import stats
 
 from lbx.report.cells import sheet
-from lbx.report.reports import REPORTS, read
+from lbx.report.reports import REPORTS, read_report
 from lbx.report.shapes import ReportQuery
 from lbx.report.truncation_effect import BOTH, CUT, LESS, LOST, PAIRED, UNKNOWN, WHOLE
 from lbx.store import Store
@@ -20,7 +20,7 @@ from lbx.store import Store
 def lines_of(path: Path, **wanted: Any) -> dict[tuple[str, str | None, str], dict[str, Any]]:
     """{(run, task, prompts): the line}."""
     with Store(path, read_only=True) as store:
-        rows = read(store, "truncation_effect", ReportQuery(**wanted)).dicts()
+        rows = read_report(store, "truncation_effect", ReportQuery(**wanted)).dicts()
     found = {(row["run_id"], row["task"], row["prompts"]): row for row in rows}
     assert len(found) == len(rows)
     return found
@@ -138,7 +138,7 @@ def test_what_nobody_knows_is_a_line_of_its_own(tmp_path: Path) -> None:
 def test_few_or_odd_answers_have_words(tmp_path: Path, scores: list[float]) -> None:
     path = make(tmp_path / "r.duckdb", answers("a", scores, scores[:1]))
     with Store(path, read_only=True) as store:
-        table = read(store, "truncation_effect")
+        table = read_report(store, "truncation_effect")
     made = sheet(REPORTS["truncation_effect"], table)
     texts = [text for row in made.rows for text in row]
     assert "nan" not in " ".join(texts)

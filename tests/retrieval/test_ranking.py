@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.base.errors import UsageError
-from lbx.retrieval.chunks import split, split_as_published, words
+from lbx.retrieval.chunks import split, split_like_longbench, words
 from lbx.retrieval.retriever import (
     best,
     bm25,
@@ -96,7 +96,7 @@ def official_split(text: str, size: int) -> list[str]:
 
 @given(st.text("ab .\n？船", max_size=40), st.integers(1, 6))
 def test_chunks_as_published(text, size):
-    chunks = split_as_published(text, size)
+    chunks = split_like_longbench(text, size)
     assert chunks == official_split(text, size)
     assert "".join(chunks).replace(" ", "") == text.replace(" ", "")
 
@@ -104,7 +104,7 @@ def test_chunks_as_published(text, size):
 def test_a_retriever_by_characters():
     retriever = bm25_retriever(8, "bm25-characters")
     assert retriever.name == "bm25-characters/8 words"
-    texts = split_as_published(DOCUMENT, 8)
+    texts = split_like_longbench(DOCUMENT, 8)
     scores = okapi(texts, "grey harbour")
     found = retriever.retrieve(DOCUMENT, "grey harbour", 9)
     assert [c.text for c in sorted(found, key=lambda c: c.rank)] == [

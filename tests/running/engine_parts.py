@@ -19,7 +19,7 @@ from lbx.benchmarks.longbench_pro.benchmark import TASKS as PRO_TASKS
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES
 from lbx.prompting.prompter import ChatTemplate, Prompter
 from lbx.running.answering import LocalAsker
-from lbx.running.runner import Outcome, Runner, closing
+from lbx.running.runner import Outcome, Runner, record_end_status
 from lbx.spec.jobs import Work
 from lbx.spec.settings import RunSettings
 from lbx.store import GenerationRow, RunRow, Store
@@ -199,5 +199,5 @@ def run(store: Store, work: Work, watcher: Watcher | None = None) -> Outcome:
     """The whole run, taken up again if it is there."""
     asker = LocalAsker(lambda: [work])
     done = store.begin_run(work.row)
-    with closing(store, [work.run_id]):
+    with record_end_status(store, [work.run_id]):
         return Runner([work.run_id], [work], store, [done], watcher or Watcher(), asker).run()[0]

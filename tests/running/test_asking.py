@@ -32,7 +32,7 @@ from lbx.benchmarks import LongBenchV2
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
-from lbx.running.answering import answer_job, reference_cut
+from lbx.running.answering import answer_job, is_reference_cut
 from lbx.spec.jobs import PendingSample, Work
 from lbx.spec.settings import RunSettings
 from lbx.store import GenerationRow, Store
@@ -216,7 +216,7 @@ def test_reference_cut_looks_at_the_document_only(head: int, tail: int) -> None:
     begin, over = len(BEFORE), len(BEFORE) + len(DOCUMENT)
     left = text[begin : min(head, over)] + text[min(max(end, begin), over) : over]
     request = Request(KEY, (), 1, truncated=True, kept=kept)
-    assert reference_cut(["The Treasure "], prompt, request) is ("the treasure" not in left)
+    assert is_reference_cut(["The Treasure "], prompt, request) is ("the treasure" not in left)
 
 
 @pytest.mark.parametrize("folded", [True, False])
@@ -227,18 +227,18 @@ def test_reference_cut_looks_past_the_turns(folded: bool) -> None:
     after = prompt.in_one_message.after if folded else prompt.after
     for left in ("north the treasure", "north south"):
         request = Request(KEY, (), 1, truncated=True, kept=f"Read: {left}{after}")
-        assert reference_cut(["the treasure"], prompt, request) is ("treasure" not in left)
+        assert is_reference_cut(["the treasure"], prompt, request) is ("treasure" not in left)
 
 
 def test_reference_cut_without_evidence() -> None:
     prompt = Prompt(BEFORE, DOCUMENT, AFTER, 1, Truncation.MIDDLE)
     cut = Request(KEY, (), 1, truncated=True, kept=BEFORE + "north" + AFTER)
-    assert reference_cut(["the treasure"], prompt, cut) is True
-    assert reference_cut(["the treasure", "NORTH"], prompt, cut) is False
-    assert reference_cut([], prompt, cut) is None
-    assert reference_cut(["", " "], prompt, cut) is None
-    assert reference_cut(["a lighthouse"], prompt, cut) is None
-    assert reference_cut(["the treasure"], prompt, Request(KEY, (), 1)) is None
+    assert is_reference_cut(["the treasure"], prompt, cut) is True
+    assert is_reference_cut(["the treasure", "NORTH"], prompt, cut) is False
+    assert is_reference_cut([], prompt, cut) is None
+    assert is_reference_cut(["", " "], prompt, cut) is None
+    assert is_reference_cut(["a lighthouse"], prompt, cut) is None
+    assert is_reference_cut(["the treasure"], prompt, Request(KEY, (), 1)) is None
 
 
 # Reasoning and chat

@@ -39,16 +39,16 @@ def test_every_prompt_once_and_every_prefix_once(prompts: list[list[int]]) -> No
     )
     assert plan.computed_tokens == plan.tree_tokens + again
     for before, branch in zip(plan.branches, plan.branches[1:], strict=False):
-        assert prompts[before.index][: branch.reused] == prompts[branch.index][: branch.reused]
-        assert branch.reused <= before.fork_at
-    assert all(b.reused <= b.fork_at < b.length == len(prompts[b.index]) for b in plan.branches)
+        assert prompts[before.index][: branch.reused_tokens] == prompts[branch.index][: branch.reused_tokens]
+        assert branch.reused_tokens <= before.fork_at
+    assert all(b.reused_tokens <= b.fork_at < b.length == len(prompts[b.index]) for b in plan.branches)
 
 
 @given(PROMPTS, st.randoms())
 def test_shuffling_changes_nothing(prompts: list[list[int]], chance: random.Random) -> None:
     def walk(given_prompts: list[list[int]]) -> list[tuple[object, ...]]:
         plan = plan_prefixes(given_prompts)
-        return [(given_prompts[b.index], b.reused, b.fork_at) for b in plan.branches]
+        return [(given_prompts[b.index], b.reused_tokens, b.fork_at) for b in plan.branches]
 
     shuffled = list(prompts)
     chance.shuffle(shuffled)
@@ -181,10 +181,10 @@ def test_long_prompts_share_what_is_long_itself_and_short_ones_with_each_other()
     begin = [1] * 20
     ends = [[2] * 5, [3], [4] * 30 + [5], [4] * 30 + [6], [4] * 5 + [7] * 30]
     prompts = [begin + end for end in ends]
-    kept = {branch.index: branch.reused for branch in plan_prefixes(prompts, long_from=30).branches}
+    kept = {branch.index: branch.reused_tokens for branch in plan_prefixes(prompts, long_from=30).branches}
     assert kept == {0: 0, 1: 20, 2: 0, 3: 50, 4: 0}
     equal = plan_prefixes([[1] * 31, [1] * 31, [1] * 32, [1] * 32], long_from=30).branches
-    assert [branch.reused for branch in equal] == [0, 0, 0, 31], "the last token of a prompt is its own"
+    assert [branch.reused_tokens for branch in equal] == [0, 0, 0, 31], "the last token of a prompt is its own"
 
 
 @pytest.mark.parametrize("trunks", [5, 7])
@@ -324,7 +324,7 @@ CPU, GPU = 4 * 6 * WIDTH, 256 * 6 * WIDTH
 )
 def test_when_joining_pays(new: int, strangers: int, growing: list[int], price: int, pays: bool) -> None:
     assert pays is is_worth_joining(
-        new=new, budget=ANSWER, strangers=strangers, growing=growing, max_step=256, pass_price=price
+        new=new, budget=ANSWER, foreign_cells=strangers, growing=growing, max_step=256, pass_price=price
     )
 
 
@@ -336,8 +336,8 @@ def test_a_failing_model_says_who_is_left() -> None:
     with pytest.raises(BatchFailedError, match="the model failed") as failure:
         for index, _ in batch.run():
             done.append(index)
-    assert sorted([*done, *failure.value.unanswered]) == list(range(10))
-    assert 5 in failure.value.unanswered
+    assert sorted([*done, *failure.value.unanswered_indices]) == list(range(10))
+    assert 5 in failure.value.unanswered_indices
     assert not memory.sequences
 
 

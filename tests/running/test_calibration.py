@@ -13,7 +13,7 @@ from toy import EOS, TOKENIZER, ToyMemory, alone
 
 from lbx.base.records import Request, SampleKey
 from lbx.forecast import calibration
-from lbx.forecast.calibration import calibrate, room_of
+from lbx.forecast.calibration import calibrate, decode_capacity_of
 from lbx.forecast.run_plan import RunPlan, TaskPlan
 from lbx.inference.model import NEVER_EXTENDS, BackendInfo, Extend
 
@@ -128,7 +128,7 @@ def test_it_takes_its_share_of_the_run_and_tells_how_far_it_is(
     told: list[tuple[int, int]] = []
     costs = calibrate(
         TimedBackend(clock, memory), plan(tokens=run_tokens), batching=batching,
-        told=lambda *times: told.append(times),
+        on_progress=lambda *times: told.append(times),
     )  # fmt: skip
     run_s, first_tokens_s = price * TOKEN_S * run_tokens, price * (2 * 16 * TOKEN_S + 4 * (STEP_S + ANSWER_S))
     assert clock.now <= max(calibration.LEAST_S, calibration.SHARE * run_s) * 1.2 + first_tokens_s
@@ -166,7 +166,7 @@ def test_prices_without_batches(
     assert costs.token_s == pytest.approx(TOKEN_S, rel=0.02)
     assert costs.seen_s == pytest.approx(SEEN_S, rel=0.05)
     assert costs.step_s + costs.answer_s == pytest.approx(STEP_S + ANSWER_S, rel=0.05)
-    capacity = room_of(backend, batching=batching)
+    capacity = decode_capacity_of(backend, batching=batching)
     assert (capacity.answers, capacity.step) == room
     assert not limits or not any(memory.begun), "no prompt follows another"
 

@@ -16,7 +16,7 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.leval.prompts import CONFIG, SCRIPT
 from lbx.report import render
 from lbx.report.cells import sheet
-from lbx.report.reports import REPORTS, read
+from lbx.report.reports import REPORTS, read_report
 from lbx.report.shapes import ReportQuery
 from lbx.running.answering import LocalAsker
 from lbx.running.runner import Outcome, Runner
@@ -63,9 +63,9 @@ def test_a_part_is_said_everywhere_and_official_nowhere(store: Store, work: Work
     assert (outcome.samples, outcome.bundle_samples) == (2, 8)
     assert set(official(store).values()) == {(None, True)}
     for name in SHOWN:
-        shown = render.markdown(sheet(REPORTS[name], read(store, name)))
+        shown = render.markdown(sheet(REPORTS[name], read_report(store, name)))
         assert ("1 of 4" in shown) or ("2 of 8" in shown), name
-    assert {row["run"] for row in read(store, "paper").dicts()} == {"scripted (2 of 8 samples)"}
+    assert {row["run"] for row in read_report(store, "paper").dicts()} == {"scripted (2 of 8 samples)"}
     assert rescore(store, Rescoring(BENCHMARKS)) == 2
     assert set(official(store).values()) == {(None, True)}, "nor after it is scored again"
 
@@ -78,9 +78,9 @@ def test_the_whole_is_official_again(store: Store, work: Work) -> None:
     assert all(found[task] == (62.5, False) for task in TASKS)
     assert not any(partial for _, partial in found.values())
     for name in SHOWN:
-        shown = render.markdown(sheet(REPORTS[name], read(store, name)))
+        shown = render.markdown(sheet(REPORTS[name], read_report(store, name)))
         assert not re.search(r"\d of \d", shown.partition("\n")[2]), name
-    assert {row["run"] for row in read(store, "paper").dicts()} == {"scripted"}
+    assert {row["run"] for row in read_report(store, "paper").dicts()} == {"scripted"}
 
 
 def test_only_what_a_part_is_in_is_not_official(store: Store, work: Work) -> None:
@@ -212,7 +212,7 @@ def test_reports_hold_scored_samples_against_scored_samples(store: Store, partly
     """Two of two, not two of four."""
     ask(store, partly_judged)
     ask(store, dataclasses.replace(partly_judged, row=dataclasses.replace(partly_judged.row, run_id="r2")))
-    compared = read(store, "comparison", ReportQuery(runs=("r1", "r2"))).dicts()
+    compared = read_report(store, "comparison", ReportQuery(runs=("r1", "r2"))).dicts()
     assert [(row["samples"], row["bundle_samples"], row["coverage"]) for row in compared if row["level"] == "task"] == [
         (2, 2, None)
     ]

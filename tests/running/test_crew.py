@@ -24,7 +24,7 @@ from lbx.base.errors import BackendError, InterruptedByUserError, LbxError, Usag
 from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey, Task
 from lbx.benchmarks import BENCHMARKS
-from lbx.running.plan import share_of_one
+from lbx.running.plan import use_one_share
 from lbx.running.preparing import prepare_worker
 from lbx.running.resolved import ResolvedRun
 from lbx.running.workers import devices
@@ -132,7 +132,7 @@ def test_workers_share_what_a_quota_grants(monkeypatch: pytest.MonkeyPatch) -> N
     assert [len(share.cores) for share in shares] == [16] * 4
     assert [share.cpu_count for share in shares] == [1, 2, 1, 2]
     assert {share.cpu_count for share in share_out(16)} == {1}
-    with share_of_one(4):
+    with use_one_share(4):
         assert thread_count(0) == 1
     assert thread_count(0) == 6
 

@@ -12,7 +12,7 @@ from toy import EOS, TOKENIZER, ToyMemory
 
 from lbx.base.records import Request, SampleKey
 from lbx.forecast.estimate import Costs, costs_from, estimate
-from lbx.forecast.run_plan import RunPlan, TaskPlan, Walk
+from lbx.forecast.run_plan import PrefixOrder, RunPlan, TaskPlan
 from lbx.inference.batching import DecodeBatch
 from lbx.inference.model import Extend
 from lbx.inference.prefix import DecodeCapacity, decode_capacity, plan_prefixes
@@ -26,10 +26,10 @@ TASK = "toy/task"
 
 def plan_of(prompts: Sequence[Sequence[int]], most: int | Sequence[int]) -> RunPlan:
     branches = plan_prefixes(prompts).branches
-    kept = [0, *(branch.reused for branch in branches[1:])]
+    kept = [0, *(branch.reused_tokens for branch in branches[1:])]
     longest = [most if isinstance(most, int) else most[branch.index] for branch in branches]
     arrays = ([0] * len(branches), [branch.length for branch in branches], kept, longest)
-    walk = Walk(*(np.array(numbers, np.int64) for numbers in arrays))
+    walk = PrefixOrder(*(np.array(numbers, np.int64) for numbers in arrays))
     return RunPlan([[TaskPlan(TASK, samples=len(prompts), longest=max(map(len, prompts)))]], [walk])
 
 
@@ -130,7 +130,7 @@ def history_of(plan: RunPlan, tokens: int, **changes: object) -> History:
     """History of a session that answered a plan by ``PRICES``, one prompt after the other."""
     (walk,) = plan.walks
     prefill, decode = [], []
-    for length, kept in zip(walk.length.tolist(), walk.kept.tolist(), strict=True):
+    for length, kept in zip(walk.length.tolist(), walk.reused.tolist(), strict=True):
         new = length - kept
         read = new * (kept + new / 2)
         prefill.append((PRICES.token_s * new + PRICES.seen_s * read, new, read))

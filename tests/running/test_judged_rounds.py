@@ -11,7 +11,7 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.judging.rounds import Question, QuestionChoice, Rounds, RunAnswers, has_length_hint, make_rounds
+from lbx.judging.rounds import QuestionChoice, Rounds, RunAnswers, StoredQuestion, has_length_hint, make_rounds
 from lbx.judging.same_family import JudgedModel, same_family, tokenizer_sha256
 from lbx.store import RunRow
 
@@ -20,11 +20,11 @@ RATINGS = Rubric("stars", "score", "", "{answer}", pattern="{rating}", low=1, hi
 BOTH = {"evaluation": "f1", "judged_by": ["LLM", "human"]}
 
 
-def question(name: str, task: str = "financial_qa", benchmark: str = "leval", **meta: Any) -> Question:
-    return Question(Sample(benchmark, task, name, "", f"{name}?", ("r",), meta=meta), f"document of {name}")
+def question(name: str, task: str = "financial_qa", benchmark: str = "leval", **meta: Any) -> StoredQuestion:
+    return StoredQuestion(Sample(benchmark, task, name, "", f"{name}?", ("r",), meta=meta), f"document of {name}")
 
 
-def answered(run_id: str, answers: Mapping[Question, Sequence[str]]) -> RunAnswers:
+def answered(run_id: str, answers: Mapping[StoredQuestion, Sequence[str]]) -> RunAnswers:
     return RunAnswers(
         run_id,
         {one.key: one for one in answers},
@@ -32,7 +32,7 @@ def answered(run_id: str, answers: Mapping[Question, Sequence[str]]) -> RunAnswe
     )
 
 
-class Q(Question):
+class Q(StoredQuestion):
     """A question that can be a key."""
 
     __slots__ = ()

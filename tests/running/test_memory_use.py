@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lbx.forecast import memory_use
-from lbx.forecast.memory_use import Free, GpuMemory, fit_of, gpu_memory, memory_in_use, peak_of_this_process
+from lbx.forecast.memory_use import FreeMemory, GpuMemory, gpu_memory, memory_fit, memory_in_use, peak_memory
 from lbx.forecast.outlook import memory_line
 from lbx.inference.model import BackendInfo
 
@@ -26,42 +26,42 @@ def test_workers_count_too() -> None:
         worker.communicate("\n")
     assert 64 * MIB <= both - alone < 200 * MIB
     assert memory_in_use([worker.pid]) == pytest.approx(memory_in_use(), rel=0.1), "one that died counts nothing"
-    assert memory_in_use() <= peak_of_this_process() * 1.05
+    assert memory_in_use() <= peak_memory() * 1.05
 
 
 INFO = BackendInfo("toy", "1", "toy", 8192, weights_bytes=100 * MIB, kv_bytes_per_token=1024, kv_cells=8192)
 
 
 def test_what_fits() -> None:
-    fit = fit_of(INFO, Free(ram=108 * MIB, gpu=None))
+    fit = memory_fit(INFO, FreeMemory(ram=108 * MIB, gpu=None))
     assert (fit.device, fit.kv_bytes, fit.fits) == ("RAM", 8 * MIB, True)
-    less = fit_of(INFO, Free(ram=106 * MIB, gpu=None))
+    less = memory_fit(INFO, FreeMemory(ram=106 * MIB, gpu=None))
     assert (less.fits, less.window_that_fits) == (False, 6 * 1024)
     assert replace(less, kv_cells=less.window_that_fits or 0).fits, "what is proposed does fit"
-    assert fit_of(INFO, Free(ram=100 * MIB + 4096, gpu=None)).window_that_fits == 4
-    assert fit_of(INFO, Free(ram=50 * MIB, gpu=None)).window_that_fits == 0
-    four = fit_of(replace(INFO, shares_weights=True), Free(ram=131 * MIB, gpu=None), workers=4)
+    assert memory_fit(INFO, FreeMemory(ram=100 * MIB + 4096, gpu=None)).window_that_fits == 4
+    assert memory_fit(INFO, FreeMemory(ram=50 * MIB, gpu=None)).window_that_fits == 0
+    four = memory_fit(replace(INFO, shares_weights=True), FreeMemory(ram=131 * MIB, gpu=None), workers=4)
     assert (four.kv_bytes, four.fits, four.window_that_fits) == (32 * MIB, False, 7 * 1024)
-    own_weights = fit_of(INFO, Free(ram=431 * MIB, gpu=None), workers=4)
+    own_weights = memory_fit(INFO, FreeMemory(ram=431 * MIB, gpu=None), workers=4)
     assert (own_weights.fits, own_weights.window_that_fits) == (False, 7 * 1024)
-    assert not fit_of(replace(INFO, on_gpu=True), Free(None, gpu=131 * MIB), workers=4).fits
+    assert not memory_fit(replace(INFO, on_gpu=True), FreeMemory(None, gpu=131 * MIB), workers=4).fits
 
 
 def test_copies_of_sequences_take_their_part() -> None:
-    copies = fit_of(INFO, Free(ram=108 * MIB, gpu=None), cells=4 * 8192)
+    copies = memory_fit(INFO, FreeMemory(ram=108 * MIB, gpu=None), cells=4 * 8192)
     assert (copies.kv_bytes, copies.windows, copies.fits, copies.window_that_fits) == (32 * MIB, 4, False, 2048)
     assert "32,768 tokens for copies of sequences, 4 context windows" in memory_line(copies)
-    assert "copies" not in memory_line(fit_of(INFO, Free(ram=108 * MIB, gpu=None)))
-    sliding = fit_of(replace(INFO, kv_bytes_per_token=None), Free(ram=108 * MIB, gpu=None), cells=4 * 8192)
+    assert "copies" not in memory_line(memory_fit(INFO, FreeMemory(ram=108 * MIB, gpu=None)))
+    sliding = memory_fit(replace(INFO, kv_bytes_per_token=None), FreeMemory(ram=108 * MIB, gpu=None), cells=4 * 8192)
     assert "between the layers of this model; 32,768 tokens for copies of sequences, 4 context windows)" in memory_line(
         sliding
     )
 
 
 def test_what_is_unknown_is_said_to_be() -> None:
-    hybrid = fit_of(replace(INFO, kv_bytes_per_token=None), Free(108 * MIB, None))
+    hybrid = memory_fit(replace(INFO, kv_bytes_per_token=None), FreeMemory(108 * MIB, None))
     assert (hybrid.kv_bytes, hybrid.fits, hybrid.window_that_fits) == (None, None, None)
-    on_gpu = fit_of(replace(INFO, on_gpu=True), Free(10**12, None))
+    on_gpu = memory_fit(replace(INFO, on_gpu=True), FreeMemory(10**12, None))
     assert (on_gpu.device, on_gpu.fits) == ("GPU memory", None)
     assert hybrid.to_json()["fits"] is None
 

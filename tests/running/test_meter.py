@@ -50,18 +50,18 @@ def test_a_run_that_goes_as_estimated(clock: Clock) -> None:
     assert (meter.fraction, meter.left_s()) == (0.0, pytest.approx(100.0))
     for _ in range(5):
         clock.now += 10 * (500 * 0.01 + 100 * 40 / 1_100) / 10
-        meter.count(600)
-        meter.sample(row())
+        meter.count_tokens(600)
+        meter.count_sample(row())
     assert meter.fraction == 0.45
     assert meter.elapsed_s + meter.left_s() == pytest.approx(100.0)
-    assert (meter.prompt_tokens, meter.computed) == (4_500, 3_000)
+    assert (meter.prompt_tokens, meter.computed_tokens) == (4_500, 3_000)
 
 
 def test_a_second_prompt_is_no_progress(clock: Clock) -> None:
     """A plan counts a question's first prompt: what the second takes may hang on the first one's answer."""
     meter = RunMeter(outlook(), 20, clock)
     for _ in range(5):
-        meter.sample(row(prompt_tokens=1_500, steps=[{"prompt_tokens": 900}]))
+        meter.count_sample(row(prompt_tokens=1_500, steps=[{"prompt_tokens": 900}]))
     assert (meter.prompt_tokens, meter.fraction) == (4_500, 0.45)
     assert meter.runs["r1"].prompt_tokens == 7_500, "what was read"
 
@@ -70,14 +70,14 @@ def test_a_server_counts_tokens_where_lbx_counted_characters(clock: Clock) -> No
     meter = RunMeter(dataclasses.replace(outlook(), in_characters=True), 20, clock)
     for _ in range(10):
         clock.now += 1
-        meter.sample(row(prompt_tokens=225))
+        meter.count_sample(row(prompt_tokens=225))
     assert (meter.planned_prompt_tokens, meter.fraction, meter.left_s()) == (None, 0.5, 10.0)
 
 
 def test_the_pace_seen_corrects_the_estimate(clock: Clock) -> None:
     meter = RunMeter(outlook(), 20, clock)
     clock.now += 60.0
-    meter.count(3_000)  # 30 s by the estimate
+    meter.count_tokens(3_000)  # 30 s by the estimate
     left = meter.left_s()
     assert left == pytest.approx(70 * (60 + 5) / (30 + 5))
 
@@ -86,7 +86,7 @@ def test_answers_shorter_than_they_may_be_shorten_the_rest(clock: Clock) -> None
     meter = RunMeter(outlook(), 20, clock)
     before = meter.left_s()
     for _ in range(4):
-        meter.sample(row(output_tokens=10, cached_tokens=900))
+        meter.count_sample(row(output_tokens=10, cached_tokens=900))
     # Six answers of 10 tokens are left of that task, not of 100.
     assert before - meter.left_s() > 500 * 40 / 1_100
 
@@ -95,7 +95,7 @@ def test_tokens_per_second_are_those_of_the_last_minute(clock: Clock) -> None:
     meter = RunMeter(outlook(), 20, clock)
     for _ in range(60):
         clock.now += 2.0
-        meter.count(10)
+        meter.count_tokens(10)
         meter.tokens_per_s()
     assert meter.tokens_per_s() == pytest.approx(5.0, rel=0.05)
     clock.now += 59.0
@@ -106,10 +106,10 @@ def test_without_a_plan_samples_are_counted(clock: Clock) -> None:
     meter = RunMeter(None, 12, clock)
     assert meter.left_s() is None
     for _ in range(4):
-        meter.sample(None)
+        meter.count_sample(None)
     clock.now += 6.0
-    meter.sample(row())
-    meter.sample(row(error="out of memory"))
+    meter.count_sample(row())
+    meter.count_sample(row(error="out of memory"))
     assert meter.planned_prompt_tokens is None
     assert meter.fraction == 0.25
     assert meter.left_s() == pytest.approx(18.0)
@@ -119,21 +119,21 @@ def test_without_a_plan_samples_are_counted(clock: Clock) -> None:
 def test_without_an_estimate_tokens_are_counted(clock: Clock) -> None:
     meter = RunMeter(outlook(None), 20, clock)
     clock.now += 10.0
-    meter.count(710)
+    meter.count_tokens(710)
     assert meter.left_s() == pytest.approx(10.0 * (6_000 + 1_100 - 710) / 710)
 
 
 def test_nothing_left(clock: Clock) -> None:
     meter = RunMeter(Outlook([[TaskPlan("b/long")]], FIT, None, 0.0), 3, clock)
     for _ in range(3):
-        meter.sample(None)
+        meter.count_sample(None)
     assert (meter.fraction, meter.left_s()) == (1.0, 0.0)
 
 
 def test_runs_made_together_are_kept_apart(clock: Clock) -> None:
     meter = RunMeter(outlook(), 20, clock)
-    meter.sample(row())
-    meter.sample(row(run="r2", output_tokens=7))
+    meter.count_sample(row())
+    meter.count_sample(row(run="r2", output_tokens=7))
     assert (meter.runs["r1"].output_tokens, meter.runs["r2"].output_tokens) == (100, 7)
     assert meter.runs["r1"].computed_tokens == 600
-    assert meter.computed == 1_107, "as many as the rows say, where nobody tells of tokens"
+    assert meter.computed_tokens == 1_107, "as many as the rows say, where nobody tells of tokens"

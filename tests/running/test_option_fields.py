@@ -15,8 +15,8 @@ from lbx.base.records import Prompt, Sampling, Truncation
 from lbx.base.run_options import ASKING, MODES, OF_LENGTH, view_labels
 from lbx.cli import loading
 from lbx.cli.loading import Row
-from lbx.cli.main import load
-from lbx.cli.spec_options import OfRun, run_options
+from lbx.cli.main import load_command
+from lbx.cli.spec_options import SpecOptions, run_options
 from lbx.running.judge_spec import JudgeSpec
 from lbx.spec.run_spec import ChoosingOptions, RunSpec
 from lbx.spec.settings import RunSettings
@@ -25,7 +25,7 @@ GIVEN = {"bundle": "b", "model": "m", "tasks": ("needle",)}
 
 
 def shown(command: str) -> dict[str, object]:
-    return {one.name: one for one in load(command).params if one.param_type_name == "option"}
+    return {one.name: one for one in load_command(command).params if one.param_type_name == "option"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ def test_a_judge_has_its_own_options_and_those_that_say_so() -> None:
     assert refused
     for field in refused:
         value = not field.default if isinstance(field.default, bool) else 1
-        with pytest.raises(UsageError, match=re.escape(field.spelled)):
+        with pytest.raises(UsageError, match=re.escape(field.option_name)):
             JudgeSpec(bundle="b", model="m", answers="a.duckdb", runs="r", **{field.name: value})
 
 
@@ -76,13 +76,13 @@ def test_a_new_field_is_an_option_everywhere(monkeypatch: pytest.MonkeyPatch) ->
     seen = []
 
     @dataclass(frozen=True, kw_only=True)
-    class Options(OfRun):
+    class Options(SpecOptions):
         """Options of a command."""
 
         spec: Annotated[WithMore, run_options(WithMore)]
 
-    monkeypatch.setattr(loading, "resolve", {"options": Options, "work": lambda made: seen.append(made.spec)}.get)
-    program = loading.command("try", Row("", "Try it.", "options", "work"))
+    monkeypatch.setattr(loading, "import_object", {"options": Options, "work": lambda made: seen.append(made.spec)}.get)
+    program = loading.build_command("try", Row("", "Try it.", "options", "work"))
     needed = ["-b", "b", "-m", "m", "-t", "needle"]
     program([*needed, "--no-glow", "--shine", "3", "-c", "blue"], standalone_mode=False)
     assert seen == [WithMore(**GIVEN, glow=False, shine=3, colour="blue")]

@@ -26,7 +26,7 @@ from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
 from lbx.forecast.run_plan import TaskPlan, make_plan
 from lbx.inference.prefix import pack, plan_prefixes
-from lbx.running.retrieving import Finder, Retrieval, StoredChunks, find_all
+from lbx.running.retrieving import Finder, Retrieval, StoredChunks, retrieve_all
 from lbx.spec.jobs import JobSize, Work
 from lbx.spec.selection import EVERYTHING
 from lbx.spec.settings import RunSettings
@@ -102,7 +102,7 @@ def test_retrieved_chunks_are_planned_too(tmp_path: Path) -> None:
     _, backend = scripted(tmp_path / "model", {"*": "x"})
     finder, four = Finder(bundle, Retrieval(2, words=12)), EVERYTHING.first([task], 4)
     with Store(tmp_path / "results.duckdb") as store:
-        find_all(store, finder, bundle, [(BENCHMARKS["longbench_v2"], task)], selection=four)
+        retrieve_all(store, finder, bundle, [(BENCHMARKS["longbench_v2"], task)], selection=four)
         work = make_work(bundle, [task], backend, RunSettings(rag=2), selection=four, chunks=finder.find)
         planned = plan(work)
         stored = dataclasses.replace(work, chunks=StoredChunks(store, finder.name))
@@ -135,9 +135,9 @@ def test_iterations_and_documents_share(work: Work) -> None:
     assert task.samples == 36
     assert task.shared_factor > 6
     (walk,) = plan.walks
-    assert int((walk.length - walk.kept).sum()) == task.distinct_tokens + 24, "each answer again takes a prompt's end"
+    assert int((walk.length - walk.reused).sum()) == task.distinct_tokens + 24, "each answer again takes a prompt's end"
     assert int(walk.length.sum()) == task.prompt_tokens
-    assert int(walk.most.sum()) == task.new_tokens
+    assert int(walk.answer_limit.sum()) == task.new_tokens
     assert plan.total == dataclasses.replace(task, task="total")
     assert [len(trial.token_ids) for trial in plan.trials] == sorted(walk.length)[::3][:2]
 
@@ -173,10 +173,10 @@ def test_what_a_memory_reads_afresh_is_not_counted_as_shared(work: Work) -> None
     """Tokens of long ends follow singly in some memories: there they share nothing, however much is common."""
     shared, afresh = make_plan([work], follow_limit=600), make_plan([work], follow_limit=1)
     assert afresh.total == shared.total == make_plan([work]).total, "the prefix tree is the same"
-    assert int(shared.walks[0].kept.sum()) > 0
-    kept, length = afresh.walks[0].kept, afresh.walks[0].length
+    assert int(shared.walks[0].reused.sum()) > 0
+    kept, length = afresh.walks[0].reused, afresh.walks[0].length
     assert set(kept.tolist()) <= {0, *(length - 1).tolist()}, "but what equal prompts have in common"
-    assert kept.sum() < shared.walks[0].kept.sum()
+    assert kept.sum() < shared.walks[0].reused.sum()
 
 
 def test_runs_that_are_made_together_share(work: Work) -> None:

@@ -20,11 +20,11 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.retrieval.chunks import ChunkTokenizer
 from lbx.retrieval.retriever import RetrievalRules
-from lbx.running.retrieving import Finder, Retrieval, StoredChunks, find_all, rules_of
+from lbx.running.retrieving import Finder, Retrieval, StoredChunks, retrieve_all, rules_of
 from lbx.spec.selection import EVERYTHING
 from lbx.spec.settings import RunSettings
 from lbx.store import Store
-from lbx.store.caches import retrieved
+from lbx.store.caches import find_chunks
 
 V2 = LongBenchV2()
 DEMO_TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "demo" / "hf" / "tokenizer.json"
@@ -79,7 +79,7 @@ def questions(folder: Path, count: int) -> tuple[Bundle, list[tuple[Benchmark, T
 def test_what_is_found_is_kept_and_comes_back_in_document_order(tmp_path: Path, store: Store) -> None:
     bundle, tasks, samples = questions(tmp_path, 3)
     finder, seen = Finder(bundle, Retrieval(4, words=10)), []
-    find_all(store, finder, bundle, tasks, progress=lambda *state: seen.append(state))
+    retrieve_all(store, finder, bundle, tasks, progress=lambda *state: seen.append(state))
     assert seen == [("longbench_v2/mcq", done, 3) for done in (1, 2, 3)]
     for sample in samples:
         direct = finder.find(V2, sample)
@@ -97,16 +97,16 @@ def test_what_is_found_is_kept_and_comes_back_in_document_order(tmp_path: Path, 
 def test_the_same_is_not_searched_twice(tmp_path: Path, store: Store) -> None:
     bundle, tasks, samples = questions(tmp_path, 5)
     first = Counting(bundle, 2, 10)
-    find_all(store, first, bundle, tasks, selection=EVERYTHING.first([tasks[0][1]], 3))
+    retrieve_all(store, first, bundle, tasks, selection=EVERYTHING.first([tasks[0][1]], 3))
     assert first.asked == ["q0", "q1", "q2"]
     again = Counting(bundle, 2, 10)
-    find_all(store, again, bundle, tasks)
+    retrieve_all(store, again, bundle, tasks)
     assert again.asked == ["q3", "q4"]
     for best, words in ((3, 10), (2, 11)):
         other = Counting(bundle, best, words)
-        find_all(store, other, bundle, tasks)
+        retrieve_all(store, other, bundle, tasks)
         assert len(other.asked) == 5
-    assert retrieved(store, again.name, samples[4])
+    assert find_chunks(store, again.name, samples[4])
 
 
 @pytest.mark.parametrize("count", [5, 40])
@@ -114,17 +114,17 @@ def test_what_was_found_before_a_failure_is_kept(tmp_path: Path, store: Store, c
     bundle, tasks, _ = questions(tmp_path, count)
     broken = Counting(bundle, 2, 10, fail_at=count - 1)
     with pytest.raises(BackendError, match="out of memory"):
-        find_all(store, broken, bundle, tasks)
+        retrieve_all(store, broken, bundle, tasks)
     assert store.query("SELECT count(DISTINCT sample_id) FROM retrievals").rows == [(count - 2,)]
     rest = Counting(bundle, 2, 10)
-    find_all(store, rest, bundle, tasks)
+    retrieve_all(store, rest, bundle, tasks)
     assert rest.asked == [f"q{count - 2}", f"q{count - 1}"]
 
 
 def test_more_samples_than_the_task_was_said_to_have(tmp_path: Path, store: Store) -> None:
     bundle, [(_, task)], _ = questions(tmp_path, 4)
     for samples in (2, 9):
-        find_all(
+        retrieve_all(
             store, Finder(bundle, Retrieval(samples, words=10)), bundle, [(V2, Task(V2.name, task.name, (), samples))]
         )
     assert store.query("SELECT retriever, count(DISTINCT sample_id) FROM retrievals GROUP BY 1 ORDER BY 1").rows == [
@@ -137,7 +137,7 @@ def test_an_empty_document_has_no_chunks(tmp_path: Path, store: Store) -> None:
     bundle = v2_bundle(tmp_path / "bundle", [v2_row(0, context=""), v2_row(1)])
     (task,) = V2.tasks(bundle)
     finder = Finder(bundle, Retrieval(2, words=10))
-    find_all(store, finder, bundle, [(V2, task)])
+    retrieve_all(store, finder, bundle, [(V2, task)])
     empty, full = V2.samples(bundle, task.name)
     assert StoredChunks(store, finder.name)(V2, empty) == ()
     assert len(StoredChunks(store, finder.name)(V2, full)) == 2
@@ -191,7 +191,7 @@ def test_chunks_of_tokens(tmp_path: Path, store: Store) -> None:
         Finder(bundle, Retrieval(2, tokens=16))
     finder = Finder(with_tokenizer(bundle, rules.tokenizer), Retrieval(2, tokens=16), rules=rules)
     assert re.fullmatch(r"bm25/16 tokens of glm-4-9b-chat-hf:[0-9a-f]{12}, best 2", finder.name)
-    find_all(store, finder, bundle, tasks)
+    retrieve_all(store, finder, bundle, tasks)
     counts = ChunkTokenizer(DEMO_TOKENIZER).counts
     for sample in samples:
         kept = StoredChunks(store, finder.name)(V2, sample)
@@ -223,7 +223,7 @@ def test_an_embedding_model_ranks_by_cosine(tmp_path: Path, store: Store) -> Non
     bundle, tasks, samples = questions(tmp_path, 2)
     model = Letters()
     finder = Finder(bundle, Retrieval(3, "letters", 10), model)
-    find_all(store, finder, bundle, tasks)
+    retrieve_all(store, finder, bundle, tasks)
     for sample in samples:
         kept = StoredChunks(store, finder.name)(V2, sample)
         (asked,) = model.embed([V2.query(sample, bundle)], query=True)
@@ -231,7 +231,7 @@ def test_an_embedding_model_ranks_by_cosine(tmp_path: Path, store: Store) -> Non
             (vector,) = model.embed([chunk.text])
             assert chunk.score == pytest.approx(float(vector @ asked), abs=1e-6)
     before = len(model.calls)
-    find_all(store, finder, bundle, tasks)
+    retrieve_all(store, finder, bundle, tasks)
     assert len(model.calls) == before, "chunks that are kept need no model"
     finder.close()
     assert model.closed
@@ -245,7 +245,7 @@ def test_a_run_reads_the_chunks(tmp_path: Path, store: Store) -> None:
     for number, (benchmark, bundle) in enumerate(((LongBenchV2(), two), (LongBench(), one))):
         (task,) = benchmark.tasks(bundle)
         finder = Finder(bundle, Retrieval(2, words=10))
-        find_all(store, finder, bundle, [(benchmark, task)])
+        retrieve_all(store, finder, bundle, [(benchmark, task)])
         stored = StoredChunks(store, finder.name)
         settings = RunSettings(rag=2, retriever=finder.name)
         work = make_work(bundle, [task], backend, settings, f"r{number}", chunks=stored)

@@ -36,7 +36,7 @@ from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.bundle.progress import Tally
 from lbx.running.workers.devices import share_out
-from lbx.scoring.reading import read_added_up
+from lbx.scoring.reading import open_with_numbers
 from lbx.scoring.scores import Rescoring, add_up, rescore
 from lbx.scoring.scoring_pool import FEWEST, ScoringInput, ScoringPool
 from lbx.spec.settings import RunSettings
@@ -189,7 +189,7 @@ def test_a_task_that_its_benchmark_has_not_is_left_alone(failed: bool, tmp_path:
         if failed:
             connection.execute("UPDATE generations SET error = 'no', output = NULL WHERE task = 'foreign'")
     said: list[str] = []
-    assert rescore(store, Rescoring(BENCHMARKS), said=said.append) == 3
+    assert rescore(store, Rescoring(BENCHMARKS), warn=said.append) == 3
     assert said == (
         [] if failed else ["longbench/foreign: longbench does not have this task, so its 3 outputs are not scored."]
     )
@@ -330,7 +330,7 @@ def test_an_end_from_outside_keeps_finished_tasks_and_leaves_no_process(tmp_path
     while group_members(process.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert group_members(process.pid) == []
-    with read_added_up(path) as store:
+    with open_with_numbers(path) as store:
         assert store.query("SELECT task, count(*) FROM scores GROUP BY 1").rows == [("hotpotqa", 100)]
         assert store.query("SELECT task, n, official IS NULL FROM task_scores").rows == [("hotpotqa", 100, False)]
 

@@ -44,7 +44,7 @@ class Family:
 
     def places(self, task: str, **choice: Any) -> list[int]:
         (of_task,) = [one for one in self.tasks if one.name == task]
-        return [place for place, _ in self.select(**choice).of(of_task, self.samples(BUNDLE, task))]
+        return [place for place, _ in self.select(**choice).select(of_task, self.samples(BUNDLE, task))]
 
 
 documents = st.lists(st.integers(0, 6), max_size=30)
@@ -85,7 +85,7 @@ def test_a_draw_is_the_same_for_ever() -> None:
 
 def test_tasks_that_share_documents_draw_the_same_ones() -> None:
     family = Family(a=[1, 2, 3, 4, 5], b=[5, 4, 3, 2, 1])
-    drawn = family.select(sample=2, seed=4).places
+    drawn = family.select(sample=2, seed=4).positions
     assert drawn is not None
     assert {4 - place for place in drawn["toy/b"]} == drawn["toy/a"]
 
@@ -116,9 +116,9 @@ def test_nothing_is_read_behind_the_last_chosen_sample() -> None:
 def test_both_and_the_first(one: set[int], other: set[int], count: int) -> None:
     task = Task("toy", "a", ("f1",), 10)
     both = Selection({"toy/a": one}) & Selection({"toy/a": other, "toy/b": frozenset({1})})
-    assert both.places == {"toy/a": one & other}
+    assert both.positions == {"toy/a": one & other}
     assert (EVERYTHING & both) == (both & EVERYTHING) == both
-    assert both.first([task], count).places == {"toy/a": frozenset(sorted(one & other)[:count])}
+    assert both.first([task], count).positions == {"toy/a": frozenset(sorted(one & other)[:count])}
     assert EVERYTHING.first([task], count).count(task) == count
     assert (EVERYTHING & EVERYTHING).count(task) == 10
     assert both.count(Task("toy", "c", ("f1",), 10)) == 0
@@ -126,7 +126,7 @@ def test_both_and_the_first(one: set[int], other: set[int], count: int) -> None:
 
 def test_names_choose_samples_of_any_task_or_of_one() -> None:
     family = Family(a=[1, 2], b=[1, 2])
-    assert family.select(ids=("toy/a/a-1", "b-0")).places == {"toy/a": frozenset({1}), "toy/b": frozenset({0})}
+    assert family.select(ids=("toy/a/a-1", "b-0")).positions == {"toy/a": frozenset({1}), "toy/b": frozenset({0})}
     assert family.select(ids=("toy/a/a-1",)).count(family.tasks[1]) == 0
 
 
@@ -160,7 +160,7 @@ def test_samples_of_a_real_benchmark(tmp_path: Path) -> None:
     tasks = BENCHMARKS["longbench"].tasks(bundle)
 
     def chosen(**choice: Any) -> list[int]:
-        (places,) = (select_samples(SampleChoice(**choice), bundle, tasks, BENCHMARKS).places or {}).values()
+        (places,) = (select_samples(SampleChoice(**choice), bundle, tasks, BENCHMARKS).positions or {}).values()
         return sorted(places)
 
     assert chosen(documents=2) == [0, 1, 2, 3, 4, 5]

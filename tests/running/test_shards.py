@@ -16,15 +16,15 @@ from lbx.base.errors import UsageError
 from lbx.base.records import Task
 from lbx.benchmarks import BENCHMARKS
 from lbx.forecast.estimate import Costs, DecodeCapacity
-from lbx.forecast.run_plan import Walk
+from lbx.forecast.run_plan import PrefixOrder
 from lbx.forecast.shards import (
     ONE_BY_ONE,
     RULE_OF_THUMB,
-    Document,
+    PlannedDocument,
     PlannedSample,
     ShardPlan,
+    assign_items,
     cost_of,
-    deal,
     documents_in_characters,
     make_shards,
     read_shards,
@@ -36,12 +36,12 @@ from lbx.spec.settings import RunSettings
 TASKS = ("longbench/a", "longbench/b", "leval/c")
 
 
-def document(places: list[PlannedSample]) -> Document:
-    return Document(tuple(places), ())
+def document(places: list[PlannedSample]) -> PlannedDocument:
+    return PlannedDocument(tuple(places), ())
 
 
 @st.composite
-def document_sets(draw: st.DrawFn) -> tuple[list[Document], list[float]]:
+def document_sets(draw: st.DrawFn) -> tuple[list[PlannedDocument], list[float]]:
     """Documents whose questions are spread over tasks, and what they cost."""
     sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=40))
     counts = dict.fromkeys(range(len(TASKS)), 0)
@@ -58,7 +58,9 @@ def document_sets(draw: st.DrawFn) -> tuple[list[Document], list[float]]:
 
 
 @given(document_sets(), st.integers(1, 12))
-def test_every_sample_once_and_no_document_in_two_shards(made: tuple[list[Document], list[float]], count: int) -> None:
+def test_every_sample_once_and_no_document_in_two_shards(
+    made: tuple[list[PlannedDocument], list[float]], count: int
+) -> None:
     documents, costs = made
     shards = make_shards(documents, costs, TASKS, count)
     assert len(shards) == min(count, len(documents))
@@ -75,7 +77,7 @@ def test_every_sample_once_and_no_document_in_two_shards(made: tuple[list[Docume
 
 @given(st.lists(st.floats(0, 1e6, allow_nan=False), max_size=60), st.integers(1, 12))
 def test_shards_differ_by_no_more_than_the_dearest_document(costs: list[float], count: int) -> None:
-    parts = deal(costs, count)
+    parts = assign_items(costs, count)
     assert sorted(index for part in parts for index in part) == list(range(len(costs)))
     assert all(parts) or len(costs) < count
     loads = [sum(costs[index] for index in part) for part in parts]
@@ -97,8 +99,8 @@ def test_a_document_goes_whole_with_all_its_questions(tmp_path: Path) -> None:
     assert [[place.position for place in one.places] for one in found] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     (walk,) = found[0].walks
     assert len(walk.length) == 3
-    assert walk.kept[0] == 0 and all(
-        kept > 0.9 * (length - 40) for kept, length in zip(walk.kept[1:], walk.length[1:], strict=True)
+    assert walk.reused[0] == 0 and all(
+        kept > 0.9 * (length - 40) for kept, length in zip(walk.reused[1:], walk.length[1:], strict=True)
     )
     alone = Agenda(bundle, tasks, BENCHMARKS, RunSettings(no_context=True))
     assert [len(one.places) for one in documents_in_characters([alone])] == [1] * 9, "nothing is shared without it"
@@ -112,16 +114,16 @@ def test_an_agenda_with_a_shard_asks_that_shard_only() -> None:
     assert agenda.samples_in(Task("needle", "other", ("recall",), 10)) == 0
 
 
-def walk(lengths: list[int], kept: list[int]) -> Walk:
+def walk(lengths: list[int], kept: list[int]) -> PrefixOrder:
     zeros = [0] * len(lengths)
-    return Walk(*(np.array(column, np.int64) for column in (zeros, lengths, kept, [10] * len(lengths))))
+    return PrefixOrder(*(np.array(column, np.int64) for column in (zeros, lengths, kept, [10] * len(lengths))))
 
 
 def test_costs_grow_with_tokens_and_shrink_with_what_is_shared() -> None:
     costs = Costs(0.001, 0.0, 0.0, 0.01, 0.0, 1.0, {}, "a test")
     room = DecodeCapacity(1, 100_000, 0, 1)
-    apart = Document((), (walk([1000, 1000], [0, 0]),))
-    shared = Document((), (walk([1000, 1000], [0, 900]),))
+    apart = PlannedDocument((), (walk([1000, 1000], [0, 0]),))
+    shared = PlannedDocument((), (walk([1000, 1000], [0, 900]),))
     assert cost_of([apart], TASKS, costs, room) == pytest.approx(2.0 + 0.2)
     assert cost_of([shared], TASKS, costs, room) == pytest.approx(1.1 + 0.2)
     assert cost_of([apart, shared], TASKS, costs, room) == pytest.approx(3.5)
@@ -131,7 +133,7 @@ def test_costs_grow_with_tokens_and_shrink_with_what_is_shared() -> None:
 
 @given(document_sets(), st.integers(1, 4), st.integers(1, 8))
 def test_processes_share_a_shard_but_no_document(
-    made: tuple[list[Document], list[float]], count: int, processes: int
+    made: tuple[list[PlannedDocument], list[float]], count: int, processes: int
 ) -> None:
     documents, costs = made
     alone = make_shards(documents, costs, TASKS, count)
@@ -152,7 +154,7 @@ def test_a_plan_comes_back_as_it_was_written(tmp_path: Path) -> None:
     plan().write(tmp_path / "shards.json")
     assert read_shards(tmp_path / "shards.json") == plan()
     assert [path.name for path in tmp_path.iterdir()] == ["shards.json"]
-    assert plan().expected(0) == 2 * 3 * 4
+    assert plan().answer_count(0) == 2 * 3 * 4
 
 
 def test_a_plan_of_another_bundle_or_other_tasks_is_refused() -> None:

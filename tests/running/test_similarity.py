@@ -15,7 +15,7 @@ from engine_parts import make_work, pro_bundle, pro_row, run, scripted
 from lbx.backends.embedding import Embedder, EmbedderInfo, load_embedder
 from lbx.backends.weights import resolve_embedder
 from lbx.base.errors import BackendError, UsageError
-from lbx.base.records import Compared
+from lbx.base.records import SimilarityInput
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, LongBenchPro
 from lbx.running.rescoring import Embedding, score_with
@@ -206,12 +206,12 @@ def test_a_model_that_lacks_texts_leaves_no_whole_score(store: Store, summaries:
 def test_likenesses_are_the_largest_cosines(store: Store) -> None:
     model = Counting()
     wanted = [
-        Compared("abc", ("abc", "xyz")),
+        SimilarityInput("abc", ("abc", "xyz")),
         None,
-        Compared("aab", ("xyz", "abc", "ab")),
-        Compared("aab", ("xyz",)),
-        Compared("", ("ab",)),
-        Compared("ab", ()),
+        SimilarityInput("aab", ("xyz", "abc", "ab")),
+        SimilarityInput("aab", ("xyz",)),
+        SimilarityInput("", ("ab",)),
+        SimilarityInput("ab", ()),
     ]
     found = Similarities(model).of(store, wanted)
     assert found == [pytest.approx(1), None, pytest.approx(3 / np.sqrt(10)), 0.0, 0.0, None]
@@ -223,7 +223,7 @@ def test_likenesses_are_the_largest_cosines(store: Store) -> None:
 
 
 def test_batches_before_a_failure_are_kept(store: Store) -> None:
-    wanted = [Compared("a" * n, ("b" * n,)) for n in range(1, 301)]
+    wanted = [SimilarityInput("a" * n, ("b" * n,)) for n in range(1, 301)]
     broken = Counting(fail_at=3)
     with pytest.raises(BackendError, match="no memory"):
         Similarities(broken).of(store, wanted)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from scored_parts import Imported
 
-from lbx.scoring.scored import scored
+from lbx.scoring.scored import read_scores
 from lbx.store import Store
 
 
@@ -16,5 +16,5 @@ def imported(imports: Path) -> Imported:
     """The published predictions beside the checkout, with the scores that lbx gives them."""
     with Store(imports, read_only=True) as store:
         models = dict(store.query("SELECT run_id, model FROM runs").rows)
-        found = scored(store)
+        found = read_scores(store)
     return {models[run]: {task: list(rows) for task, rows in tasks.items()} for (run, _), tasks in found.items()}

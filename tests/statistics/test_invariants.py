@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.statistics.differences import Difference, difference
-from lbx.statistics.estimates import Estimate, Interval, Stratum, coded, interval
+from lbx.statistics.estimates import Estimate, Interval, Stratum, encode_labels, interval
 
 
 @dataclass(frozen=True)
@@ -143,10 +143,10 @@ def test_no_digit_hangs_on_what_was_numbered_before() -> None:
         clusters = [f"{known} {number // 3}" for number in range(400)]
         samples = [f"{known}/{number // 2}" for number in range(400)]
         if known == "backwards":
-            coded([*clusters[::-1], *samples[::-1]])
+            encode_labels([*clusters[::-1], *samples[::-1]])
         halves = [slice(0, 150), slice(150, 400)]
-        strata = [Stratum(0.5, coded(samples[at]), coded(clusters[at]), values[at]) for at in halves]
-        whole = Stratum(1.0, coded(samples), coded(clusters), values)
-        made = [Estimate((whole,)), Estimate(tuple(strata)), Estimate((whole,)).of_samples]
+        strata = [Stratum(0.5, encode_labels(samples[at]), encode_labels(clusters[at]), values[at]) for at in halves]
+        whole = Stratum(1.0, encode_labels(samples), encode_labels(clusters), values)
+        made = [Estimate((whole,)), Estimate(tuple(strata)), Estimate((whole,)).by_sample]
         found.append([interval(one) for one in made])
     assert found[0] == found[1]

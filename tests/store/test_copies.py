@@ -14,7 +14,7 @@ from store_rows import RUN, fill, generation, sample, score
 from lbx.base.errors import StoreError
 from lbx.base.processes import PIPE, start_python
 from lbx.store import Store
-from lbx.store.copies import copied
+from lbx.store.copies import open_copy
 
 NOW = 1e-9
 
@@ -30,7 +30,7 @@ def target(tmp_path: Path) -> Path:
 def running(target: Path, every_s: float, said: list[str]) -> Iterator[Store]:
     """A run that has begun, with its file open."""
     disk = target.parent.parent / "disk"
-    with copied(target, disk, every_s, said.append) as copies:
+    with open_copy(target, disk, every_s, said.append) as copies:
         assert copies.path.parent.parent == disk
         with Store(copies.path, after_commit=copies.when_due) as store:
             store.begin_run(RUN)
@@ -144,7 +144,7 @@ def test_of_two_runs_of_one_file_the_second_is_refused(target: Path) -> None:
 
 
 def test_a_scratch_folder_that_is_not_there(target: Path, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="--scratch"), copied(target, tmp_path / "nowhere", 0, print):
+    with pytest.raises(StoreError, match="--scratch"), open_copy(target, tmp_path / "nowhere", 0, print):
         pass
 
 

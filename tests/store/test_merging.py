@@ -15,11 +15,11 @@ from store_rows import RUN, generation, sample, score
 from lbx.base.errors import StoreError
 from lbx.base.records import Chunk
 from lbx.store import GroupRow, ResultRow, SessionRow, Store
-from lbx.store.caches import EmbeddedText, keep_retrieved, keep_vectors
-from lbx.store.merging import Merging, merge_files
+from lbx.store.caches import EmbeddedText, store_chunks, store_vectors
+from lbx.store.merging import MergeState, merge_files
 from lbx.store.rows import BenchmarkRow, LengthRow
 from lbx.store.runs import metadata, set_metadata
-from lbx.store.sessions import keep_sessions
+from lbx.store.sessions import store_sessions
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 TABLES = (
@@ -53,9 +53,9 @@ def make_shard(path: Path, ids: Sequence[str], run_id: str, began: datetime, sta
         for one in ids:
             row = dataclasses.replace(generation(run_id, one), created_at=began, output_ids=[1, 2])
             store.write(samples=[sample(one)], generations=[row], scores=[score(run_id, one)])
-            keep_retrieved(store, "bm25", [(sample(one).sample, [Chunk(0, 0, 1.5, "piece")])])
-        keep_vectors(store, [EmbeddedText("m", "0" * 64, b"1234")])
-        keep_sessions(store, [SessionRow(run_id, 1, 0, RUN.hardware, started_at=began, status=status)])
+            store_chunks(store, "bm25", [(sample(one).sample, [Chunk(0, 0, 1.5, "piece")])])
+        store_vectors(store, [EmbeddedText("m", "0" * 64, b"1234")])
+        store_sessions(store, [SessionRow(run_id, 1, 0, RUN.hardware, started_at=began, status=status)])
         store.write_results(
             [
                 ResultRow(run_id, "needle", "single_en", "recall", 1, len(ids), 0.3, 33.0, True, 0),
@@ -72,8 +72,8 @@ def row_key(sample_id: str) -> tuple[str, str, str, int]:
     return "needle", "single_en", sample_id, 0
 
 
-def merge(target: Path, *sources: Path) -> Merging:
-    with Store(target, beside=sources) as store:
+def merge(target: Path, *sources: Path) -> MergeState:
+    with Store(target, allowed_files=sources) as store:
         return merge_files(store, sources)
 
 
@@ -94,7 +94,7 @@ def test_shards_are_one_run_in_whatever_order_they_come(tmp_path: Path) -> None:
         target = tmp_path / f"merged{number}.duckdb"
         merging = merge(target, *order)
         assert contents(target, *keyed) == contents(whole, *keyed)
-        assert merging.joined == ["r1"]
+        assert merging.joined_runs == ["r1"]
         assert merging.rows["generations"] == 4
         found = contents(target)
         assert [(row[1], row[2]) for row in found["sessions"]] == [
@@ -113,7 +113,7 @@ def test_a_run_of_one_file_comes_over_with_every_row(tmp_path: Path) -> None:
         expected = first[table] if table in shared else sorted([*first[table], *second[table]], key=repr)
         assert sorted(found[table], key=repr) == sorted(expected, key=repr), table
     assert merging.runs == {"r1": [one], "r2": [other]}
-    assert not merging.joined
+    assert not merging.joined_runs
 
 
 def test_what_is_said_of_a_run_in_any_file_is_kept(tmp_path: Path) -> None:
@@ -143,7 +143,9 @@ def test_an_older_copy_of_a_file_adds_nothing(tmp_path: Path) -> None:
     with Store(path) as store:
         store.write(samples=[sample("s2")], generations=[generation("r1", "s2")], scores=[score("r1", "s2")])
         ended = START + timedelta(minutes=1)
-        keep_sessions(store, [SessionRow("r1", 1, 0, RUN.hardware, started_at=START, finished_at=ended, status="done")])
+        store_sessions(
+            store, [SessionRow("r1", 1, 0, RUN.hardware, started_at=START, finished_at=ended, status="done")]
+        )
         store.finish_run("r1", "done")
     merge(tmp_path / "merged.duckdb", old, path)
     found, expected = contents(tmp_path / "merged.duckdb"), contents(path)
@@ -178,7 +180,7 @@ REFUSED = {
 
 def test_what_differs_is_refused_by_name(tmp_path: Path) -> None:
     one = shard(tmp_path / "a.duckdb", ["s1"])
-    with Store(tmp_path / "merged.duckdb", beside=[tmp_path / "a.duckdb", tmp_path / "b.duckdb"]) as store:
+    with Store(tmp_path / "merged.duckdb", allowed_files=[tmp_path / "a.duckdb", tmp_path / "b.duckdb"]) as store:
         for what, (sql, says) in REFUSED.items():
             other = changed(shard(tmp_path / "b.duckdb", ["s1", "s2"]), sql)
             with pytest.raises(StoreError, match=says):

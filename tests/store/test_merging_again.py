@@ -23,7 +23,7 @@ from lbx.store import GenerationRow, ResultRow, SessionRow, Store
 from lbx.store.merging import merge_files
 from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
 from lbx.store.runs import metadata, set_metadata, set_metric_version
-from lbx.store.sessions import keep_sessions
+from lbx.store.sessions import store_sessions
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 TABLES = (
@@ -66,7 +66,7 @@ def written(path: Path, answers: Sequence[Said], status: str = "done", number: i
         store.begin_run(RUN)
         add(store, answers)
         began = START + timedelta(seconds=number)
-        keep_sessions(store, [SessionRow("r1", 1, 0, RUN.hardware, started_at=began, status=status)])
+        store_sessions(store, [SessionRow("r1", 1, 0, RUN.hardware, started_at=began, status=status)])
         store.finish_run("r1", status)
         store.query("UPDATE runs SET started_at = ?, finished_at = ?", [began, began + timedelta(hours=1)])
     return path
@@ -81,7 +81,7 @@ def add(store: Store, answers: Sequence[Said]) -> None:
 
 
 def merged(target: Path, *sources: Path, held: Path | None = None) -> Path:
-    with Store(new(target), beside=[*sources, *([held] if held else [])]) as store:
+    with Store(new(target), allowed_files=[*sources, *([held] if held else [])]) as store:
         merge_files(store, sources, held)
     return target
 
@@ -199,7 +199,7 @@ def test_two_different_answers_are_refused_and_the_file_is_named(tmp_path: Path)
     one = written(tmp_path / "a.duckdb", [Said("s1")])
     held = written(tmp_path / "held.duckdb", [Said("s1", "there", 5)])
     with (
-        Store(tmp_path / "new.duckdb", beside=[one, held]) as store,
+        Store(tmp_path / "new.duckdb", allowed_files=[one, held]) as store,
         pytest.raises(
             StoreError, match=r"held\.duckdb .* sample_id s1, .* differ in output.* No file was changed"
         ) as caught,

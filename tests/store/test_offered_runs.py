@@ -10,7 +10,7 @@ from judged_rounds import add_judge, calibration, like_gpt4
 from store_rows import RUN
 
 from lbx.base.errors import UsageError
-from lbx.report.pairs import run_named
+from lbx.report.pairs import find_run
 from lbx.store import Store
 from lbx.store.runs import check_runs, run_names
 
@@ -22,8 +22,8 @@ def test_judges_are_runs_that_nobody_is_offered(tmp_path: Path) -> None:
         add_judge(store, "judge-of-all", calibration(like_gpt4, 2), model="model a")
         assert run_names(store) == ["a", "b"]
         check_runs(store, ["judge-of-all", "a"])
-        for refused in (lambda: check_runs(store, ["c"]), lambda: run_named(store, "c")):
+        for refused in (lambda: check_runs(store, ["c"]), lambda: find_run(store, "c")):
             with pytest.raises(UsageError) as error:
                 refused()
             assert "Available runs: a, b." in str(error.value)
-        assert run_named(store, "model a") == "a"
+        assert find_run(store, "model a") == "a"

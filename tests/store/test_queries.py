@@ -12,11 +12,11 @@ import duckdb
 import pytest
 from store_rows import fill
 
-from lbx.base.database import quoted
+from lbx.base.database import sql_literal
 from lbx.base.errors import StoreError, UsageError
-from lbx.scoring.reading import add_up_unfinished, read_added_up
+from lbx.scoring.reading import add_missing_numbers, open_with_numbers
 from lbx.store import Store
-from lbx.store.queries import asked, attach_files, count_rows, export_parquet, named_files, restrict
+from lbx.store.queries import attach_files, count_rows, export_parquet, open_query, parse_attachments, restrict
 from lbx.store.views import VIEWS
 
 
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def all_of(store: Store, sql: str) -> list[tuple[Any, ...]]:
-    with asked(store, sql) as answer:
+    with open_query(store, sql) as answer:
         return list(answer.rows)
 
 
@@ -34,9 +34,9 @@ def hidden(sql: str) -> list[str]:
     """Queries that have another one run."""
     with duckdb.connect() as connection:
         ((told,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
-    run = f"FROM json_execute_serialized_sql({quoted(told)})"
-    upper = f'SELECT (SELECT max(1) FROM system.main."JSON_execute_serialized_SQL"({quoted(told)}))'
-    outer = f"SELECT * FROM query('FROM json_execute_' || {quoted(run.partition('json_execute_')[2])})"
+    run = f"FROM json_execute_serialized_sql({sql_literal(told)})"
+    upper = f'SELECT (SELECT max(1) FROM system.main."JSON_execute_serialized_SQL"({sql_literal(told)}))'
+    outer = f"SELECT * FROM query('FROM json_execute_' || {sql_literal(run.partition('json_execute_')[2])})"
     return [run, upper, outer, f"PIVOT ({outer}) ON ALL COLUMNS", f"PIVOT ({run}) ON x", f"WITH a AS ({run}) FROM a"]
 
 
@@ -73,7 +73,7 @@ def test_one_query_that_reads_is_answered(path: Path, tmp_path: Path) -> None:
 def test_what_stands_behind_a_query_ends_it(path: Path, tmp_path: Path, sql: str, bare: str) -> None:
     fill(path, "r1")
     out = tmp_path / "out.parquet"
-    with Store(path, read_only=True, beside=[out]) as store:
+    with Store(path, read_only=True, allowed_files=[out]) as store:
         assert restrict(store.connection, sql) == bare
         rows = all_of(store, sql)
         assert count_rows(store, sql) == export_parquet(store, sql, out) == len(rows)
@@ -83,24 +83,24 @@ def test_what_stands_behind_a_query_ends_it(path: Path, tmp_path: Path, sql: str
 def test_rows_come_as_they_are_taken(path: Path) -> None:
     fill(path, "r1")
     with Store(path, read_only=True) as store:
-        with asked(store, "SELECT range AS n, repeat('x', 1000) FROM range(1_000_000_000)") as answer:
+        with open_query(store, "SELECT range AS n, repeat('x', 1000) FROM range(1_000_000_000)") as answer:
             assert [next(answer.rows)[0] for _ in range(1_000)] == list(range(1_000))
         assert all_of(store, "SELECT 1") == [(1,)], "the rest of it is forgotten"
         failing = "SELECT CASE WHEN range > 99_999 THEN error('too late') ELSE range END FROM range(200_000)"
-        with asked(store, failing) as answer, pytest.raises(StoreError, match="too late"):
+        with open_query(store, failing) as answer, pytest.raises(StoreError, match="too late"):
             list(answer.rows)
 
 
 def test_columns_of_one_name_are_told_apart(path: Path) -> None:
     fill(path, "r1")
-    with Store(path, read_only=True) as store, asked(store, "SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS a") as answer:
+    with Store(path, read_only=True) as store, open_query(store, "SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS a") as answer:
         assert answer.columns == ["a", "a_2", "a_1", "a_3"]
 
 
 def test_parquet_holds_the_query_or_nothing(path: Path, tmp_path: Path) -> None:
     fill(path, "r1")
     out, bad = tmp_path / "out.parquet", tmp_path / "bad.parquet"
-    with Store(path, read_only=True, beside=[out, bad]) as store:
+    with Store(path, read_only=True, allowed_files=[out, bad]) as store:
         assert export_parquet(store, "SELECT run_id FROM runs; ", out) == 1
         assert duckdb.sql(f"SELECT * FROM '{out}'").fetchall() == [("r1",)]
         with pytest.raises(StoreError, match="read-only"):
@@ -115,9 +115,9 @@ def test_files_are_attached_by_name(path: Path) -> None:
     fill(path, "r1")
     fill(other, "r1", "r2")
     fill(third, "r3")
-    files = named_files([f"other={other}", f"Third_1={third}"], path)
-    with read_added_up(path, beside=list(files.values())) as store:
-        attach_files(store, files, read_added_up)
+    files = parse_attachments([f"other={other}", f"Third_1={third}"], path)
+    with open_with_numbers(path, allowed_files=list(files.values())) as store:
+        attach_files(store, files, open_with_numbers)
         joined = "SELECT a.run_id FROM task_scores a JOIN other.task_scores b USING (run_id, benchmark, task)"
         assert all_of(store, joined) == [("r1",)]
         assert all_of(store, "SELECT run_id FROM third_1.leaderboard") == [("r3",)]
@@ -137,13 +137,13 @@ def test_views_of_an_attached_file_are_its_own(path: Path, ended: Sequence[str])
         fill(file, run)
         if run in ended:
             with Store(file) as store:
-                add_up_unfinished(store)
-    with read_added_up(other) as alone:
+                add_missing_numbers(store)
+    with open_with_numbers(other) as alone:
         wanted = {name: all_of(alone, f"SELECT COLUMNS(*)::VARCHAR FROM {name} ORDER BY ALL") for name in VIEWS}
     assert wanted["task_scores"] and wanted["coverage"]
-    with read_added_up(path, beside=[other]) as store:
+    with open_with_numbers(path, allowed_files=[other]) as store:
         mine = all_of(store, "FROM task_scores")
-        attach_files(store, {"o": other}, read_added_up)
+        attach_files(store, {"o": other}, open_with_numbers)
         assert mine and all_of(store, "FROM task_scores") == mine
         for name, rows in wanted.items():
             assert all_of(store, f"SELECT COLUMNS(*)::VARCHAR FROM o.{name} ORDER BY ALL") == rows
@@ -155,7 +155,7 @@ def test_an_attached_files_own_views_are_not_asked(path: Path) -> None:
     fill(other, "r2")
     with duckdb.connect(str(other)) as connection:
         connection.execute("CREATE OR REPLACE VIEW leaderboard AS SELECT 'a lie' AS run_id")
-    with Store(path, read_only=True, beside=[other]) as store:
+    with Store(path, read_only=True, allowed_files=[other]) as store:
         attach_files(store, {"other": other})
         assert all_of(store, "SELECT run_id FROM other.leaderboard") == [("r2",)]
 
@@ -176,7 +176,7 @@ def test_an_attached_files_own_views_are_not_asked(path: Path) -> None:
 )
 def test_names_that_would_mean_something_else_are_refused(texts: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        named_files(texts, Path("a.duckdb"))
+        parse_attachments(texts, Path("a.duckdb"))
 
 
 def test_another_version_of_the_tables_is_said(path: Path) -> None:
@@ -185,7 +185,10 @@ def test_another_version_of_the_tables_is_said(path: Path) -> None:
     fill(other, "r2")
     with duckdb.connect(str(other)) as connection:
         connection.execute("UPDATE lbx_schema SET version = 3")
-    with Store(path, read_only=True, beside=[other]) as store, pytest.raises(StoreError, match="another version"):
+    with (
+        Store(path, read_only=True, allowed_files=[other]) as store,
+        pytest.raises(StoreError, match="another version"),
+    ):
         attach_files(store, {"other": other})
 
 

@@ -10,7 +10,7 @@ import pytest
 from store_rows import RUN, generation, sample, score
 
 from lbx.base.errors import StoreError
-from lbx.report.reports import REPORTS, read
+from lbx.report.reports import REPORTS, read_report
 from lbx.store import Store
 from lbx.store import contents as stored_contents
 from lbx.store import views as store_views
@@ -69,9 +69,9 @@ def test_views_are_known_by_their_digest_or_by_their_text(tmp_path: Path, monkey
 def test_reading_uses_todays_views(path: Path) -> None:
     """A file of the same schema may have other views: narrower, or a stranger's."""
     with Store(path) as store:
-        expected = {name: read(store, name).rows for name in REPORTS}
+        expected = {name: read_report(store, name).rows for name in REPORTS}
     change(path, "CREATE OR REPLACE VIEW task_scores AS SELECT run_id FROM task_results")
     change(path, "CREATE VIEW mine AS SELECT count(*) AS answers FROM generations")
     with Store(path, read_only=True) as store:
-        assert {name: read(store, name).rows for name in REPORTS} == expected
+        assert {name: read_report(store, name).rows for name in REPORTS} == expected
         assert store.query("SELECT answers FROM mine").rows == [(1,)]

@@ -13,9 +13,9 @@ from store_rows import RUN, generation, sample
 from lbx.base.run_options import OF_LENGTH as ALIKE
 from lbx.report import render
 from lbx.report.cells import sheet
-from lbx.report.reports import REPORTS, read
+from lbx.report.reports import REPORTS, read_report
 from lbx.store import RunRow, SessionRow, Store
-from lbx.store.sessions import answer_lengths, history, keep_sessions, next_session
+from lbx.store.sessions import answer_lengths, history, next_session, store_sessions
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 TRUTH: dict[str, Any] = {
@@ -45,7 +45,7 @@ def ended(number: int = 1, run: RunRow = RUN, **changes: object) -> SessionRow:
 
 def keep_answered(store: Store, *rows: SessionRow) -> None:
     """Store sessions with an answer each."""
-    keep_sessions(store, rows)
+    store_sessions(store, rows)
     answers = [
         dataclasses.replace(
             generation(
@@ -68,22 +68,22 @@ def store(tmp_path: Path) -> Store:
 
 def test_estimate_and_truth_stand_side_by_side(store: Store) -> None:
     assert next_session(store, "r1") == 1
-    keep_sessions(store, [session()])
+    store_sessions(store, [session()])
     (row,) = store.query("SELECT * FROM estimates").dicts()
     assert (row["status"], row["samples"], row["wall_s"], row["ratio"]) == ("unfinished", 0, None, None)
-    keep_sessions(store, [ended()])
-    (row,) = read(store, "estimates").dicts()
+    store_sessions(store, [ended()])
+    (row,) = read_report(store, "estimates").dicts()
     assert (row["planned_samples"], row["samples"], row["ratio"]) == (5, 5, 1.5)
     assert (row["computed_prompt_tokens"], row["tokens_per_s"]) == (5_000, 168.0)
     assert row["started_at"] == datetime(2026, 3, 1, 13)
-    shown = render.markdown(sheet(REPORTS["estimates"], read(store, "estimates")))
+    shown = render.markdown(sheet(REPORTS["estimates"], read_report(store, "estimates")))
     assert "| 1.5 |" in shown
 
 
 def test_a_killed_session_says_so(store: Store) -> None:
-    keep_sessions(store, [session()])
+    store_sessions(store, [session()])
     assert next_session(store, "r1") == 2
-    keep_sessions(store, [ended(2, status="interrupted")])
+    store_sessions(store, [ended(2, status="interrupted")])
     assert next_session(store, "r1") == 3
     found = store.query("SELECT session, status, finished_at IS NULL, ratio FROM estimates ORDER BY ALL").rows
     assert found == [(1, "killed", True, None), (2, "interrupted", False, None)], "half a session has no ratio"
@@ -91,15 +91,15 @@ def test_a_killed_session_says_so(store: Store) -> None:
 
 def test_of_a_killed_session_its_answers_are_known(store: Store) -> None:
     """Those that were committed from its beginning to the next one's."""
-    keep_sessions(store, [session(1, status="killed"), session(2)])
+    store_sessions(store, [session(1, status="killed"), session(2)])
     times = [session(number).started_at + timedelta(minutes=5) for number in (1, 1, 2)]
     store.write(generations=[generation(sample_id=f"s{n}", created_at=time) for n, time in enumerate(times)])
-    found = read(store, "estimates").dicts()
+    found = read_report(store, "estimates").dicts()
     assert [(row["status"], row["samples"], row["output_tokens"]) for row in found] == [
         ("killed", 2, None),
         ("unfinished", 1, None),
     ]
-    shown = render.markdown(sheet(REPORTS["estimates"], read(store, "estimates")))
+    shown = render.markdown(sheet(REPORTS["estimates"], read_report(store, "estimates")))
     assert "| killed | 0 | 5 | 2 | - | - | - | - | 20 | - | - | - |" in shown
 
 
@@ -121,7 +121,7 @@ def test_the_next_run_learns(store: Store) -> None:
     outside = dataclasses.replace(rows[0], sample_id="s9", created_at=START, output_tokens=30)
     store.write(samples=[sample(row.sample_id) for row in [*rows, outside]], generations=[*rows, outside])
     assert history(store, RUN, workers=0) is None
-    keep_sessions(store, [ended(), session(2), ended(3, computed_tokens=100)])
+    store_sessions(store, [ended(), session(2), ended(3, computed_tokens=100)])
     found = history(store, RUN, workers=0)
     assert found is not None
     assert found.sessions == [("r1", 1)], "one that is running or was too short says nothing"

@@ -15,8 +15,8 @@ from store_rows import RUN, fill, generation, sample, score
 from lbx.base.errors import StoreError
 from lbx.base.processes import PIPE, Popen, run_tool, start_python
 from lbx.store import SessionRow, Store, snapshots
-from lbx.store.copies import copied
-from lbx.store.sessions import keep_sessions, progress_of_runs
+from lbx.store.copies import open_copy
+from lbx.store.sessions import progress_of_runs, store_sessions
 
 _COMMITS = """
 import random, sys
@@ -99,7 +99,7 @@ def test_a_copy_is_whole_whatever_is_written_meanwhile(tmp_path: Path, monkeypat
     with written(path, _COMMITS):
         while len(newest) < 12:
             try:
-                connection, snapshot = snapshots.connect_to_read(path)
+                connection, snapshot = snapshots.connect_reader(path)
             except StoreError as error:
                 assert "faster than it can be copied" in str(error)
                 continue
@@ -124,17 +124,17 @@ def test_a_copy_is_begun_again_where_a_checkpoint_comes_in_between(path: Path, m
                 writer.stdout.readline()
 
         monkeypatch.setattr(snapshots, "_copy", disturbed)
-        with Store(path, beside_writer=True) as store:
+        with Store(path, allow_writer=True) as store:
             assert store.query("SELECT status FROM runs").rows == [("second",)]
 
 
 def test_a_copy_is_made_once_for_what_is_the_same(path: Path, tmp_path: Path) -> None:
     with written(path):
-        with Store(path, beside_writer=True) as one, Store(path, beside_writer=True) as two:
+        with Store(path, allow_writer=True) as one, Store(path, allow_writer=True) as two:
             assert one.snapshot is two.snapshot is not None
             assert one.query("SELECT run_id FROM runs").rows == two.query("SELECT run_id FROM runs").rows == [("r1",)]
         assert len(left(tmp_path)) == 1
-    with Store(path, beside_writer=True) as store:
+    with Store(path, allow_writer=True) as store:
         assert store.snapshot is None and progress_of_runs(store) == {}
     del one, two, store
     assert left(tmp_path) == [], "the file is read itself as soon as nobody writes it"
@@ -144,7 +144,7 @@ def test_many_readers_at_once(path: Path) -> None:
     read = []
 
     def look() -> None:
-        with Store(path, beside_writer=True) as store:
+        with Store(path, allow_writer=True) as store:
             read.append(store.query("SELECT run_id FROM runs").rows)
 
     with written(path):
@@ -161,7 +161,7 @@ def test_no_copy_takes_the_room_that_the_run_needs(path: Path, tmp_path: Path, m
     monkeypatch.setattr(snapshots.tempfile, "gettempdir", lambda: str(tmp_path))
     with written(path) as process:
         with pytest.raises(StoreError, match=r"PID \d+.*leave too little disk space for the run") as refused:
-            Store(path, beside_writer=True)
+            Store(path, allow_writer=True)
         assert process.poll() is None and "Wait for it to end" in str(refused.value)
     assert left(tmp_path) == []
 
@@ -174,7 +174,7 @@ def test_on_a_disk_without_room_for_a_copy_it_lies_elsewhere(path: Path, tmp_pat
     try:
         on_it = small / path.name
         on_it.write_bytes(path.read_bytes())
-        with written(on_it), Store(on_it, beside_writer=True) as store:
+        with written(on_it), Store(on_it, allow_writer=True) as store:
             assert store.snapshot is not None and not store.snapshot.path.is_relative_to(small)
             assert store.query("SELECT run_id FROM runs").rows == [("r1",)]
             assert left(small) == []
@@ -185,14 +185,17 @@ def test_on_a_disk_without_room_for_a_copy_it_lies_elsewhere(path: Path, tmp_pat
 def test_a_copy_that_a_run_on_another_disk_makes_says_so(tmp_path: Path) -> None:
     target, disk = tmp_path / "results.duckdb", tmp_path / "disk"
     disk.mkdir()
-    with copied(target, disk, 1e-9, pytest.fail) as copies, Store(copies.path, after_commit=copies.when_due) as store:
+    with (
+        open_copy(target, disk, 1e-9, pytest.fail) as copies,
+        Store(copies.path, after_commit=copies.when_due) as store,
+    ):
         store.begin_run(RUN)
-        keep_sessions(store, [SessionRow("r1", 1, 0, {}, done_before=40, to_ask=1_200)])
+        store_sessions(store, [SessionRow("r1", 1, 0, {}, done_before=40, to_ask=1_200)])
         store.write(samples=[sample()], generations=[generation()], scores=[score()])
-        with Store(target, beside_writer=True) as reader:
+        with Store(target, allow_writer=True) as reader:
             assert reader.snapshot is not None and reader.snapshot.path == target
             assert progress_of_runs(reader) == {"r1": "running, 41 of 1,240"}
-    with Store(target, beside_writer=True) as reader:
+    with Store(target, allow_writer=True) as reader:
         assert progress_of_runs(reader) == {}
 
 
@@ -203,7 +206,7 @@ def test_other_commands_are_refused_and_say_who_reads(path: Path) -> None:
 
 def test_a_pipe_in_the_place_of_the_lock_holds_nobody_up(path: Path) -> None:
     os.mkfifo(path.with_name(f".{path.name}.lock"))
-    with Store(path, beside_writer=True) as store:
+    with Store(path, allow_writer=True) as store:
         assert store.snapshot is None
 
 
@@ -211,7 +214,7 @@ def test_a_process_does_not_read_what_it_writes(path: Path) -> None:
     """To close the file anywhere in it would take DuckDB's lock from the file: two processes could write it."""
     other = "import sys, duckdb; duckdb.connect(sys.argv[1])"
     with Store(path):
-        for ways in ({"beside_writer": True}, {"read_only": True}, {}):
+        for ways in ({"allow_writer": True}, {"read_only": True}, {}):
             with pytest.raises(StoreError, match="this process is writing to it"):
                 Store(path, **ways)  # type: ignore[arg-type]
         with start_python(other, str(path), stderr=PIPE) as process:
@@ -224,4 +227,4 @@ def test_a_file_that_has_just_been_made_holds_nothing_yet(tmp_path: Path) -> Non
     path = tmp_path / "new.duckdb"
     made = "import sys, duckdb; c = duckdb.connect(sys.argv[1]); print(1, flush=True); input()"
     with written(path, made), pytest.raises(StoreError, match=r"is still empty.* try again"):
-        Store(path, beside_writer=True)
+        Store(path, allow_writer=True)

@@ -18,7 +18,7 @@ from store_rows import RUN, fill, generation, sample, score
 
 from lbx.base.errors import StoreError
 from lbx.base.records import SampleKey
-from lbx.scoring.reading import add_up_unfinished, read_added_up
+from lbx.scoring.reading import add_missing_numbers, open_with_numbers
 from lbx.store import ResultRow, Store, opening
 from lbx.store.merging import merge_files
 from lbx.store.schema import SCHEMA_VERSION
@@ -137,13 +137,13 @@ def test_task_scores_show_the_official_number_until_new_scores_come(path: Path) 
     fill(path, "r1")
     result = ResultRow("r1", "needle", "single_en", "recall", 1, 1, 1 / 3, 33.33, headline=True, position=0)
     with Store(path) as store:
-        add_up_unfinished(store)
+        add_missing_numbers(store)
         assert store.query("SELECT score, official FROM task_scores").rows == [(1 / 3, None)]
         store.write_results([result])
         assert store.query("SELECT score, official FROM task_scores").rows == [(1 / 3, 33.33)]
         store.write(samples=[sample("s2")], generations=[generation(sample_id="s2")], scores=[score(sample_id="s2")])
         assert store.query("FROM task_scores").rows == []
-        add_up_unfinished(store)
+        add_missing_numbers(store)
         assert store.query("SELECT n, official FROM task_scores").rows == [(2, None)]
 
 
@@ -151,14 +151,14 @@ def test_a_score_of_another_metric_version_replaces_the_earlier_one(path: Path) 
     fill(path, "r1")
     with Store(path) as store:
         store.write(scores=[score(value=1.0, version=2)])
-        add_up_unfinished(store)
+        add_missing_numbers(store)
         assert store.query("SELECT n, score, metric_version FROM task_scores").rows == [(1, 1.0, 2)]
         assert store.query("SELECT count(*) FROM scores").rows == [(1,)]
 
 
 def test_views(path: Path) -> None:
     fill(path, "r1", "r2")
-    with read_added_up(path) as store:
+    with open_with_numbers(path) as store:
         board = store.query("SELECT run_id, tasks, n, score, failed, truncated FROM leaderboard ORDER BY ALL").rows
         assert board == [("r1", 1, 1, 1 / 3, 0, 1), ("r2", 1, 1, 1 / 3, 0, 1)]
         assert store.query("SELECT DISTINCT length_up_to, n FROM length_curve ORDER BY ALL").rows == [(8, 1), (1024, 1)]
@@ -307,7 +307,7 @@ def test_a_file_of_larger_blocks_is_read_written_and_merged(path: Path, tmp_path
     for place, run in ((path, "r1"), (small, "r2"), (other, "r3")):
         fill(place, run)
     for target, source in ((path, small), (other, path)):
-        with Store(target, beside=[source]) as store:
+        with Store(target, allowed_files=[source]) as store:
             merge_files(store, [source])
     for one, size, runs in ((path, 262_144, "r1 r2"), (other, 65_536, "r1 r2 r3")):
         with Store(one, read_only=True) as store:

@@ -15,9 +15,9 @@ from lbx.base.records import Sample
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.report import render
 from lbx.report.cells import cells, sheet
-from lbx.report.reports import REPORTS, read
+from lbx.report.reports import REPORTS, read_report
 from lbx.report.shapes import ReportQuery
-from lbx.scoring.reading import add_up_unfinished
+from lbx.scoring.reading import add_missing_numbers
 from lbx.store import GenerationRow, GroupRow, ResultRow, SampleRow, ScoreRow, Store
 from lbx.store.views import MODE_OF_RUN
 
@@ -45,7 +45,7 @@ def put(store: Store, generations: Mapping[str, Mapping[str, Any]], scores: Mapp
             for name, values in scores.items()
         ],
     )
-    add_up_unfinished(store)
+    add_missing_numbers(store)
 
 
 SOUND = {
@@ -108,14 +108,14 @@ def test_every_mark_is_counted_once(store: Store) -> None:
         "lacks": "no embedding model",
         "mode": None,
     }
-    (shown,) = read(store, "task_scores").dicts()
+    (shown,) = read_report(store, "task_scores").dicts()
     assert shown["partial"] is True
     assert shown["marks"] == (
         "prompt empty 5%; failed 10%; doubled BOS 5%; reasoning unclosed 15%; answer at its limit 10%; "
         "answer empty 10%; stop string in reasoning 5%; prompt cut 15%; reference cut away 5%; "
         "official script stops 5%; nothing extracted 5%; partial: no embedding model"
     )
-    (cut,) = read(store, "truncation").dicts()
+    (cut,) = read_report(store, "truncation").dicts()
     assert (cut["n"], cut["truncated"], cut["mean_tokens_cut"]) == (17, 3, 137 / 3)
 
 
@@ -129,7 +129,7 @@ def test_what_an_import_does_not_say_is_no_mark(store: Store) -> None:
     }  # fmt: skip
     assert {name for name in row if row[name] is None} == {*unknown, "lacks", "mode"}
     assert {row[name] for name in row if isinstance(row[name], int) and name != "n"} == {0}
-    table = read(store, "task_scores")
+    table = read_report(store, "task_scores")
     assert table.dicts()[0]["marks"] is None
     assert "marks" not in render.markdown(sheet(REPORTS["task_scores"], table))
 
@@ -139,10 +139,10 @@ def test_only_the_headline_is_marked_and_only_headline_errors_count(store: Store
     put(store, {"a": MARKED["long"]}, {"a": {}})
     more = ScoreRow("r1", *TASK, "a", 0, "rouge", 2, 0.0, None, headline=False, error="stops", partial="half")
     store.write(scores=[more])
-    add_up_unfinished(store)
-    (row,) = read(store, "guards").dicts()
+    add_missing_numbers(store)
+    (row,) = read_report(store, "guards").dicts()
     assert (row["official_errors"], row["partial"], row["lacks"]) == (0, 0, None)
-    marks = {row["metric"]: (row["marks"], row["partial"]) for row in read(store, "task_scores").dicts()}
+    marks = {row["metric"]: (row["marks"], row["partial"]) for row in read_report(store, "task_scores").dicts()}
     assert marks == {"f1": ("answer at its limit 100%", True)}, "no number of the task is made of the other metric"
 
 
@@ -171,10 +171,12 @@ def test_modes(store: Store, settings: dict[str, Any], mode: str | None) -> None
     put(store, {"a": SOUND | reasoned}, {"a": {}})
     store.write_results([GroupRow("r1", "longbench", "overall", "all", "average", 2, 1, 1.0, 100.0, False, 0)])
     for view in ("leaderboard", "task_scores", "group_scores", "guards", "length_curve", "truncation"):
-        table = read(store, view)
+        table = read_report(store, view)
         assert [row["mode"] for row in table.dicts()] == [mode], view
         assert f"| {'demo' if mode is None else f'demo ({mode})'} |" in render.markdown(sheet(REPORTS[view], table))
-    assert [row["run"] for row in read(store, "paper").dicts()] == ["demo" if mode is None else f"demo ({mode})"] * 2
+    assert [row["run"] for row in read_report(store, "paper").dicts()] == [
+        "demo" if mode is None else f"demo ({mode})"
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -232,7 +234,7 @@ def numbers(store: Store, run_id: str, tasks: list[str], groups: Mapping[str, fl
 
 
 def lines(store: Store, *runs: str) -> tuple[list[str], list[list[str]]]:
-    columns, body = cells(REPORTS["paper"], read(store, "paper", ReportQuery(runs=runs)))
+    columns, body = cells(REPORTS["paper"], read_report(store, "paper", ReportQuery(runs=runs)))
     return [column.heading for column in columns], body
 
 
@@ -262,7 +264,7 @@ def test_the_paper_s_order_holds_for_runs_of_different_tasks(store: Store) -> No
     assert body[2] == ["longbench", "hotpotqa", str(place), str(place)]
     assert body[3][2:] == [str(LongBench.catalogue.names.index("lcc")), ""]
     assert body[8][2:] == ["", "4"], "a group without an official number is left out"
-    tasks = [row["task"] for row in read(store, "task_scores").dicts() if row["headline"]]
+    tasks = [row["task"] for row in read_report(store, "task_scores").dicts() if row["headline"]]
     assert tasks == ["narrativeqa", "qasper", "hotpotqa", "hotpotqa", "lcc", "qasper_e"]
 
 
@@ -274,7 +276,7 @@ def test_an_interval_has_its_number_s_unit_near_0_too(store: Store) -> None:
         GroupRow("r1", "longbench", "overall", "all", "average", 2, 9, 0.0004, 0.0, False, 0, **sure),
         ResultRow("r1", *TASK, "f1", 2, 9, 0.004, None, headline=True, position=0, **sure),
     ])  # fmt: skip
-    rows = {(row["benchmark"], row["line"]): row for row in read(store, "paper").dicts()}
+    rows = {(row["benchmark"], row["line"]): row for row in read_report(store, "paper").dicts()}
     found = {key: (row["low"], row["high"], row["se"]) for key, row in rows.items()}
     assert found == {
         ("longbench_pro", "overall: average"): (0.0, 0.05, 0.01),
@@ -332,10 +334,10 @@ def test_twins_are_told_apart(
             generations=[GenerationRow(name, *TASK, "a", 0, **SOUND)],
             scores=[ScoreRow(name, *TASK, "a", 0, "f1", 2, 1.0, None, headline=True)],
         )
-    add_up_unfinished(store)
+    add_missing_numbers(store)
     for view in ("leaderboard", "task_scores"):
         assert store.query(f"SELECT differs_in FROM {view} ORDER BY run_id").rows == [(one,) for one in told]
-        assert len({row["label"] for row in read(store, view).dicts()}) == 2
+        assert len({row["label"] for row in read_report(store, view).dicts()}) == 2
 
 
 def test_answers_has_a_row_for_each_answer_with_all_that_people_ask_for(store: Store) -> None:
@@ -377,8 +379,8 @@ def test_the_longest_prompt_stands_as_it_was_sent_too(store: Store) -> None:
         "a": SOUND | {"truncated": True, "original_tokens": 9000, "prompt_tokens": 3500, "tokens_cut": 5500},
         "b": SOUND | {"original_tokens": 3600, "prompt_tokens": 3600},
     }, {})  # fmt: skip
-    (row,) = read(store, "truncation").dicts()
+    (row,) = read_report(store, "truncation").dicts()
     assert (row["longest_prompt"], row["longest_prompt_sent"]) == (9000, 3600)
-    columns, rows = cells(REPORTS["truncation"], read(store, "truncation"))
+    columns, rows = cells(REPORTS["truncation"], read_report(store, "truncation"))
     shown = dict(zip([column.heading for column in columns], rows[0], strict=True))
     assert shown["longest prompt"] == "9,000" and shown["as sent"] == "3,600"

@@ -15,7 +15,7 @@ from lbx.backends import load
 from lbx.base.records import Request, SampleKey
 from lbx.inference.batching import DecodeBatch
 from lbx.inference.completing import complete
-from lbx.parity.differences import forced
+from lbx.parity.differences import forced_logits
 
 REPOSITORY = Path(__file__).parents[2]
 CONVERTER = REPOSITORY / ".venv-convert" / "bin" / "python"
@@ -85,7 +85,7 @@ def compare(folder: Path) -> Twin:
         for ids in prompts():
             answer = _greedy(ours, ids)
             tokens = [token for _, token in answer[:-1]]
-            for (here, _), there in zip(answer, forced(theirs, ids, tokens), strict=True):
+            for (here, _), there in zip(answer, forced_logits(theirs, ids, tokens), strict=True):
                 size = min(len(here), len(there))  # some formats fill the vocabulary up
                 distance = float(np.abs(here[:size] - there[:size]).max())
                 distance = distance if np.isfinite(distance) else float("inf")

@@ -25,7 +25,7 @@ def site_of(routes: Sequence[BaseRoute], people: Sequence[str] = ("ann", "bob"))
 
 def client_of(site: Site, person: str | None = "ann", **options: object) -> TestClient:
     """A browser that has opened somebody's link."""
-    client = TestClient(site.app, base_url=site.url, headers={"origin": site.place.url}, **options)  # type: ignore[arg-type]
+    client = TestClient(site.app, base_url=site.url, headers={"origin": site.site_socket.url}, **options)  # type: ignore[arg-type]
     if person:
         assert client.get(site.links[person]).status_code == 200
     return client
@@ -35,7 +35,7 @@ def client_of(site: Site, person: str | None = "ann", **options: object) -> Test
 def answered(site: Site) -> Iterator[Site]:
     """Over its socket, for a browser."""
     server = server_of(site)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [site.place.socket]})
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [site.site_socket.socket]})
     thread.start()
     try:
         yield site

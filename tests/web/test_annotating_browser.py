@@ -70,7 +70,7 @@ def test_what_is_typed_is_saved_without_a_button(opened: Opened, dataset: Datase
     page.keyboard.press("Escape")
     page.keyboard.press("u")
     _said(page, "Undone")
-    assert not dataset.changed
+    assert not dataset.changed_count
     page.keyboard.press("x")  # the pair in focus is the first again
     _said(page, "Pair 1 removed.")
     page.keyboard.press("u")
@@ -123,7 +123,7 @@ def test_without_a_script(opened: Opened, dataset: Dataset) -> None:
     assert page.inner_text("#said") == "Pair 1 saved."
     page.click("text=undo")
     assert page.inner_text("#said").startswith("Undone")
-    assert not dataset.changed
+    assert not dataset.changed_count
     page.click("text=write out.jsonl")
     assert page.inner_text("#said") == "out.jsonl written."
     page.goto(page.url.partition("/document")[0] + "/?q=kettle")

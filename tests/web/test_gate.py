@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from lbx.base.errors import UsageError
-from lbx.web import Site, listening, page, saving
+from lbx.web import Site, form_route, listening, page
 from lbx.web.pages import HERE
 
 SAVED: list[tuple[str, Mapping[str, str]]] = []
@@ -45,7 +45,7 @@ def root(site: Site) -> str:
 @pytest.fixture
 def site() -> Iterator[Site]:
     SAVED.clear()
-    routes = [Route("/", who), saving("/save", save), Route("/refuse", refuse), Route("/stumble", stumble)]
+    routes = [Route("/", who), form_route("/save", save), Route("/refuse", refuse), Route("/stumble", stumble)]
     with site_of(routes) as made:
         yield made
 
@@ -75,7 +75,7 @@ def test_the_path_of_the_pages_is_told_to_nobody(site: Site) -> None:
     client, known = client_of(site, None), client_of(site)
     for path in ("/", "/refuse", "/x", "/static/lbx.js", "/static/", "/favicon.ico", "/?token=x", root(site)):
         for one in (client, known):
-            answer = one.get(f"{site.place.url}{path}", follow_redirects=False)
+            answer = one.get(f"{site.site_socket.url}{path}", follow_redirects=False)
             assert root(site)[1:] not in answer.text + str(answer.headers)
             assert answer.status_code in (403, 200 if path == "/static/lbx.js" else 404)
     with site_of([]) as other:
@@ -105,7 +105,7 @@ def test_nobody_gets_in_without_a_link(site: Site) -> None:
         assert client.get(path).status_code == 403
     assert client.post("/save", data={"a": "b"}).status_code == 403
     assert client.get("/", headers={"cookie": "lbx=x"}).status_code == 403
-    static = f"{site.place.url}/static"
+    static = f"{site.site_socket.url}/static"
     assert client.get(f"{static}/lbx.css").status_code == 200
     assert client.get(f"{static}/../site.py").status_code == 403
     assert client_of(site).get(f"{static}/%2e%2e/site.py").status_code == 404
@@ -131,7 +131,7 @@ def test_another_host_is_refused(site: Site, host: str) -> None:
 @pytest.mark.parametrize("host", ["localhost:{port}", "127.0.0.1:9", "[::1]:9", "LOCALHOST"])
 def test_loopback_is_let_in_under_any_port(site: Site, host: str) -> None:
     """A tunnel may end at another port than it begins."""
-    assert client_of(site).get("/", headers={"host": host.format(port=site.place.port)}).text == "ann"
+    assert client_of(site).get("/", headers={"host": host.format(port=site.site_socket.port)}).text == "ann"
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "", "http://127.0.0.1:1", "file://127.0.0.1", None])
@@ -164,7 +164,7 @@ def test_a_form_is_saved_for_whom_it_is(site: Site) -> None:
 @pytest.mark.parametrize("path", ["/", "/static/lbx.js", "/refuse", "/nothing", "/stumble", "/?token=x"])
 def test_every_answer_has_the_policy(site: Site, path: str) -> None:
     client = client_of(site, raise_server_exceptions=False)
-    headers = client.get(f"{site.place.url}{path}" if path.startswith("/static/") else path).headers
+    headers = client.get(f"{site.site_socket.url}{path}" if path.startswith("/static/") else path).headers
     policy = headers["content-security-policy"]
     assert policy.startswith("default-src 'self'; ")
     assert "unsafe" not in policy

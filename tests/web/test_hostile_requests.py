@@ -53,7 +53,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[Site,
 def _headers(site: Site) -> Headers:
     client = client_of(site, "you")
     cookie = "; ".join(f"{one.name}={one.value}" for one in client.cookies.jar)
-    return ((b"host", urlsplit(site.url).netloc.encode()), (b"origin", site.place.url.encode()),
+    return ((b"host", urlsplit(site.url).netloc.encode()), (b"origin", site.site_socket.url.encode()),
             (b"cookie", cookie.encode()))  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def test_any_bytes(listening: Site, pieces: list[bytes], at_once: bool) -> None:
     for name in names:
         logging.getLogger(name).addHandler(handler)
     said = b""
-    with socket.create_connection(("127.0.0.1", listening.place.port), timeout=20) as peer:
+    with socket.create_connection(("127.0.0.1", listening.site_socket.port), timeout=20) as peer:
         try:
             for piece in [b"".join(pieces)] if at_once else pieces:
                 peer.sendall(piece)
@@ -179,7 +179,7 @@ def test_any_bytes(listening: Site, pieces: list[bytes], at_once: bool) -> None:
 def test_answers_wait_for_no_timer(sites: list[tuple[Site, Headers]]) -> None:
     """Nagle's delay held each answer on a kept connection until the browser's system acknowledged the one before."""
     site = sites[1][0]
-    with site.place.socket.dup() as listener, socket.create_connection(listener.getsockname()):
+    with site.site_socket.socket.dup() as listener, socket.create_connection(listener.getsockname()):
         assert listener.proto == socket.IPPROTO_TCP, "without it asyncio does not set TCP_NODELAY"
 
 

@@ -312,7 +312,7 @@ def test_a_page_from_elsewhere_cannot_rate(opened: Opened, browser: Browser, tmp
         page = opened(links["ann"])
         place = links["ann"].partition("/?")[0]
         other = page.context.new_page()
-        other.goto(f"{elsewhere.place.url}/static/lbx.svg")
+        other.goto(f"{elsewhere.site_socket.url}/static/lbx.svg")
         answer = other.evaluate(
             "place => fetch(place + '/item/0', {method: 'POST', mode: 'no-cors', credentials: 'include', "
             "body: new URLSearchParams({do: 'rate-0-5'})}).then(a => a.type, e => 'refused')", place)  # fmt: skip

@@ -9,9 +9,9 @@ from typing import Any
 
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request
-from lbx.prompting.control_tokens import Marks
+from lbx.prompting.control_tokens import ReasoningMarks
 from lbx.prompting.prompter import Tokenizer
-from lbx.prompting.reasoning import answer_behind, opening_end, split_reasoning
+from lbx.prompting.reasoning import answer_text, opening_end, split_reasoning
 
 LLAMA = ("llama-server", "llama-cpp-python")
 _TORCH = ("vllm", "sglang")
@@ -38,10 +38,10 @@ def parameters(request: Request, kind: str, *, with_stop: bool) -> dict[str, Any
         values["stop"] = list(request.stop)
     if sampling.temperature:
         values |= {"top_p": sampling.top_p, "seed": seed(request)}
-        known = kind in (*LLAMA, *_TORCH)
-        if sampling.top_k or known:
+        is_known_server = kind in (*LLAMA, *_TORCH)
+        if sampling.top_k or is_known_server:
             values["top_k"] = sampling.top_k or (-1 if kind in _TORCH else 0)
-        if sampling.min_p or known:
+        if sampling.min_p or is_known_server:
             values["min_p"] = sampling.min_p
         if kind == "llama-server":  # by default it applies temperature last; transformers, vLLM and lbx, first
             values["samplers"] = ["temperature", "top_k", "top_p", "min_p"]
@@ -130,7 +130,7 @@ def stopped_early(request: Request, reply: Reply, tokenizer: Tokenizer) -> bool:
         return not reply.text.strip()
     # Words before the block are no answer after it.
     closed = reply.text.find(marks.close, opening_end(reply.text, marks.open)) >= 0
-    return not (_behind(reply.text, marks) if closed else answer).strip()
+    return not (_text_after_block(reply.text, marks) if closed else answer).strip()
 
 
 def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_first_space: bool) -> Completion:
@@ -142,7 +142,7 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
     text = reply.text.removeprefix(" ") if drops_first_space and reply.reasoning is None else reply.text
     marks = tokenizer.reasoning_marks
     if reply.reasoning is None:
-        text = _ended_before_block(request, text, tokenizer)
+        text = _cut_before_block(request, text, tokenizer)
     closed: bool | None
     if reply.reasoning is not None:
         reasoning, answer = reply.reasoning.strip(), text.lstrip()
@@ -152,9 +152,9 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
         split, answer = split_reasoning(text, opened=request.opens_reasoning, marks=marks)
         reasoning = split  # type: ignore[assignment]
         closed = None if split is None else text.find(marks.close, opening_end(text, marks.open)) >= 0
-        spoken = _spoken(text, marks, opened=request.opens_reasoning)
+        spoken = _reasoning_text(text, marks, opened=request.opens_reasoning)
     # Text before the block is kept in front of the answer; stop strings only end text after the block.
-    behind = answer if reply.reasoning is not None or not closed else _behind(text, marks)
+    behind = answer if reply.reasoning is not None or not closed else _text_after_block(text, marks)
     before = answer.removesuffix(behind)
     stopped = _up_to_stop(request, behind, tokenizer)
     return Completion(
@@ -172,12 +172,12 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
     )
 
 
-def _behind(text: str, marks: Marks) -> str:
+def _text_after_block(text: str, marks: ReasoningMarks) -> str:
     """Text after the closing mark, in a text that has one."""
-    return answer_behind(text, text.find(marks.close, opening_end(text, marks.open)), marks)
+    return answer_text(text, text.find(marks.close, opening_end(text, marks.open)), marks)
 
 
-def _ended_before_block(request: Request, text: str, tokenizer: Tokenizer) -> str:
+def _cut_before_block(request: Request, text: str, tokenizer: Tokenizer) -> str:
     """Drop the text from the closing mark on if a stop string is among the words before it.
 
     The decode loop ends at the stop string and never sees the mark, which would turn those words into reasoning.
@@ -190,7 +190,7 @@ def _ended_before_block(request: Request, text: str, tokenizer: Tokenizer) -> st
     return text if stopped is None else text[:closing]
 
 
-def _spoken(text: str, marks: Marks, *, opened: bool) -> str:
+def _reasoning_text(text: str, marks: ReasoningMarks, *, opened: bool) -> str:
     """Reasoning with its outer blanks, in a text that has a block."""
     start = opening_end(text, marks.open)
     at = text.find(marks.close, start)

@@ -37,14 +37,14 @@ from lbx.backends.endpoint.probe import (
 )
 from lbx.backends.endpoint.tokenizer import CharacterTokenizer, PromptText, load_tokenizer
 from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError
-from lbx.base.interrupts import LOOK_S
+from lbx.base.interrupts import POLL_INTERVAL_S
 from lbx.base.records import Completion, Request
 from lbx.inference.decoding import check_fits
-from lbx.inference.model import BackendInfo, RequestResult
+from lbx.inference.model import BackendInfo, CompletionResult
 from lbx.prompting.chat_template import conversation
 from lbx.prompting.prompter import Tokenizer
 
-Results = queue.Queue[tuple[int, RequestResult | BaseException]]
+ResultQueue = queue.Queue[tuple[int, CompletionResult | BaseException]]
 MAX_UNANSWERED = 3
 """Consecutive unanswered requests that end a run, even if the server is alive."""
 
@@ -74,14 +74,14 @@ class EndpointBackend:
     def __post_init__(self) -> None:
         self._text = PromptText(self.tokenizer)
         self._lock = threading.Lock()
-        self._unanswered = 0
-        self._unanswered_at = 0.0
+        self._timeouts = 0
+        self._last_timeout = 0.0
         self._workers = 0
-        self._system_taken: bool | None = None
+        self._takes_system: bool | None = None
 
     def generate_many(
         self, requests: Sequence[Request], *, one_by_one: bool = False
-    ) -> Iterator[tuple[int, RequestResult]]:
+    ) -> Iterator[tuple[int, CompletionResult]]:
         """Answer requests concurrently, with requests that share a prefix close together.
 
         Yields:
@@ -93,13 +93,13 @@ class EndpointBackend:
             EndpointError: the server is gone, or refuses every request; requests without a result were not answered.
         """
         order = RequestQueue([r.token_ids for r in requests], one_by_one=self._facts.kind in LLAMA)
-        done: Results = queue.Queue()
+        results: ResultQueue = queue.Queue()
 
         def work() -> None:
             try:
                 while (index := order.take()) is not None:
-                    done.put((index, self._outcome(requests[index])))
-                    order.done(index)
+                    results.put((index, self._outcome(requests[index])))
+                    order.release_followers(index)
             finally:
                 with self._lock:
                     self._workers -= 1
@@ -112,19 +112,19 @@ class EndpointBackend:
             threading.Thread(target=work, daemon=True).start()
         try:
             for _ in requests:
-                index, outcome = _next(done)
-                if not isinstance(outcome, RequestResult):
+                index, outcome = _next_result(results)
+                if not isinstance(outcome, CompletionResult):
                     order.stop()
-                    yield from self._already_done(done)
+                    yield from self._finished_results(results)
                     raise outcome
                 yield index, outcome
         finally:
             order.stop()
 
     def takes_system(self) -> bool:
-        if self._system_taken is None:
-            self._system_taken = self._transport.api == "chat" and takes_system(self._server, self._facts)
-        return self._system_taken
+        if self._takes_system is None:
+            self._takes_system = self._transport.api == "chat" and takes_system(self._server, self._facts)
+        return self._takes_system
 
     def close(self) -> None:
         self._server.close()
@@ -134,14 +134,14 @@ class EndpointBackend:
                 self._free = lambda: None
 
     @staticmethod
-    def _already_done(done: Results) -> Iterator[tuple[int, RequestResult]]:
+    def _finished_results(results: ResultQueue) -> Iterator[tuple[int, CompletionResult]]:
         """Yield results that other threads have finished in the meantime, so that no answer is lost."""
-        while not done.empty():
-            index, outcome = done.get()
-            if isinstance(outcome, RequestResult):
+        while not results.empty():
+            index, outcome = results.get()
+            if isinstance(outcome, CompletionResult):
                 yield index, outcome
 
-    def _outcome(self, request: Request) -> RequestResult | BaseException:
+    def _outcome(self, request: Request) -> CompletionResult | BaseException:
         try:
             return self._answer(request)
         except BaseException as exc:  # raised again in the thread that reads the results
@@ -197,11 +197,11 @@ class EndpointBackend:
         try:
             server_reply = self._server.post(self._transport.path, payload)
         except UnreachableError as exc:
-            raise self._unreachable(request, exc, start) from exc
+            raise self._unreachable_error(request, exc, start) from exc
         except RefusedError as exc:
-            raise self._refused(request, exc) from exc
+            raise self._refusal_error(request, exc) from exc
         with self._lock:
-            self._unanswered = 0
+            self._timeouts = 0
         reply = read_reply(server_reply, time.perf_counter() - start)
         self._check_count(request, reply)
         return reply
@@ -220,27 +220,27 @@ class EndpointBackend:
 
         Those requests are already stored as failed, so that the next run does not begin with them.
         """
-        if self._unanswered >= MAX_UNANSWERED:
+        if self._timeouts >= MAX_UNANSWERED:
             raise EndpointError(
-                f"The model server {self._server.url} is running, but did not answer {self._unanswered} requests "
+                f"The model server {self._server.url} is running, but did not answer {self._timeouts} requests "
                 "in a row.",
                 fix="Check its log, and raise timeout_s or lower concurrency in the card. Then run the same command "
                 "again to continue; add --retry-failed to repeat the failed samples.",
             )
 
-    def _unreachable(self, request: Request, exc: UnreachableError, start: float) -> LbxError:
+    def _unreachable_error(self, request: Request, exc: UnreachableError, start: float) -> LbxError:
         if not self._server.is_alive():
             return self._server.to_error(exc)
         with self._lock:
-            if start >= self._unanswered_at:  # concurrent timeouts count once
-                self._unanswered += 1
-                self._unanswered_at = time.perf_counter()
+            if start >= self._last_timeout:  # concurrent timeouts count once
+                self._timeouts += 1
+                self._last_timeout = time.perf_counter()
         return BackendError(
             f"The model server {self._server.url} gave no answer to {request.key}: {exc}.",
             fix="Raise timeout_s or lower concurrency in the card, and run again with --retry-failed.",
         )
 
-    def _refused(self, request: Request, exc: RefusedError) -> LbxError:
+    def _refusal_error(self, request: Request, exc: RefusedError) -> LbxError:
         if exc.status in (401, 403, 404):
             return self._server.to_error(exc)
         if exc.status == 413 or (exc.status in (400, 422) and _TOO_LONG.search(exc.message)):
@@ -283,7 +283,7 @@ class RequestQueue:
                 self._change.wait()
             return None
 
-    def done(self, index: int) -> None:
+    def release_followers(self, index: int) -> None:
         """Release the followers of an answered or failed request."""
         with self._change:
             number = self._group_of[index]
@@ -320,15 +320,15 @@ def group_by_prefix(prompts: Sequence[Sequence[int]]) -> list[list[int]]:
     return sorted(groups, key=min)
 
 
-def _share_half(one: Sequence[int], other: Sequence[int]) -> bool:
-    half = (min(len(one), len(other)) + 1) // 2
-    return one[:half] == other[:half]
+def _share_half(first: Sequence[int], second: Sequence[int]) -> bool:
+    half = (min(len(first), len(second)) + 1) // 2
+    return first[:half] == second[:half]
 
 
-def _next(done: Results) -> tuple[int, RequestResult | BaseException]:
+def _next_result(results: ResultQueue) -> tuple[int, CompletionResult | BaseException]:
     while True:
         with contextlib.suppress(queue.Empty):
-            return done.get(timeout=LOOK_S)
+            return results.get(timeout=POLL_INTERVAL_S)
 
 
 def load(card: ModelCard, weights: Path | None, *, debug: bool = False) -> EndpointBackend:

@@ -103,14 +103,14 @@ def _until(moment: float) -> Iterator[None]:
         del _deadline.moment
 
 
-def _left(timeout: float | None) -> float | None:
+def _remaining_s(timeout: float | None) -> float | None:
     moment = getattr(_deadline, "moment", None)
     if moment is None:
         return timeout
-    left = float(moment - time.monotonic())
-    if left <= 0:
+    remaining_s = float(moment - time.monotonic())
+    if remaining_s <= 0:
         raise httpcore2.ReadTimeout("the answer did not end in time")
-    return left if timeout is None else min(left, timeout)
+    return remaining_s if timeout is None else min(remaining_s, timeout)
 
 
 class _Backend(httpcore2.SyncBackend):
@@ -123,10 +123,10 @@ class _Stream(httpcore2.NetworkStream):
         self._inner = inner
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._inner.read(max_bytes, _left(timeout))
+        return self._inner.read(max_bytes, _remaining_s(timeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._inner.write(buffer, _left(timeout))
+        self._inner.write(buffer, _remaining_s(timeout))
 
     def close(self) -> None:
         self._inner.close()

@@ -68,7 +68,9 @@ class EndpointEmbedder:
             part = rows_and_texts[start : start + self._options.batch_texts]
             vectors = self._ask([text for _, text in part])
             if len(vectors[0]) != self.info.dimensions:
-                raise self._wrong(f"vectors of length {len(vectors[0])} after vectors of length {self.info.dimensions}")
+                raise self._answer_error(
+                    f"vectors of length {len(vectors[0])} after vectors of length {self.info.dimensions}"
+                )
             rows[[row for row, _ in part]] = vectors
         return unit_rows(rows, self.info.name)
 
@@ -98,15 +100,15 @@ class EndpointEmbedder:
         """Vectors of an answer, reordered to the order of the texts."""
         data = body.get("data")
         entries = [table_of(entry) for entry in data] if isinstance(data, list) else []
-        places = [count_of(entry.get("index")) for entry in entries]
-        if sorted(-1 if place is None else place for place in places) != list(range(count)):
-            raise self._wrong(f"{len(entries)} vectors for {count} texts, or with wrong indices")
+        indices = [count_of(entry.get("index")) for entry in entries]
+        if sorted(-1 if index is None else index for index in indices) != list(range(count)):
+            raise self._answer_error(f"{len(entries)} vectors for {count} texts, or with wrong indices")
         rows = [_numbers(entry.get("embedding")) for entry in sorted(entries, key=lambda entry: entry["index"])]
         if None in rows or len({len(row) for row in rows if row is not None}) != 1:
-            raise self._wrong("something other than vectors of finite numbers of one length")
+            raise self._answer_error("something other than vectors of finite numbers of one length")
         return [row for row in rows if row is not None]
 
-    def _wrong(self, what: str) -> BackendError:
+    def _answer_error(self, what: str) -> BackendError:
         return BackendError(
             f"The embedding server {self._server.url} answered with {what}.",
             fix="Check that the card's url and model belong to an embedding model, and check the server's log.",
@@ -118,8 +120,8 @@ def _numbers(value: Any) -> list[float] | None:
     if not isinstance(value, list) or not 0 < len(value) <= _MOST_DIMENSIONS:
         return None
     # Comparing an integer of any length is cheap; converting it to float may overflow.
-    fit = all(type(one) in (int, float) and -3e38 < one < 3e38 for one in value)  # NaN is neither
-    return [float(one) for one in value] if fit else None
+    fit = all(type(number) in (int, float) and -3e38 < number < 3e38 for number in value)  # NaN is neither
+    return [float(number) for number in value] if fit else None
 
 
 def load(card: ModelCard, weights: Path | None, *, debug: bool = False) -> EndpointEmbedder:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from lbx.backends.options import BackendOptions, at_least, one_of
+from lbx.backends.options import BackendOptions, check_at_least, check_choice
 from lbx.base.errors import UsageError
 
 APIS = ("", "completions", "chat")
 MOST_PAUSE_S = 3600
 SERVERS = ("auto", "llama-server", "llama-cpp-python", "vllm", "sglang", "other")
-OWN_PARAMETERS = (
+RESERVED_PARAMETERS = (
     "model", "prompt", "messages", "chat_template_kwargs", "max_tokens", "max_completion_tokens", "min_tokens", "stop",
     "temperature", "top_p", "top_k", "min_p", "samplers", "seed", "repeat_penalty", "repetition_penalty",
     "stream", "n", "best_of", "echo",
@@ -54,12 +54,12 @@ class EndpointOptions(BackendOptions):
 
     def __post_init__(self) -> None:
         _check_url(self.url)
-        one_of(self, APIS, "api")
-        one_of(self, SERVERS, "server")
+        check_choice(self, APIS, "api")
+        check_choice(self, SERVERS, "server")
         if not self.timeout_s > 0:
             raise UsageError(f"timeout_s must be more than 0 seconds, not {self.timeout_s}.")
-        at_least(self, 0, "retries")
-        at_least(self, 1, "concurrency")
+        check_at_least(self, 0, "retries")
+        check_at_least(self, 1, "concurrency")
         if not 0 <= self.pause_s <= MOST_PAUSE_S:
             raise UsageError(f"pause_s must be 0 to {MOST_PAUSE_S} seconds, not {self.pause_s}.")
         _check_extra_body(self.extra_body)
@@ -103,8 +103,8 @@ class EndpointEmbeddingOptions(BackendOptions):
 
     def __post_init__(self) -> None:
         _ = self.connection  # checks its values
-        at_least(self, 1, "batch_texts")
-        at_least(self, 0, "max_characters", "dimensions")
+        check_at_least(self, 1, "batch_texts")
+        check_at_least(self, 0, "max_characters", "dimensions")
 
     @property
     def connection(self) -> EndpointOptions:
@@ -137,9 +137,9 @@ def _check_url(url: str) -> None:
 
 
 def _check_extra_body(table: dict[str, Any]) -> None:
-    if own := [name for name in table if name in OWN_PARAMETERS]:
+    if reserved := [name for name in table if name in RESERVED_PARAMETERS]:
         raise UsageError(
-            f"extra_body contains {', '.join(own)}, which lbx sets itself.",
+            f"extra_body contains {', '.join(reserved)}, which lbx sets itself.",
             fix="Remove it. Set sampling and lengths with options of the run or under [sampling], and variables of the "
             "template with kwargs under [chat].",
         )

@@ -18,7 +18,7 @@ from lbx.base.tables import nearest
 from lbx.inference.model import BackendInfo
 from lbx.prompting.prompter import Tokenizer
 
-_UNREAD = (
+_CONTROL_TOKEN_NOTE = (
     "The server tokenizes documents itself, and most servers read the text of a control token in a document as that "
     "token. Add [tokenizer] to the card to prevent this."
 )
@@ -63,9 +63,9 @@ def read_facts(server: Server, card: ModelCard, options: EndpointOptions) -> Ser
         raise server.to_error(exc) from exc
 
 
-def _models(listed: Any) -> dict[str, Mapping[str, Any]]:
+def _models(listing: Any) -> dict[str, Mapping[str, Any]]:
     """Models by name; {} if the server lists none."""
-    data = table_of(listed).get("data")
+    data = table_of(listing).get("data")
     entries = [table_of(entry) for entry in data] if isinstance(data, list) else []
     return {str(entry["id"]): entry for entry in entries if entry.get("id")}
 
@@ -101,13 +101,13 @@ def _kind(server: Server, models: Mapping[str, Mapping[str, Any]], options: Endp
     return kind, ""
 
 
-def _version(server: Server, kind: str, known: str) -> str:
-    places = {"vllm": ("/version",), "sglang": ("/server_info", "/get_server_info")}.get(kind, ())
-    for place in places:
-        version = table_of(server.get(place, root=True)).get("version")
+def _version(server: Server, kind: str, default: str) -> str:
+    paths = {"vllm": ("/version",), "sglang": ("/server_info", "/get_server_info")}.get(kind, ())
+    for path in paths:
+        version = table_of(server.get(path, root=True)).get("version")
         if version:
             return str(version)
-    return known
+    return default
 
 
 # Words, digits, two scripts and a symbol: two tokenizers rarely produce the same number of tokens for all of it.
@@ -162,7 +162,7 @@ def probe_transport(server: Server, facts: ServerFacts, api: str, tokenizer: Tok
     if api == "chat":
         read = _read_message(server, facts, _PROBE)
         if read is None or read < len(bare):
-            raise _other_tokens(server, len(bare), read)
+            raise _token_mismatch(server, len(bare), read)
         spelled = _PROBE + (tokenizer.eos_token or next(iter(tokenizer.control_tokens), "")) + _PROBE
         as_text = read - len(bare) + len(tokenizer.encode(spelled, special=False))
         return PromptTransport(
@@ -170,7 +170,7 @@ def probe_transport(server: Server, facts: ServerFacts, api: str, tokenizer: Tok
         )
     read = _read_tokens(server, facts, "/completions", {"prompt": _PROBE})
     if read not in (len(bare), len(bare) + (tokenizer.bos_id is not None)):
-        raise _other_tokens(server, len(bare), read)
+        raise _token_mismatch(server, len(bare), read)
     adds_bos = read == len(bare) + 1
     ids = [tokenizer.bos_id, *bare] if tokenizer.bos_id is not None else bare
     try:
@@ -207,7 +207,7 @@ def _check_same_tokens(server: Server, facts: ServerFacts, bare: Sequence[int]) 
     except UnreachableError as exc:
         raise server.to_error(exc) from exc
     if isinstance(tokens, list) and tokens != bare and tokens[1:] != bare:  # the first may be a BOS
-        raise _other_tokens(server, len(bare), len(tokens))
+        raise _token_mismatch(server, len(bare), len(tokens))
 
 
 def _read_message(server: Server, facts: ServerFacts, text: str) -> int | None:
@@ -228,10 +228,10 @@ def _read_tokens(
     return read_reply(reply, 0.0).prompt_tokens
 
 
-def _other_tokens(server: Server, mine: int, read: int | None) -> BackendError:
-    counted = "does not report its token count" if read is None else f"reads {read} tokens"
+def _token_mismatch(server: Server, card_count: int, server_count: int | None) -> BackendError:
+    counted = "does not report its token count" if server_count is None else f"reads {server_count} tokens"
     return BackendError(
-        f"The card's tokenizer does not match the server {server.url}: it splits a test text into {mine} tokens, and "
+        f"The card's tokenizer does not match the server {server.url}: it splits a test text into {card_count} tokens, and "
         f"the server {counted}.",
         fix='Use the tokenizer of the model that the server runs, or remove [tokenizer] and set api = "chat".',
     )
@@ -289,7 +289,7 @@ def backend_info(
         },
         counts_tokens=weights is not None,
         wraps_prompts=transport.api == "chat",
-        notes=() if weights is not None else (_UNREAD,),
+        notes=() if weights is not None else (_CONTROL_TOKEN_NOTE,),
     )
 
 

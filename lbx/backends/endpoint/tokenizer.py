@@ -7,15 +7,15 @@ from functools import cached_property
 from pathlib import Path
 
 from lbx.backends.cards import Chat
-from lbx.backends.hf.files import refuse_unsound
-from lbx.backends.hf.library import go_offline, quiet, refuse_without_tokenizer, warnings_if
+from lbx.backends.hf.files import refuse_unsafe_files
+from lbx.backends.hf.library import go_offline, refuse_without_tokenizer, set_verbosity, show_warnings_if
 from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template, read_tokenizer
 from lbx.backends.llama.formats import check_gguf
-from lbx.backends.llama.library import library, load_vocabulary, log
+from lbx.backends.llama.library import load_llama_cpp, load_vocabulary, log
 from lbx.backends.llama.tokenizer import LlamaTokenizer
 from lbx.backends.llama.tokenizer import own_chat_template as template_of_gguf
 from lbx.base.records import encodable
-from lbx.prompting.control_tokens import encode_apart
+from lbx.prompting.control_tokens import encode_separately
 from lbx.prompting.prompter import Tokenizer
 from lbx.prompting.reasoning import choose_marks
 
@@ -44,7 +44,7 @@ class CharacterTokenizer:
         return list(map(ord, encodable(text)))
 
     def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
-        return encode_apart(self, pieces)
+        return encode_separately(self, pieces)
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))
@@ -85,7 +85,7 @@ class PromptText:
         return [*pieces, self._tokenizer.decode(ids[start:])]
 
 
-def load_tokenizer(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> tuple[Tokenizer, Callable[[], None]]:
+def load_tokenizer(path: Path, chat: Chat, *, own_template: bool, debug: bool) -> tuple[Tokenizer, Callable[[], None]]:
     """Load the tokenizer of a GGUF file (without its weights) or a Hugging Face folder, and a function that frees it.
 
     Args:
@@ -95,27 +95,27 @@ def load_tokenizer(place: Path, chat: Chat, *, own_template: bool, debug: bool) 
         ImportError: the library for this tokenizer is not installed.
         BackendError: the tokenizer is missing or damaged.
     """
-    if place.is_file():
-        return _from_gguf(place, chat, own_template=own_template, debug=debug)
-    return _from_folder(place, chat, own_template=own_template, debug=debug), lambda: None
+    if path.is_file():
+        return _from_gguf(path, chat, own_template=own_template, debug=debug)
+    return _from_folder(path, chat, own_template=own_template, debug=debug), lambda: None
 
 
-def _from_gguf(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> tuple[Tokenizer, Callable[[], None]]:
-    check_gguf(place)
+def _from_gguf(path: Path, chat: Chat, *, own_template: bool, debug: bool) -> tuple[Tokenizer, Callable[[], None]]:
+    check_gguf(path)
     log.debug = debug
-    llama_cpp = library()
-    model = load_vocabulary(llama_cpp, place)
-    template = chat.choose(template_of_gguf(llama_cpp, model)) if own_template else None
-    return LlamaTokenizer(llama_cpp, model, place, template, chat.reasoning), lambda: llama_cpp.llama_model_free(model)
+    llama_cpp = load_llama_cpp()
+    model = load_vocabulary(llama_cpp, path)
+    template = chat.choose_template(template_of_gguf(llama_cpp, model)) if own_template else None
+    return LlamaTokenizer(llama_cpp, model, path, template, chat.reasoning), lambda: llama_cpp.llama_model_free(model)
 
 
-def _from_folder(place: Path, chat: Chat, *, own_template: bool, debug: bool) -> HfTokenizer:
-    refuse_unsound(place)
-    refuse_without_tokenizer(place)
+def _from_folder(folder: Path, chat: Chat, *, own_template: bool, debug: bool) -> HfTokenizer:
+    refuse_unsafe_files(folder)
+    refuse_without_tokenizer(folder)
     go_offline()
     import transformers
 
-    quiet(transformers, debug)
-    with warnings_if(debug):
-        raw = read_tokenizer(transformers, place)
-    return HfTokenizer(raw, chat.choose(own_chat_template(raw)) if own_template else None, chat.reasoning)
+    set_verbosity(transformers, debug)
+    with show_warnings_if(debug):
+        raw = read_tokenizer(transformers, folder)
+    return HfTokenizer(raw, chat.choose_template(own_chat_template(raw)) if own_template else None, chat.reasoning)

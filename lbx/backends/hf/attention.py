@@ -30,7 +30,7 @@ _PACKED_ROWS = 512
 _WEIGHTS_AT_ONCE = 1 << 24
 
 
-class Part(NamedTuple):
+class AttentionPart(NamedTuple):
     """Cells that new tokens attend to in one way.
 
     Attributes:
@@ -43,16 +43,16 @@ class Part(NamedTuple):
     mask: torch.Tensor | None = None
     causal: bool = False
 
-    def on(self, device: torch.device) -> Part:
+    def to(self, device: torch.device) -> AttentionPart:
         cells = self.cells.to(device) if isinstance(self.cells, torch.Tensor) else self.cells
-        return Part(cells, None if self.mask is None else self.mask.to(device), self.causal)
+        return AttentionPart(cells, None if self.mask is None else self.mask.to(device), self.causal)
 
 
 class QueryRows(NamedTuple):
     """Adjacent new tokens, and the parts of the memory that they attend to."""
 
     rows: slice
-    parts: Sequence[Part]
+    parts: Sequence[AttentionPart]
 
 
 class Layout:
@@ -60,16 +60,18 @@ class Layout:
 
     def __init__(self, rows: Sequence[QueryRows]) -> None:
         self._rows = rows
-        self._on: dict[torch.device, Sequence[QueryRows]] = {}
+        self._by_device: dict[torch.device, Sequence[QueryRows]] = {}
 
-    def on(self, device: torch.device) -> Sequence[QueryRows]:
+    def to(self, device: torch.device) -> Sequence[QueryRows]:
         """The layout with its tensors on a device, copied at most once per pass."""
-        if device not in self._on:
-            self._on[device] = [QueryRows(rows, [part.on(device) for part in parts]) for rows, parts in self._rows]
-        return self._on[device]
+        if device not in self._by_device:
+            self._by_device[device] = [
+                QueryRows(rows, [part.to(device) for part in parts]) for rows, parts in self._rows
+            ]
+        return self._by_device[device]
 
 
-class InParts:
+class PartwiseAttention:
     """Context in which a model computes its attention here.
 
     A cache declares which cells the tokens see in the attribute ``LAYOUT`` on the keys that it hands out; for models
@@ -80,18 +82,18 @@ class InParts:
 
     def __init__(self, model: Any, layouts: Sequence[Layout | None] = ()) -> None:
         self._config = model.config.get_text_config(decoder=True)
-        self._given = layouts
-        self._before = self._config._attn_implementation
-        if self._before == PACKED_ATTENTION:  # an interruption has left it so
-            self._before = PLAIN_ATTENTION if getattr(model, "_supports_sdpa", False) else "eager"
+        self._layer_layouts = layouts
+        self._original_attention = self._config._attn_implementation
+        if self._original_attention == PACKED_ATTENTION:  # an interruption has left it so
+            self._original_attention = PLAIN_ATTENTION if getattr(model, "_supports_sdpa", False) else "eager"
 
     def __enter__(self) -> None:
         self._config._attn_implementation = PACKED_ATTENTION
-        InParts._layouts = self._given
+        PartwiseAttention._layouts = self._layer_layouts
 
     def __exit__(self, *_: object) -> None:
-        self._config._attn_implementation = self._before
-        InParts._layouts = ()
+        self._config._attn_implementation = self._original_attention
+        PartwiseAttention._layouts = ()
 
     @classmethod
     def layout(cls, module: Any, key: torch.Tensor) -> Layout | None:
@@ -124,21 +126,21 @@ def _attention(
     Returns:
         Shape (batch, tokens, heads, value size), and no weights.
     """
-    layout = InParts.layout(module, key)
+    layout = PartwiseAttention.layout(module, key)
     if layout is None or attention_mask is not None or kwargs.get("position_bias") is not None:
         raise ValueError(
             "attention in parts follows the cache's layout, and accepts no mask or position bias from the model"
         )
     batch, heads, tokens, size = query.shape
     query = query.transpose(0, 1).reshape(1, heads, batch * tokens, size)
-    groups = layout.on(query.device)
-    how = _ScoreOptions(size**-0.5 if scaling is None else scaling, softcap, s_aux)
+    groups = layout.to(query.device)
+    options = _ScoreOptions(size**-0.5 if scaling is None else scaling, softcap, s_aux)
     if len(groups) == 1:
-        out = _attend(query, key, value, groups[0].parts, how).transpose(1, 2).contiguous()
+        out = _attend(query, key, value, groups[0].parts, options).transpose(1, 2).contiguous()
     else:
         out = query.new_empty((1, batch * tokens, heads, value.shape[-1]))
         for rows, parts in groups:
-            out[:, rows] = _attend(query[:, :, rows], key, value, parts, how).transpose(1, 2)
+            out[:, rows] = _attend(query[:, :, rows], key, value, parts, options).transpose(1, 2)
     return out.view(batch, tokens, heads, -1), None
 
 
@@ -158,23 +160,23 @@ class _ScoreOptions(NamedTuple):
 
 
 def _attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, parts: Sequence[Part], how: _ScoreOptions
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, parts: Sequence[AttentionPart], options: _ScoreOptions
 ) -> torch.Tensor:
     """Attention of the same tokens over all parts; shape (1, heads, tokens, value size)."""
-    out, total = _attend_part(query, key, value, parts[0], how)
-    if len(parts) == 1 and how.sinks is None:
+    out, total = _attend_part(query, key, value, parts[0], options)
+    if len(parts) == 1 and options.sinks is None:
         return out
     outputs = out.float()
     for part in parts[1:]:
-        out, lse = _attend_part(query, key, value, part, how)
+        out, lse = _attend_part(query, key, value, part, options)
         outputs = torch.lerp(outputs, out.float(), torch.sigmoid(lse - total)[..., None])
         total = torch.logaddexp(total, lse)
-    if how.sinks is not None:
-        outputs = outputs * torch.sigmoid(total - how.sinks.float()[:, None])[..., None]
+    if options.sinks is not None:
+        outputs = outputs * torch.sigmoid(total - options.sinks.float()[:, None])[..., None]
     return outputs.to(out.dtype)
 
 
-class _Heads(NamedTuple):
+class _KernelInputs(NamedTuple):
     """Arguments of a kernel: query (1, heads, tokens, size), key and value (1, key heads, cells, size)."""
 
     query: torch.Tensor
@@ -182,32 +184,32 @@ class _Heads(NamedTuple):
     value: torch.Tensor
     mask: torch.Tensor | None
     causal: bool
-    how: _ScoreOptions
+    options: _ScoreOptions
 
 
 def _attend_part(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: Part, how: _ScoreOptions
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: AttentionPart, options: _ScoreOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention over one part, and the log-sum-exp of its scores, shape (1, heads, tokens), in float32."""
     if isinstance(part.cells, torch.Tensor) and part.cells.ndim == 2:
-        return _attend_private(query, key, value, part, how)
+        return _attend_private(query, key, value, part, options)
     key, value = _select_cells(key, part.cells), _select_cells(value, part.cells)
     _, heads, tokens, size = query.shape
     kv_heads, mask = key.shape[1], part.mask
     shared = heads // kv_heads
-    apart = mask is not None and (query.device.type != "cpu" or tokens * shared > _PACKED_ROWS)
-    if part.causal or shared == 1 or apart:
-        return _run_kernel(_Heads(query, key, value, mask, part.causal, how))
+    separate_heads = mask is not None and (query.device.type != "cpu" or tokens * shared > _PACKED_ROWS)
+    if part.causal or shared == 1 or separate_heads:
+        return _run_kernel(_KernelInputs(query, key, value, mask, part.causal, options))
     # The query heads that share keys become rows of one head: each key is read once for all of them.
     if mask is not None:
         mask = mask.repeat(1, 1, shared, 1)
     rows = query.reshape(1, kv_heads, shared * tokens, size)
-    out, lse = _run_kernel(_Heads(rows, key, value, mask, False, how))
+    out, lse = _run_kernel(_KernelInputs(rows, key, value, mask, False, options))
     return out.reshape(1, heads, tokens, -1), lse.reshape(1, heads, tokens)
 
 
 def _attend_private(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: Part, how: _ScoreOptions
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: AttentionPart, options: _ScoreOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention over private cells, with the tokens as a batch."""
     assert isinstance(part.cells, torch.Tensor) and part.mask is not None
@@ -216,7 +218,7 @@ def _attend_private(
     key, value = _gather_private(key, part.cells), _gather_private(value, part.cells)
     rows = query[0].transpose(0, 1).reshape(tokens, kv_heads, heads // kv_heads, size)
     mask = part.mask.expand(-1, -1, heads // kv_heads, -1)
-    out, lse = _run_kernel(_Heads(rows, key, value, mask, False, how))
+    out, lse = _run_kernel(_KernelInputs(rows, key, value, mask, False, options))
     return out.reshape(tokens, heads, -1).transpose(0, 1)[None], lse.reshape(tokens, heads).T[None]
 
 
@@ -232,30 +234,30 @@ def _gather_private(states: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
     return copies.transpose(0, 1)
 
 
-def _select_cells(cells: torch.Tensor, which: slice | torch.Tensor) -> torch.Tensor:
-    return cells[:, :, which] if isinstance(which, slice) else cells.index_select(2, which)
+def _select_cells(cells: torch.Tensor, selection: slice | torch.Tensor) -> torch.Tensor:
+    return cells[:, :, selection] if isinstance(selection, slice) else cells.index_select(2, selection)
 
 
-def _run_kernel(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
+def _run_kernel(inputs: _KernelInputs) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention and log-sum-exps by the fastest kernel that returns both; torch has no public one."""
-    size, value_size, device = heads.query.shape[-1], heads.value.shape[-1], heads.query.device.type
-    if value_size > size or heads.how.softcap or device not in ("cpu", "cuda"):
-        return _by_hand(heads)
+    size, value_size, device = inputs.query.shape[-1], inputs.value.shape[-1], inputs.query.device.type
+    if value_size > size or inputs.options.softcap or device not in ("cpu", "cuda"):
+        return _matmul_attention(inputs)
     if value_size < size:  # the kernels want one size
-        heads = heads._replace(value=torch.nn.functional.pad(heads.value, (0, size - value_size)))
+        inputs = inputs._replace(value=torch.nn.functional.pad(inputs.value, (0, size - value_size)))
     if device == "cpu":
         outputs = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            *heads[:3], 0.0, heads.causal, attn_mask=heads.mask, scale=heads.how.scale
+            *inputs[:3], 0.0, inputs.causal, attn_mask=inputs.mask, scale=inputs.options.scale
         )
     else:
-        outputs = _by_flash(heads) or _by_efficient(heads) or _by_hand(heads)
+        outputs = _flash_attention(inputs) or _efficient_attention(inputs) or _matmul_attention(inputs)
     return outputs[0].narrow(-1, 0, value_size), outputs[1]
 
 
-def _by_flash(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
+def _flash_attention(inputs: _KernelInputs) -> tuple[torch.Tensor, torch.Tensor] | None:
     """CUDA's flash attention; None with a mask, in float32 or on an old card."""
     can, params = torch.backends.cuda.can_use_flash_attention, torch.backends.cuda.SDPAParams
-    query, key, value, mask, causal, (scale, *_) = heads
+    query, key, value, mask, causal, (scale, *_) = inputs
     if mask is not None or not can(params(query, key, value, None, 0.0, causal, query.shape[1] != key.shape[1])):
         return None
     flash = torch.ops.aten._scaled_dot_product_flash_attention
@@ -263,13 +265,13 @@ def _by_flash(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
     return out, lse
 
 
-def _by_efficient(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
+def _efficient_attention(inputs: _KernelInputs) -> tuple[torch.Tensor, torch.Tensor] | None:
     """CUDA's memory-efficient attention; None if it is not applicable.
 
     It does not support shared keys, but strides of 0: key heads become the batch, without copies.
     """
     can, params = torch.backends.cuda.can_use_efficient_attention, torch.backends.cuda.SDPAParams
-    query, key, value, mask, causal, (scale, *_) = heads
+    query, key, value, mask, causal, (scale, *_) = inputs
     _, number, tokens, size = query.shape
     kv_heads = key.shape[1]
     query = query.reshape(kv_heads, number // kv_heads, tokens, size)
@@ -283,9 +285,9 @@ def _by_efficient(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor] | None:
     return out.reshape(1, number, tokens, size), lse.narrow(-1, 0, tokens).reshape(1, number, tokens)
 
 
-def _by_hand(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
+def _matmul_attention(inputs: _KernelInputs) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention with plain matrix products, some tokens at a time."""
-    query, key, value, mask, causal, (scale, softcap, _) = heads
+    query, key, value, mask, causal, (scale, softcap, _) = inputs
     batch, number, tokens, size = query.shape
     kv_heads, cells = key.shape[1], key.shape[2]
     query = query.reshape(batch, kv_heads, number // kv_heads, tokens, size)
@@ -307,12 +309,12 @@ def _by_hand(heads: _Heads) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.cat(outs, 3).reshape(batch, number, tokens, -1), torch.cat(sums, 3).reshape(batch, number, tokens)
 
 
-def make_mask(hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def make_mask(is_hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Shape (1, 1, tokens, columns) from (tokens, columns): minus infinity where hidden, 0 elsewhere."""
-    tokens, columns = hidden.shape
+    tokens, columns = is_hidden.shape
     # Kernels of a GPU want rows that begin at multiples of 16 bytes.
-    mask = torch.zeros((1, 1, tokens, columns + -columns % 16), dtype=dtype, device=hidden.device)[..., :columns]
-    return mask.masked_fill_(hidden, float("-inf"))
+    mask = torch.zeros((1, 1, tokens, columns + -columns % 16), dtype=dtype, device=is_hidden.device)[..., :columns]
+    return mask.masked_fill_(is_hidden, float("-inf"))
 
 
 def build_layout(
@@ -341,18 +343,18 @@ def build_layout(
             last = start + np.cumsum(lengths) - 1
             edges = window.first(np.stack([positions[last - lengths + 1], positions[last]]))
         sequences = [item.sequence for item in group]
-        view = table.attention_view(sequences, cells[start:stop], edges, apart=device.type == "cpu")
-        parts = [Part(cell_index(piece, device)) for piece in view.shared_cells]
+        view = table.attention_view(sequences, cells[start:stop], edges, per_sequence=device.type == "cpu")
+        parts = [AttentionPart(cell_index(piece, device)) for piece in view.shared_cells]
         if view.masked_cells is not None:
             mask = None
             if not view.causal:
                 mask = sequence_mask(
                     table, group, positions[start:stop], view.masked_cells, window, device=device, dtype=dtype
                 )
-            parts.append(Part(cell_index(view.masked_cells, device), mask, view.causal))
+            parts.append(AttentionPart(cell_index(view.masked_cells, device), mask, view.causal))
         if view.private_cells is not None:
             private = torch.from_numpy(view.private_cells).to(device)
-            parts.append(Part(private.clamp(0), make_mask(private < 0, dtype).transpose(0, 2)))
+            parts.append(AttentionPart(private.clamp(0), make_mask(private < 0, dtype).transpose(0, 2)))
         rows.append(QueryRows(slice(start, stop), parts))
         start = stop
     return Layout(rows)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard, window_notes, window_of
 from lbx.backends.fingerprints import weights_settings
-from lbx.backends.hf.files import refuse_foreign_tokenizer, refuse_unsound
+from lbx.backends.hf.files import refuse_foreign_tokenizer, refuse_unsafe_files
 from lbx.backends.hf.footprint import kv_bytes_per_token
 from lbx.backends.hf.library import (
-    attention_of,
+    attention_name,
     declared_window,
     go_offline,
-    quiet,
     refuse_without_tokenizer,
-    warnings_if,
+    set_verbosity,
+    show_warnings_if,
 )
 from lbx.backends.hf.loading import default_cells, load_model
 from lbx.backends.hf.options import HfOptions
@@ -28,7 +28,7 @@ from lbx.backends.places import model_files
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
 from lbx.inference.model import MIN_SEQUENCES, BackendInfo
-from lbx.inference.sampling import ignored_repetition_penalty, named_ends, recommended
+from lbx.inference.sampling import ends_by_name, ignored_repetition_penalty, recommended_sampling
 
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing
@@ -86,7 +86,9 @@ class HfBackend:
         if packing.reason is None:
             return sequence_memory.HfSequences(
                 self._model,
-                max_sequences=packing.sequences(max(MIN_SEQUENCES, self._max_sequences), self.info.weights_bytes or 0),
+                max_sequences=packing.sequence_limit(
+                    max(MIN_SEQUENCES, self._max_sequences), self.info.weights_bytes or 0
+                ),
                 max_cells=self._kv_cells,
                 max_step=self._chunk or self.info.context_window,
                 parts=packing.parts,
@@ -117,22 +119,22 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     import torch
     import transformers
 
-    from lbx.backends.hf.check import try_out
+    from lbx.backends.hf.check import probe_model
 
-    quiet(transformers, debug)
+    set_verbosity(transformers, debug)
     torch.set_num_threads(thread_count(options.threads))
-    with warnings_if(debug):
+    with show_warnings_if(debug):
         raw_tokenizer = read_tokenizer(transformers, weights)
-    model, dtype, device, stored = load_model(torch, transformers, card.name, weights, options, debug=debug)
-    own = own_chat_template(raw_tokenizer)
-    tokenizer = HfTokenizer(raw_tokenizer, card.chat.choose(own), card.chat.reasoning)
+    model, dtype, device, checkpoint = load_model(torch, transformers, card.name, weights, options, debug=debug)
+    model_template = own_chat_template(raw_tokenizer)
+    tokenizer = HfTokenizer(raw_tokenizer, card.chat.choose_template(model_template), card.chat.reasoning)
     rows = int(model.get_input_embeddings().num_embeddings)
     refuse_foreign_tokenizer(raw_tokenizer, rows, tokenizer.chat_template, weights)
     eos_ids = _eos_ids(model, raw_tokenizer)
-    trial = try_out(model, card.name)
-    chunk = options.prefill_chunk if trial.pieces else 0
+    probe = probe_model(model, card.name)
+    chunk = options.prefill_chunk if probe.pieces else 0
     # Scaling by the card, which is part of the configuration by now, is not the files'.
-    declared = declared_window(model.config.get_text_config(decoder=True), scaled=not options.rope_scaling)
+    declared = declared_window(model.config.get_text_config(decoder=True), with_scaling=not options.rope_scaling)
     window = window_of(card, declared)
     if not window:
         raise BackendError(
@@ -154,24 +156,24 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         context_window=window,
         settings={
             **weights_settings(card, weights),
-            "chat": card.chat.settings(own),
+            "chat": card.chat.settings(model_template),
             "device": device.type,
             "dtype": dtype.name,
-            "attention": attention_of(model),
+            "attention": attention_name(model),
             "prefill_chunk": chunk,
             "extend_context": options.extend_context,
             "eos_ids": sorted(eos_ids),
             "torch": torch.__version__.partition("+")[0],
         }
         | ({"quantization": options.quantization} if options.quantization else {})
-        | ({"stored_as": stored.title} if stored.weights else {})
+        | ({"stored_as": checkpoint.title} if checkpoint.weights else {})
         | ({"rope_scaling": options.rope_scaling, "rope_factor": options.rope_factor} if options.rope_scaling else {}),
         hardware=_hardware(torch, device, model)
         | {"dtype_reason": dtype.reason, "architecture": str(model.config.model_type)}
-        | ({"stored_as": stored_as} if (stored_as := stored.describe(dtype.name)) else {})
+        | ({"stored_as": stored_as} if (stored_as := checkpoint.describe(dtype.name)) else {})
         | penalty,
         declared_context=declared.tokens if declared else 0,
-        default_sampling=recommended({name: generation_config.get(name) for name in _SAMPLING}),
+        default_sampling=recommended_sampling({name: generation_config.get(name) for name in _SAMPLING}),
         weights_bytes=int(model.get_memory_footprint()),
         kv_bytes_per_token=kv_bytes,
         kv_cells=kv_cells,
@@ -181,7 +183,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         + window_notes(card, declared)
         + note,
     )
-    return HfBackend(model, tokenizer, info, eos_ids, chunk, options.max_sequences, kv_cells, trial.packing)
+    return HfBackend(model, tokenizer, info, eos_ids, chunk, options.max_sequences, kv_cells, probe.packing)
 
 
 def _check_folder(folder: Path) -> None:
@@ -194,7 +196,7 @@ def _check_folder(folder: Path) -> None:
             fix="Use a revision of the model with safetensors, or convert the model.",
         )
     model_files(folder)  # all of them regular files
-    refuse_unsound(folder)
+    refuse_unsafe_files(folder)
     refuse_without_tokenizer(folder)
 
 
@@ -202,8 +204,8 @@ def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     """Tokens that end a sequence or turn: from ``generate``, from the tokenizer, and by name."""
     listed = getattr(model.generation_config, "eos_token_id", None)
     ids = set(listed) if isinstance(listed, (list, tuple)) else {listed}
-    named = named_ends({token.content: number for number, token in tokenizer.added_tokens_decoder.items()})
-    return frozenset(int(i) for i in ids | {tokenizer.eos_token_id} | named if i is not None)
+    ids_by_name = ends_by_name({token.content: number for number, token in tokenizer.added_tokens_decoder.items()})
+    return frozenset(int(i) for i in ids | {tokenizer.eos_token_id} | ids_by_name if i is not None)
 
 
 def _generation_config(folder: Path) -> dict[str, Any]:

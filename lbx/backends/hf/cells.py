@@ -50,7 +50,7 @@ class Pass:
     n_columns: int
     layouts: Mapping[AttentionWindow | None, Layout] = field(default_factory=dict)
 
-    def on(self, device: torch.device) -> tuple[slice | torch.Tensor, slice | torch.Tensor]:
+    def cells_on(self, device: torch.device) -> tuple[slice | torch.Tensor, slice | torch.Tensor]:
         """``write_slots`` and ``visible_cells`` on a layer's device, copied there at most once per pass."""
         for name in ("write_slots", "visible_cells"):
             cells = getattr(self, name)
@@ -74,7 +74,7 @@ class CellLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not t
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         both = (key_states, value_states)
         self.keys, self.values = (states.new_empty((*states.shape[:-2], 0, states.shape[-1])) for states in both)
-        self._defined = 0  # cells before this one are initialised
+        self._initialised_cells = 0  # cells before this one are initialised
         self.is_initialized = True
 
     def update(
@@ -86,28 +86,28 @@ class CellLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not t
         )
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        now = self._store.now
-        write_slots, visible_cells = now.on(key_states.device)
-        self.keys = _with_capacity(self.keys, self._defined, now.capacity)
-        self.values = _with_capacity(self.values, self._defined, now.capacity)
-        if now.high_water > self._defined:
+        current = self._store.current_pass
+        write_slots, visible_cells = current.cells_on(key_states.device)
+        self.keys = _with_capacity(self.keys, self._initialised_cells, current.capacity)
+        self.values = _with_capacity(self.values, self._initialised_cells, current.capacity)
+        if current.high_water > self._initialised_cells:
             # Attention may cover cells that were never written. Their weight is 0, but 0 times NaN is NaN.
-            self.keys[..., self._defined : now.high_water, :] = 0
-            self.values[..., self._defined : now.high_water, :] = 0
-            self._defined = now.high_water
+            self.keys[..., self._initialised_cells : current.high_water, :] = 0
+            self.values[..., self._initialised_cells : current.high_water, :] = 0
+            self._initialised_cells = current.high_water
         self.keys[..., write_slots, :] = key_states
         self.values[..., write_slots, :] = value_states
         keys, values = _select_cells(self.keys, visible_cells), _select_cells(self.values, visible_cells)
-        if now.layouts:
-            setattr(keys, LAYOUT, now.layouts[self.window])
+        if current.layouts:
+            setattr(keys, LAYOUT, current.layouts[self.window])
         return keys, values
 
     def get_seq_length(self) -> int | torch.Tensor:
         """Number of visible tokens before this pass."""
-        return self._store.now.position_offset
+        return self._store.current_pass.position_offset
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._store.now.n_columns, 0
+        return self._store.current_pass.n_columns, 0
 
     def get_max_length(self) -> int:
         return -1
@@ -135,14 +135,16 @@ class CellStore(Cache):  # type: ignore[misc]  # transformers is not typed
     """
 
     def __init__(self, config: Any) -> None:
-        self.now = Pass(0, 0, slice(0, 0), slice(0, 0), 0, 0)
+        self.current_pass = Pass(0, 0, slice(0, 0), slice(0, 0), 0, 0)
         kinds = getattr(config.get_text_config(decoder=True), "layer_types", None) or ()
         layers = DynamicCache(config=config).layers
         chunked = [kind == "chunked_attention" for kind in kinds] or [False] * len(layers)
-        super().__init__(layers=[_cells_for(layer, self, *one) for layer, *one in zip(layers, chunked, strict=False)])
+        super().__init__(
+            layers=[_replace_layer(layer, self, *flags) for layer, *flags in zip(layers, chunked, strict=False)]
+        )
 
-    def begin(self, now: Pass) -> None:
-        self.now = now
+    def begin(self, next_pass: Pass) -> None:
+        self.current_pass = next_pass
 
     @property
     def cells(self) -> list[CellLayer]:
@@ -156,7 +158,7 @@ class CellStore(Cache):  # type: ignore[misc]  # transformers is not typed
     @property
     def layouts(self) -> list[Layout | None]:
         """Layout of this pass in each layer."""
-        layouts = self.now.layouts
+        layouts = self.current_pass.layouts
         return [layouts.get(layer.window) if isinstance(layer, CellLayer) else None for layer in self.layers]
 
     @property
@@ -176,10 +178,10 @@ class CellStore(Cache):  # type: ignore[misc]  # transformers is not typed
         )
 
 
-def _cells_for(layer: Any, store: CellStore, chunked: bool) -> Any:
+def _replace_layer(layer: Any, store: CellStore, is_chunked: bool) -> Any:
     """Replacement for a layer of transformers' own cache."""
     kind, size = type(layer), getattr(layer, "sliding_window", None)
-    window = AttentionWindow(size, chunked) if size else None
+    window = AttentionWindow(size, is_chunked) if size else None
     if kind in (DynamicLayer, DynamicSlidingWindowLayer):
         return CellLayer(store, window)
     if kind in (LinearAttentionAndFullAttentionLayer, LinearAttentionAndSlidingWindowAttentionLayer):
@@ -189,11 +191,11 @@ def _cells_for(layer: Any, store: CellStore, chunked: bool) -> Any:
     return layer
 
 
-def _with_capacity(states: torch.Tensor, defined: int, cells: int) -> torch.Tensor:
+def _with_capacity(states: torch.Tensor, initialised_cells: int, cells: int) -> torch.Tensor:
     if states.shape[-2] >= cells:
         return states
     larger = states.new_empty((*states.shape[:-2], cells, states.shape[-1]))
-    larger[..., :defined, :] = states[..., :defined, :]
+    larger[..., :initialised_cells, :] = states[..., :initialised_cells, :]
     return larger
 
 

@@ -10,16 +10,16 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from lbx.backends.hf.attention import PLAIN_ATTENTION
 from lbx.backends.hf.copies import HfCopies
-from lbx.backends.hf.library import attention_of, first_line, length_dependent, model_tokens
+from lbx.backends.hf.library import attention_name, first_line, length_dependent_ropes, model_tokens
 from lbx.backends.hf.sequence_memory import FORKS, HfSequences
 from lbx.backends.hf.single import (
     Forward,
-    at_once,
-    goes_in_pieces,
+    can_compute_in_pieces,
+    full_logits,
     keeps_tokens,
     long_from,
     make_cache,
-    rounding,
+    rounding_tolerance,
     small_windows,
 )
 from lbx.base.errors import BackendError
@@ -47,7 +47,7 @@ class Packing(NamedTuple):
     single_reason: str | None = None
     state_bytes: int = 0
 
-    def sequences(self, answers: int, weights_bytes: int) -> int:
+    def sequence_limit(self, answers: int, weights_bytes: int) -> int:
         """Limit sequences so that states take at most a quarter of the weights' memory, or a GiB."""
         if not self.state_bytes:
             return answers
@@ -55,14 +55,14 @@ class Packing(NamedTuple):
         return FORKS + max(_FEWEST_ANSWERS, min(answers, room - FORKS))
 
 
-class Trial(NamedTuple):
+class ModelProbe(NamedTuple):
     """Whether several tokens of a prompt may follow others in one pass, and how sequences are packed."""
 
     pieces: bool
     packing: Packing
 
 
-def try_out(model: Any, name: str) -> Trial:
+def probe_model(model: Any, name: str) -> ModelProbe:
     """Try a model's ways to compute sequences on a few tokens, fastest first: one row, copies, one by one.
 
     The last test of each is a measurement: a few tokens in two sequences with a common prefix, against one by one.
@@ -72,56 +72,56 @@ def try_out(model: Any, name: str) -> Trial:
     Raises:
         BackendError: continuing a sequence gives other logits than computing it all at once.
     """
-    dependent = length_dependent(model.config)
+    dependent = length_dependent_ropes(model.config)
     if dependent:
         reason = f"its rotary embedding ({', '.join(dependent)}) depends on the length of the input"
         if not long_from(model):
-            return Trial(False, Packing(reason, False, reason))
-        return Trial(False, _or_copied(model, Packing(reason, False), True))
-    row = _in_one_row(model, True) if keeps_tokens(model) else None
+            return ModelProbe(False, Packing(reason, False, reason))
+        return ModelProbe(False, _with_copies(model, Packing(reason, False), True))
+    row = _pack_in_one_row(model, True) if keeps_tokens(model) else None
     if row and row.reason is None:
-        return Trial(True, row)
-    pieces = goes_in_pieces(model, name)
-    return Trial(pieces, _or_copied(model, row or _in_one_row(model, pieces), pieces))
+        return ModelProbe(True, row)
+    pieces = can_compute_in_pieces(model, name)
+    return ModelProbe(pieces, _with_copies(model, row or _pack_in_one_row(model, pieces), pieces))
 
 
-def _or_copied(model: Any, packing: Packing, pieces: bool) -> Packing:
+def _with_copies(model: Any, packing: Packing, pieces: bool) -> Packing:
     """Add whether copies of a sequence can be continued, if there is a reason against one row."""
     if packing.reason is None:
         return packing
     copies = HfCopies(model, max_cells=256, max_step=64, pieces=pieces)
     with small_windows(model):
-        return packing._replace(single_reason=_why_not(model, copies, "copied"))
+        return packing._replace(single_reason=_rejection_reason(model, copies, "copied"))
 
 
-def _in_one_row(model: Any, pieces: bool) -> Packing:
+def _pack_in_one_row(model: Any, pieces: bool) -> Packing:
     """Part by part, unless the card asks for another attention; by a mask where all layers keep every token."""
     reason: str | None = "its card asks for another attention"
     with small_windows(model):
         try:
-            row = _row(model, parts=True, pieces=pieces)
+            row = _make_sequences(model, parts=True, pieces=pieces)
         except ValueError as exc:
             return Packing(first_line(exc), False)
-        if attention_of(model) == PLAIN_ATTENTION or not getattr(model, "_supports_sdpa", False):
-            reason = _why_not(model, row, "packed")
+        if attention_name(model) == PLAIN_ATTENTION or not getattr(model, "_supports_sdpa", False):
+            reason = _rejection_reason(model, row, "packed")
     if reason is None:
         return Packing(None, True, state_bytes=row.state_bytes)
     if all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers):
-        reason = _why_not(model, _row(model, parts=False, pieces=pieces), "packed")
+        reason = _rejection_reason(model, _make_sequences(model, parts=False, pieces=pieces), "packed")
     return Packing(reason, False)
 
 
-def _row(model: Any, *, parts: bool, pieces: bool) -> HfSequences:
+def _make_sequences(model: Any, *, parts: bool, pieces: bool) -> HfSequences:
     return HfSequences(model, max_sequences=3, max_cells=64, max_step=64, parts=parts, pieces=pieces)
 
 
-def _why_not(model: Any, memory: SequenceMemory, how: str) -> str | None:
+def _rejection_reason(model: Any, memory: SequenceMemory, method: str) -> str | None:
     try:
         difference = _difference(model, memory)
     except (BackendError, RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as exc:
         return f"it does not take positions and a mask of its own: {first_line(exc.__cause__ or exc)}"
-    if not difference <= rounding(model):
-        return f"{how} logits differ from single ones by {difference:.2g} of their range"
+    if not difference <= rounding_tolerance(model):
+        return f"{method} logits differ from single ones by {difference:.2g} of their range"
     return None
 
 
@@ -133,7 +133,7 @@ def _difference(model: Any, memory: SequenceMemory) -> float:
     memory.fork(0, _PREFIX, [1, 2])
     packed = memory.extend([Extend(1, long, True), Extend(2, short, True)])
     packed += memory.extend([Extend(2, step[:1], True), Extend(1, step[1:], True)])
-    single = [*_alone(model, [*prefix, *long, step[1]]), *_alone(model, [*prefix, *short, step[0]])]
+    single = [*_single_logits(model, [*prefix, *long, step[1]]), *_single_logits(model, [*prefix, *short, step[0]])]
     differences = [
         float(np.abs(ours - theirs).max() / np.ptp(theirs))
         for ours, theirs in zip(packed, [single[0], single[2], single[3], single[1]], strict=True)
@@ -142,11 +142,11 @@ def _difference(model: Any, memory: SequenceMemory) -> float:
     return float(np.max(differences))  # NaN stays NaN
 
 
-def _alone(model: Any, tokens: Sequence[int]) -> tuple[Logits, Logits]:
+def _single_logits(model: Any, tokens: Sequence[int]) -> tuple[Logits, Logits]:
     """The logits after all but the last token, and after the last one."""
     if keeps_tokens(model):
-        before, behind = at_once(model, tokens)[-2:].cpu().numpy()
-        return before, behind
+        previous, final = full_logits(model, tokens)[-2:].cpu().numpy()
+        return previous, final
     forward, cache = Forward(model), make_cache(model.config)
     first, last = forward(tokens[:-1], cache, 0), forward(tokens[-1:], cache, len(tokens) - 1)
     return first[0, -1].float().cpu().numpy(), last[0, -1].float().cpu().numpy()

@@ -17,22 +17,22 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from lbx.backends.hf.dequantise import CheckpointFormatError, Shape, StoredWeight
-from lbx.backends.hf.library import first_line, out_of_memory
+from lbx.backends.hf.library import first_line, is_out_of_memory
 from lbx.backends.hf.quantisation import (
     FORMATS,
-    Format,
-    method_of,
+    WeightFormat,
+    method_name,
     read_settings,
     require_parts,
     rounds_activations,
-    settings_of_weight,
+    weight_settings,
 )
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input, require_file
 
 _PLAIN = ("F16", "BF16", "F32", "F64")
-_KNOWN = (*_PLAIN, "BOOL", "I16", "U16", "I32", "U32", "I64", "U64")
-_WHILE_MADE = 12
+_PLAIN_AND_INTEGERS = (*_PLAIN, "BOOL", "I16", "U16", "I32", "U32", "I64", "U64")
+_DEQUANTISATION_BYTES = 12
 """Bytes per number during dequantisation: codes, scales and products in float32."""
 
 # A tensor's part in the weight that its name begins with: ``a.b.SUFFIX`` to ``a.b.weight``, and ``a.b_SUFFIX`` to
@@ -50,7 +50,7 @@ _PARTS = {
     "._weight_qdata": "weight", "._weight_scale": "scale", "._weight_zero_point": "zero",
 }  # fmt: skip
 _SUFFIX = re.compile(f"(.+?)({'|'.join(map(re.escape, sorted(_PARTS, key=len, reverse=True)))})$")
-OF_ACTIVATIONS = re.compile(
+ACTIVATION_SCALES = re.compile(
     r"[._](input_scale|input_global_scale|input_zero_point|activation_scale|act_scale|output_scale|qscale_act|"
     r"[kvq]_scale|[kvq]_zero_point|kv_scale|input_amax|output_amax|kv_cache_scale)$"
 )
@@ -73,12 +73,12 @@ class DenseWeight:
     """A quantised weight, its format and its dense shape."""
 
     weight: StoredWeight
-    format: Format
+    format: WeightFormat
     shape: Shape
 
-    def read(self, get: Callable[[str], Any]) -> Any:
-        """The weight in float32; ``get`` reads a tensor. Raises CheckpointFormatError: its numbers deny its shape."""
-        dense = self.format.dense({part: get(name) for part, name in self.weight.tensors.items()}, self.weight)
+    def dequantise(self, read_tensor: Callable[[str], Any]) -> Any:
+        """The weight in float32; ``read_tensor`` reads a tensor. Raises CheckpointFormatError: its numbers deny its shape."""
+        dense = self.format.dense({part: read_tensor(name) for part, name in self.weight.tensors.items()}, self.weight)
         if tuple(dense.shape) != self.shape:
             raise CheckpointFormatError(f"its shape is {list(dense.shape)}, not {list(self.shape)}")
         return dense
@@ -104,7 +104,7 @@ class Checkpoint:
     @property
     def title(self) -> str:
         """Names of the formats; "" if the folder is not quantised."""
-        titles = (one.format.title.format_map(_Settings(one.weight.settings)) for one in self.weights)
+        titles = (dense.format.title.format_map(_Settings(dense.weight.settings)) for dense in self.weights)
         return " and ".join(dict.fromkeys(titles))
 
     def describe(self, dtype: str) -> str:
@@ -116,13 +116,13 @@ class Checkpoint:
 
     def dense_bytes(self, bytes_per_number: float) -> float:
         """Size of all weights after dequantisation."""
-        made = sum(math.prod(one.shape) for one in self.weights)
-        return (sum(tensor.numbers for tensor in self.plain.values()) + made) * bytes_per_number
+        dense_numbers = sum(math.prod(weight.shape) for weight in self.weights)
+        return (sum(tensor.numbers for tensor in self.plain.values()) + dense_numbers) * bytes_per_number
 
     @property
     def unpacking_bytes(self) -> int:
         """RAM that dequantising the largest weight takes; 0 if the folder is not quantised."""
-        return _WHILE_MADE * max((math.prod(one.shape) for one in self.weights), default=0)
+        return _DEQUANTISATION_BYTES * max((math.prod(weight.shape) for weight in self.weights), default=0)
 
 
 class _Settings(dict[str, Any]):
@@ -137,64 +137,67 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         BackendError: a file cannot be read, its index is another model's, or a tensor is in a format that lbx does not
             read, or lacks its scales.
     """
-    tensors, metadata = _tensors(folder)
+    tensors, metadata = _read_tensors(folder)
     settings = read_settings(folder)
-    groups, plain = _grouped(tensors)
+    groups, plain = _group_parts(tensors)
     weights = []
     for name, parts in groups.items():
         try:
-            weight = _stored_weight(name, parts, tensors, settings_of_weight(name, settings, metadata))
+            weight = _stored_weight(name, parts, tensors, weight_settings(name, settings, metadata))
             weights.append(_match_format(folder, _with_state(folder, weight, tensors)))
         except (CheckpointFormatError, re.error) as exc:
             raise BackendError(f"{folder} stores {name} in an unsupported way: {exc}.", fix=_FIX) from exc
     _refuse_uneven(folder, weights)
-    _refuse_unclaimed(folder, plain, settings)
+    _refuse_unknown_formats(folder, plain, settings)
     if settings and not weights and settings.get("format") != "dense":
         raise BackendError(
-            f"{folder / 'config.json'} declares weights stored as {method_of(settings)}, but the folder has none.",
+            f"{folder / 'config.json'} declares weights stored as {method_name(settings)}, but the folder has none.",
             fix="Use config.json and the weights from the same folder.",
         )
-    kept = {name: tensor for name, tensor in plain.items() if not OF_ACTIVATIONS.search(name)}
-    rounds = len(kept) < len(plain) or bool(settings and rounds_activations(settings))
-    return Checkpoint(folder, tensors, kept, weights, rounds)
+    model_tensors = {name: tensor for name, tensor in plain.items() if not ACTIVATION_SCALES.search(name)}
+    rounds = len(model_tensors) < len(plain) or bool(settings and rounds_activations(settings))
+    return Checkpoint(folder, tensors, model_tensors, weights, rounds)
 
 
 # Files
 
 
-def _tensors(folder: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
+def _read_tensors(folder: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
     """{name: tensor} of the model's files, and the files' metadata."""
-    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if whole.exists() or not index.exists():
-        files = [whole] if whole.exists() else sorted(folder.glob("*.safetensors"))[:1]
-        return _header(files[0]) if files else ({}, {})
+    single_file, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single_file.exists() or not index.exists():
+        files = [single_file] if single_file.exists() else sorted(folder.glob("*.safetensors"))[:1]
+        return _read_header(files[0]) if files else ({}, {})
     try:
         listed = json.loads(read_input(index, SMALL))["weight_map"]
-        places = {str(name): str(file) for name, file in listed.items()}
+        files_by_tensor = {str(name): str(file) for name, file in listed.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise BackendError(f"{index} cannot be read.", fix="Copy it again from its source.") from exc
     tensors: dict[str, StoredTensor] = {}
     metadata: dict[str, str] = {}
-    for file in sorted(set(places.values())):
-        header, header_metadata = _header(folder / file)
+    for file in sorted(set(files_by_tensor.values())):
+        header, header_metadata = _read_header(folder / file)
         tensors |= header
         metadata |= header_metadata
-    for name, file in places.items():
+    for name, file in files_by_tensor.items():
         if name not in tensors or tensors[name].file != file:
-            where = f"in {tensors[name].file}" if name in tensors else "in none of the files"
+            location = f"in {tensors[name].file}" if name in tensors else "in none of the files"
             raise BackendError(
-                f"{index} lists {name} in {file}, but it is {where}.",
+                f"{index} lists {name} in {file}, but it is {location}.",
                 fix="The files belong to several models, or their names are mixed up: copy all files from one folder.",
             )
     return tensors, metadata
 
 
-def _header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
+def _read_header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
     try:
-        with _opened(path, "np") as file:  # checks that offsets, shapes and number formats fit together
+        with _open_safetensors(path, "np") as file:  # checks that offsets, shapes and number formats fit together
             names = list(file.keys())
             slices = [(name, file.get_slice(name)) for name in names]
-            tensors = {name: StoredTensor(path.name, one.get_dtype(), tuple(one.get_shape())) for name, one in slices}
+            tensors = {
+                name: StoredTensor(path.name, tensor_slice.get_dtype(), tuple(tensor_slice.get_shape()))
+                for name, tensor_slice in slices
+            }
             return tensors, dict(file.metadata() or {})
     except Exception as exc:  # safetensors has its own bare exception class
         raise BackendError(
@@ -203,7 +206,7 @@ def _header(path: Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
         ) from exc
 
 
-def _opened(path: Path, framework: str) -> Any:
+def _open_safetensors(path: Path, framework: str) -> Any:
     """Open a file with safetensors. Raises OSError and safetensors' own errors."""
     from safetensors import safe_open
 
@@ -214,14 +217,14 @@ def _opened(path: Path, framework: str) -> Any:
 # Tensors
 
 
-def _grouped(tensors: Mapping[str, StoredTensor]) -> tuple[dict[str, dict[str, str]], dict[str, StoredTensor]]:
+def _group_parts(tensors: Mapping[str, StoredTensor]) -> tuple[dict[str, dict[str, str]], dict[str, StoredTensor]]:
     """{weight: {part: tensor}} of possibly quantised weights, and all other tensors."""
     groups: dict[str, dict[str, str]] = {}
     for name in tensors:
         if (match := _SUFFIX.match(name)) is None:
             continue
         stem, suffix = match.groups()
-        main = next((one for one in (f"{stem}.weight", stem) if one in tensors), None)
+        main = next((candidate for candidate in (f"{stem}.weight", stem) if candidate in tensors), None)
         part = _PARTS[suffix]
         if part in ("weight", "blocks"):
             groups.setdefault(stem if part == "blocks" else f"{stem}.weight", {})[part] = name
@@ -252,7 +255,7 @@ def _with_state(folder: Path, weight: StoredWeight, tensors: Mapping[str, Stored
     if "state" not in weight.tensors:
         return weight
     name = weight.tensors["state"]
-    with _opened(folder / tensors[name].file, "np") as file:
+    with _open_safetensors(folder / tensors[name].file, "np") as file:
         try:
             state = json.loads(bytes(file.get_tensor(name).tolist()))
         except (ValueError, RecursionError):
@@ -261,9 +264,9 @@ def _with_state(folder: Path, weight: StoredWeight, tensors: Mapping[str, Stored
 
 
 def _match_format(folder: Path, weight: StoredWeight) -> DenseWeight:
-    rows = [row for row in FORMATS if row.claims(weight)]
+    rows = [row for row in FORMATS if row.matches(weight)]
     if not rows:
-        raise _unread(folder, weight)
+        raise _unsupported_error(folder, weight)
     require_parts(weight)
     try:
         return DenseWeight(weight, rows[0], rows[0].shape(weight))
@@ -271,48 +274,50 @@ def _match_format(folder: Path, weight: StoredWeight) -> DenseWeight:
         raise CheckpointFormatError(f"its tensors do not match each other ({exc})") from exc
 
 
-def _unread(folder: Path, weight: StoredWeight) -> BackendError:
+def _unsupported_error(folder: Path, weight: StoredWeight) -> BackendError:
     method = weight.settings["quant_method"]
     parts = ", ".join(f"{part} {weight.dtypes[part]}" for part in sorted(weight.dtypes))
-    known = [row for row in FORMATS if method in row.methods]
+    formats = [row for row in FORMATS if method in row.methods]
     if method == "none":
         return BackendError(
             f"{folder} stores {weight.name} in few bits ({parts}), but its config.json declares no quantisation.",
             fix="Copy config.json from the source of the weights.",
         )
-    if not known:
+    if not formats:
         return BackendError(f"{folder} is stored as {method}, a format that lbx does not support.", fix=_FIX)
-    lacking = min((sorted(row.parts.keys() - weight.dtypes.keys()) for row in known), key=len)
-    what = f"its {' and '.join(lacking)} is missing" if lacking else "lbx does not support this variant"
-    return BackendError(f"{folder} stores {weight.name} as {method} with {parts}: {what}.", fix=_FIX)
+    lacking = min((sorted(row.parts.keys() - weight.dtypes.keys()) for row in formats), key=len)
+    problem = f"its {' and '.join(lacking)} is missing" if lacking else "lbx does not support this variant"
+    return BackendError(f"{folder} stores {weight.name} as {method} with {parts}: {problem}.", fix=_FIX)
 
 
 def _refuse_uneven(folder: Path, weights: Sequence[DenseWeight]) -> None:
     """Refuse lost parts: a weight has the same parts in all layers or experts of the same format."""
     first: dict[tuple[str, int], StoredWeight] = {}
-    for one in weights:
-        weight = first.setdefault((_NUMBERS.sub("#", one.weight.name), FORMATS.index(one.format)), one.weight)
-        if lacking := sorted(weight.tensors.keys() ^ one.weight.tensors.keys()):
+    for dense in weights:
+        weight = first.setdefault((_NUMBERS.sub("#", dense.weight.name), FORMATS.index(dense.format)), dense.weight)
+        if lacking := sorted(weight.tensors.keys() ^ dense.weight.tensors.keys()):
             raise BackendError(
-                f"{folder} stores {one.weight.name} and {weight.name} in the same format, but only one of them has "
+                f"{folder} stores {dense.weight.name} and {weight.name} in the same format, but only one of them has "
                 f"its {' and '.join(lacking)}.",
                 fix=_FIX,
             )
 
 
-def _refuse_unclaimed(folder: Path, plain: Mapping[str, StoredTensor], settings: Mapping[str, Any] | None) -> None:
+def _refuse_unknown_formats(
+    folder: Path, plain: Mapping[str, StoredTensor], settings: Mapping[str, Any] | None
+) -> None:
     """Numbers of few bits without a row that reads them are no numbers yet."""
     for name, tensor in plain.items():
-        few = tensor.dtype not in _KNOWN
+        few = tensor.dtype not in _PLAIN_AND_INTEGERS
         packed = tensor.dtype in ("I32", "U32", "I16", "U16") and len(tensor.shape) > 1
-        if (few or packed) and not OF_ACTIVATIONS.search(name):
-            how = (
-                f"its config.json declares {method_of(settings)}"
+        if (few or packed) and not ACTIVATION_SCALES.search(name):
+            declaration = (
+                f"its config.json declares {method_name(settings)}"
                 if settings
                 else "its config.json declares no quantisation"
             )
             raise BackendError(
-                f"{folder} stores {name} as {tensor.dtype}, but lbx finds no scales to dequantise it; {how}.",
+                f"{folder} stores {name} as {tensor.dtype}, but lbx finds no scales to dequantise it; {declaration}.",
                 fix=_FIX,
             )
 
@@ -324,21 +329,23 @@ class DenseTensors:
     context: files are open inside it, and errors of weights are raised when it exits.
     """
 
-    def __init__(self, stored: Checkpoint, dtype: Any) -> None:
-        self._stored, self._dtype = stored, dtype
+    def __init__(self, checkpoint: Checkpoint, dtype: Any) -> None:
+        self._checkpoint, self._dtype = checkpoint, dtype
         self._open = ExitStack()
         self._one_at_a_time = Lock()
         self._error: Exception | None = None
 
     def __enter__(self) -> dict[str, Any]:
         """{name: object that returns the tensor for ``[...]``}: weights in the ``torch.dtype``, others unchanged."""
-        tensors = self._stored.tensors
+        tensors = self._checkpoint.tensors
         self._files = {
-            file: self._open.enter_context(_opened(self._stored.folder / file, "pt"))
+            file: self._open.enter_context(_open_safetensors(self._checkpoint.folder / file, "pt"))
             for file in sorted({tensor.file for tensor in tensors.values()})
         }
-        plain = {name: self._files[tensors[name].file].get_slice(name) for name in self._stored.plain}
-        return plain | {one.weight.name: _Later(partial(self._match_format, one)) for one in self._stored.weights}
+        plain = {name: self._files[tensors[name].file].get_slice(name) for name in self._checkpoint.plain}
+        return plain | {
+            dense.weight.name: _LazyTensor(partial(self._dequantise, dense)) for dense in self._checkpoint.weights
+        }
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         """Raises BackendError: a weight's numbers deny its shape; or that there is no memory for one."""
@@ -346,26 +353,26 @@ class DenseTensors:
         if self._error is not None:
             raise self._error  # transformers reports another error, or no error
 
-    def _match_format(self, one: DenseWeight) -> Any:
+    def _dequantise(self, dense: DenseWeight) -> Any:
         with self._one_at_a_time:  # transformers takes several at once
             if self._error is not None:
                 raise self._error
             try:
-                return one.read(self._get).to(self._dtype)
+                return dense.dequantise(self._get).to(self._dtype)
             except (CheckpointFormatError, ValueError, TypeError, KeyError, IndexError, RuntimeError) as exc:
-                why = f"{self._stored.folder} stores {one.weight.name} in an unsupported way: {exc}."
-                self._error = exc if out_of_memory(exc) else BackendError(why, fix=_FIX)
+                why = f"{self._checkpoint.folder} stores {dense.weight.name} in an unsupported way: {exc}."
+                self._error = exc if is_out_of_memory(exc) else BackendError(why, fix=_FIX)
                 raise self._error from exc
 
     def _get(self, name: str) -> Any:
-        return self._files[self._stored.tensors[name].file].get_tensor(name)
+        return self._files[self._checkpoint.tensors[name].file].get_tensor(name)
 
 
-class _Later:
+class _LazyTensor:
     """Tensor computed on access: transformers reads it by ``tensor[...]``."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
 
-    def __getitem__(self, place: Any) -> Any:
-        return self._make()[place]
+    def __getitem__(self, index: Any) -> Any:
+        return self._make()[index]

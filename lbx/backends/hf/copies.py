@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from lbx.backends.hf.library import first_line, forget_lengths, give_back_memory, length_dependent
+from lbx.backends.hf.library import first_line, length_dependent_ropes, release_gpu_memory, reset_rope_lengths
 from lbx.backends.hf.single import Forward, GrowingLayer, OwnCache, long_from, make_cache
 from lbx.base.errors import BackendError
 from lbx.inference.model import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lbx.inference.model import Logits
 
 SEQUENCES = 8
-_ADDED_TO = (DynamicLayer, DynamicSlidingWindowLayer, GrowingLayer)
+_APPEND_ONLY_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer, GrowingLayer)
 """Layers that only append, so that copies can share their tensors."""
 
 
@@ -73,20 +73,20 @@ class HfCopies:
             long_from=long_from(model) or NO_LIMIT,
             single_reason=single_reason,
         )
-        self._by_length = bool(length_dependent(model.config))
+        self._by_length = bool(length_dependent_ropes(model.config))
         self.max_cells, self.max_step = max_cells, max(max_step, SEQUENCES)
-        self._held: dict[int, tuple[DynamicCache | OwnCache, list[int]]] = {}
+        self._sequences: dict[int, tuple[DynamicCache | OwnCache, list[int]]] = {}
 
     @property
     def used_cells(self) -> int:
-        return sum(len(tokens) for _, tokens in self._held.values())
+        return sum(len(tokens) for _, tokens in self._sequences.values())
 
     def fit(self, cells: int) -> None:
         """No effect: caches grow on demand."""
 
     def length(self, sequence: int) -> int:
         check_number(sequence, self.max_sequences)
-        return len(self._held[sequence][1]) if sequence in self._held else 0
+        return len(self._sequences[sequence][1]) if sequence in self._sequences else 0
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
         for number in (source, *targets):
@@ -100,16 +100,16 @@ class HfCopies:
         for target in targets:
             self.drop(target)
             if length:
-                cache, tokens = self._held[source]
-                self._held[target] = (_copy_cache(cache), tokens.copy())
+                cache, tokens = self._sequences[source]
+                self._sequences[target] = (_copy_cache(cache), tokens.copy())
 
     def drop(self, sequence: int) -> None:
         check_number(sequence, self.max_sequences)
-        self._held.pop(sequence, None)
+        self._sequences.pop(sequence, None)
 
     def close(self) -> None:
         """Free the model and all sequences."""
-        self._held.clear()
+        self._sequences.clear()
         self._model = self._forward = None  # type: ignore[assignment]
 
     def extend(self, items: Sequence[Extend]) -> list[Logits | None]:
@@ -130,7 +130,7 @@ class HfCopies:
             for item in items:
                 self.drop(item.sequence)
             if isinstance(exc, (RuntimeError, TypeError, ValueError, IndexError, MemoryError)):
-                give_back_memory(exc)
+                release_gpu_memory(exc)
                 raise BackendError(
                     f"The model {self._name} failed: {first_line(exc)}",
                     fix="If memory ran out, lower context_window or prefill_chunk in the model card.",
@@ -138,18 +138,18 @@ class HfCopies:
             raise
 
     def _grow(self, item: Extend) -> Logits | None:
-        cache, tokens = self._held.get(item.sequence) or (make_cache(self._model.config), [])
-        held = len(tokens)
+        cache, tokens = self._sequences.get(item.sequence) or (make_cache(self._model.config), [])
+        n_cached = len(tokens)
         tokens.extend(item.tokens)
-        if 0 < held <= self.traits.long_from < len(tokens):  # ``generate`` computes all tokens again here, too
-            cache, held = make_cache(self._model.config), 0
-        if self._by_length and not held:
-            forget_lengths(self._model)
-        step = len(tokens) if self._pieces or not held else 1
+        if 0 < n_cached <= self.traits.long_from < len(tokens):  # ``generate`` computes all tokens again here, too
+            cache, n_cached = make_cache(self._model.config), 0
+        if self._by_length and not n_cached:
+            reset_rope_lengths(self._model)
+        step = len(tokens) if self._pieces or not n_cached else 1
         logits = None
-        for at in range(held, len(tokens), step):
+        for at in range(n_cached, len(tokens), step):
             logits = self._forward(tokens[at : at + step], cache, at)
-        self._held[item.sequence] = (cache, tokens)
+        self._sequences[item.sequence] = (cache, tokens)
         if not item.wants_logits or logits is None:
             return None
         row: Logits = logits[0, -1].float().cpu().numpy()
@@ -159,7 +159,7 @@ class HfCopies:
 def _copy_cache(cache: DynamicCache | OwnCache) -> DynamicCache | OwnCache:
     """Copy of a cache that grows independently."""
     if isinstance(cache, OwnCache):
-        return OwnCache(copy.deepcopy(cache.held))
+        return OwnCache(copy.deepcopy(cache.cache))
     result = copy.copy(cache)
     result.layers = [_copy_layer(layer) for layer in cache.layers]
     return result
@@ -169,7 +169,7 @@ def _copy_layer(layer: Any) -> Any:
     result = copy.copy(layer)
     if type(layer) is GrowingLayer and layer.is_initialized:
         result._buffers = (layer.keys, layer.values)  # their spare capacity belongs to the original
-    if type(layer) not in _ADDED_TO:
+    if type(layer) not in _APPEND_ONLY_LAYERS:
         vars(result).update({name: _clone(value) for name, value in vars(layer).items()})
     return result
 

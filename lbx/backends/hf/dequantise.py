@@ -25,7 +25,7 @@ WORD = 32
 """Bits of a word that numbers are packed into."""
 
 
-def spread_over(scale: Any, shape: Shape, block: tuple[int, int]) -> Any:
+def spread_scale(scale: Any, shape: Shape, block: tuple[int, int]) -> Any:
     """Repeat a scale per block to one per number, in float32; the last blocks may be incomplete."""
     scale = scale.float().expand(*shape[:-2], *scale.shape[-2:]) if scale.dim() > 1 else scale.float()
     for dim, size in zip((-2, -1), block, strict=True):
@@ -33,7 +33,7 @@ def spread_over(scale: Any, shape: Shape, block: tuple[int, int]) -> Any:
     return scale
 
 
-def powers_of_two(scale: Any) -> Any:
+def decode_e8m0(scale: Any) -> Any:
     """Decode E8M0: 2 ** (x - 127); 255 is NaN."""
     import torch
 
@@ -42,12 +42,12 @@ def powers_of_two(scale: Any) -> Any:
     return power.masked_fill(codes == 0xFF, torch.nan)
 
 
-def numbers_of_four_bits(packed: Any) -> Any:
+def decode_e2m1(octets: Any) -> Any:
     """Decode bytes of two E2M1 numbers, the low half first, to float32."""
     import torch
 
     table = torch.tensor([*_E2M1, *(-number for number in _E2M1)])
-    codes = torch.stack((packed & 0xF, packed >> 4), -1).flatten(-2)
+    codes = torch.stack((octets & 0xF, octets >> 4), -1).flatten(-2)
     return table[codes.int()]
 
 
@@ -65,7 +65,7 @@ def unpack_words(words: Any, bits: int, count: int) -> Any:
     return (((low | after << WORD) >> (at % WORD)) & (2**bits - 1)).to(torch.uint8)
 
 
-def words_of(count: int, bits: int) -> int:
+def word_count(count: int, bits: int) -> int:
     """Number of words that ``count`` numbers take."""
     return -(-count * bits // WORD)
 
@@ -97,21 +97,21 @@ class StoredWeight:
     dtypes: Mapping[str, str]
     settings: Mapping[str, Any]
 
-    def number(self, key: str) -> int:
+    def positive_int(self, key: str) -> int:
         """A setting that must be an integer above 0. Raises CheckpointFormatError if it is not."""
         value = self.settings.get(key)
         if type(value) is not int or value < 1:
             raise CheckpointFormatError(f"its {key} in config.json is {value!r}, not a positive integer")
         return value
 
-    def must_be(self, part: str, *shapes: Shape) -> None:
+    def require_shape(self, part: str, *shapes: Shape) -> None:
         """Raises CheckpointFormatError: the part has none of these shapes."""
         if self.shapes[part] not in shapes:
-            wanted = " or ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
-            raise CheckpointFormatError(f"its {part} has the shape {list(self.shapes[part])}, not {wanted}")
+            expected = " or ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
+            raise CheckpointFormatError(f"its {part} has the shape {list(self.shapes[part])}, not {expected}")
 
 
-def _in_order(order: Any, groups: int) -> Any:
+def _group_index(order: Any, groups: int) -> Any:
     """The group of each column. Raises CheckpointFormatError: a group does not exist; torch would accept -1."""
     order = order.long()
     if order.numel() and (int(order.min()) < 0 or int(order.max()) >= groups):
@@ -121,17 +121,17 @@ def _in_order(order: Any, groups: int) -> Any:
     return order
 
 
-def _groups_of(weight: StoredWeight, columns: int) -> int:
+def _group_size(weight: StoredWeight, columns: int) -> int:
     """The length of a group along a weight's rows: all of a row where config.json has no group size."""
     size = weight.settings.get("group_size")
-    return columns if size in (None, -1, 0) else weight.number("group_size")
+    return columns if size in (None, -1, 0) else weight.positive_int("group_size")
 
 
-def _blocked(shape: Shape, block: tuple[int, int]) -> Shape:
+def _block_grid(shape: Shape, block: tuple[int, int]) -> Shape:
     return (*shape[:-2], -(-shape[-2] // block[0]), -(-shape[-1] // block[1]))
 
 
-def _block(weight: StoredWeight, key: str) -> tuple[int, int]:
+def _block_size(weight: StoredWeight, key: str) -> tuple[int, int]:
     value = weight.settings.get(key)
     if not isinstance(value, list) or len(value) != 2 or not all(type(n) is int and n > 0 for n in value):
         raise CheckpointFormatError(f"its {key} in config.json is {value!r}, not two positive integers")
@@ -141,43 +141,43 @@ def _block(weight: StoredWeight, key: str) -> tuple[int, int]:
 # Eight bits of floating point, and whole numbers with a scale
 
 
-def _block_of_scale(weight: StoredWeight) -> tuple[int, int]:
+def _scale_block(weight: StoredWeight) -> tuple[int, int]:
     """Rows and columns per scale in config.json; the scale must have the shape that follows from them."""
     shape, settings = weight.shapes["weight"], weight.settings
     rows, columns = shape[-2:]
     strategy = settings.get("strategy")
     if "weight_block_size" in settings and settings["weight_block_size"] is not None:
-        block = _block(weight, "weight_block_size")
+        block = _block_size(weight, "weight_block_size")
     elif strategy == "block":
-        block = _block(weight, "block_structure")
+        block = _block_size(weight, "block_structure")
     elif strategy == "group" or settings.get("group_size"):
-        block = 1, _groups_of(weight, columns)
+        block = 1, _group_size(weight, columns)
     elif weight.shapes["scale"] in ((), (1,), (1, 1), (*shape[:-2], 1, 1)) and strategy in (None, "tensor"):
         return rows, columns
     else:
         block = 1, columns
-    wanted = _blocked(shape, block)
-    weight.must_be("scale", wanted, *([wanted[:-1]] if wanted[-1] == 1 else []))
+    scale_shape = _block_grid(shape, block)
+    weight.require_shape("scale", scale_shape, *([scale_shape[:-1]] if scale_shape[-1] == 1 else []))
     return block
 
 
 def scaled_shape(weight: StoredWeight) -> Shape:
     if len(weight.shapes["weight"]) < 2:
         raise CheckpointFormatError("it is not a matrix")
-    _block_of_scale(weight)
+    _scale_block(weight)
     if "zero" in weight.shapes:
-        weight.must_be("zero", weight.shapes["scale"])
+        weight.require_shape("zero", weight.shapes["scale"])
     return weight.shapes["weight"]
 
 
-def scaled(parts: Parts, weight: StoredWeight, scale: Any = None) -> Any:
+def apply_scale(parts: Parts, weight: StoredWeight, scale: Any = None) -> Any:
     """(weight - zero) x scale."""
-    shape, block = weight.shapes["weight"], _block_of_scale(weight)
+    shape, block = weight.shapes["weight"], _scale_block(weight)
 
     def spread(part: Any) -> Any:
-        blocks = _blocked(shape, block)
-        whole = part.float().reshape(-1, *([1] * (len(blocks) - 1))) if part.numel() == 1 else part.reshape(blocks)
-        return spread_over(whole, shape, block)
+        blocks = _block_grid(shape, block)
+        grid = part.float().reshape(-1, *([1] * (len(blocks) - 1))) if part.numel() == 1 else part.reshape(blocks)
+        return spread_scale(grid, shape, block)
 
     numbers = parts["weight"].float()
     if "zero" in parts:
@@ -185,54 +185,54 @@ def scaled(parts: Parts, weight: StoredWeight, scale: Any = None) -> Any:
     return numbers * spread(parts["scale"] if scale is None else scale)
 
 
-def scaled_by_power(parts: Parts, weight: StoredWeight) -> Any:
-    return scaled(parts, weight, powers_of_two(parts["scale"]))
+def apply_power_scale(parts: Parts, weight: StoredWeight) -> Any:
+    return apply_scale(parts, weight, decode_e8m0(parts["scale"]))
 
 
 # Four bits of floating point
 
 
-def fours_shape(group: int) -> Callable[[StoredWeight], Shape]:
+def e2m1_shape(group: int) -> Callable[[StoredWeight], Shape]:
     def shape(weight: StoredWeight) -> Shape:
         *rest, columns = weight.shapes["weight"]
         shape = (*rest, 2 * columns)
-        weight.must_be("scale", _blocked(shape, (1, group)))
+        weight.require_shape("scale", _block_grid(shape, (1, group)))
         for part in weight.shapes.keys() & {"scale_2", "global"}:
-            weight.must_be(part, (), (1,), (1, 1), (*shape[:-2], 1), (*shape[:-2], 1, 1), shape[:-2])
+            weight.require_shape(part, (), (1,), (1, 1), (*shape[:-2], 1), (*shape[:-2], 1, 1), shape[:-2])
         return shape
 
     return shape
 
 
-def _one_each(scale: Any, numbers: Any) -> Any:
+def _scale_per_expert(scale: Any, numbers: Any) -> Any:
     """A scale of the whole weight, or of each of several experts."""
     return scale.float().reshape(-1, *([1] * (numbers.dim() - 1))) if scale.numel() > 1 else scale.float().reshape(())
 
 
 def nvfp4(parts: Parts, weight: StoredWeight) -> Any:
-    numbers = numbers_of_four_bits(parts["weight"])
+    numbers = decode_e2m1(parts["weight"])
     scale = parts["scale"].float()
     if "scale_2" in parts:
-        scale = scale * _one_each(parts["scale_2"], scale)
+        scale = scale * _scale_per_expert(parts["scale_2"], scale)
     if "global" in parts:
-        scale = scale / _one_each(parts["global"], scale)
-    numbers = numbers * spread_over(scale, tuple(numbers.shape), (1, 16))
+        scale = scale / _scale_per_expert(parts["global"], scale)
+    numbers = numbers * spread_scale(scale, tuple(numbers.shape), (1, 16))
     return numbers * parts["pre_quant"].float() if "pre_quant" in parts else numbers
 
 
 def mxfp4(parts: Parts, weight: StoredWeight) -> Any:
-    numbers = numbers_of_four_bits(parts["weight"])
-    return numbers * spread_over(powers_of_two(parts["scale"]), tuple(numbers.shape), (1, 32))
+    numbers = decode_e2m1(parts["weight"])
+    return numbers * spread_scale(decode_e8m0(parts["scale"]), tuple(numbers.shape), (1, 32))
 
 
 def gpt_oss_shape(weight: StoredWeight) -> Shape:
     experts, rows, groups, octets = weight.shapes["blocks"]
-    weight.must_be("scales", (experts, rows, groups))
+    weight.require_shape("scales", (experts, rows, groups))
     return experts, groups * octets * 2, rows
 
 
 def gpt_oss(parts: Parts, weight: StoredWeight) -> Any:
-    numbers = numbers_of_four_bits(parts["blocks"]) * powers_of_two(parts["scales"]).unsqueeze(-1)
+    numbers = decode_e2m1(parts["blocks"]) * decode_e8m0(parts["scales"]).unsqueeze(-1)
     return numbers.flatten(-2).transpose(1, 2).contiguous()
 
 
@@ -241,36 +241,36 @@ def gpt_oss(parts: Parts, weight: StoredWeight) -> Any:
 
 def packed_shape(weight: StoredWeight) -> Shape:
     *rest, words = weight.shapes["weight"]
-    bits = weight.number("num_bits")
+    bits = weight.positive_int("num_bits")
     if bits > 8:
         raise CheckpointFormatError(f"its num_bits in config.json is {bits}; at most 8 are supported")
-    weight.must_be("shape", (len(rest) + 1,))
-    columns = _columns(weight, words, bits)
+    weight.require_shape("shape", (len(rest) + 1,))
+    columns = _column_count(weight, words, bits)
     shape = (*rest, columns)
-    weight.must_be("scale", _blocked(shape, (1, _groups_of(weight, columns))))
+    weight.require_shape("scale", _block_grid(shape, (1, _group_size(weight, columns))))
     if "zero" in weight.shapes:
         *outer, rows, groups = weight.shapes["scale"]
-        weight.must_be("zero", (*outer, words_of(rows, bits), groups))
+        weight.require_shape("zero", (*outer, word_count(rows, bits), groups))
     if "order" in weight.shapes:
-        weight.must_be("order", (columns,))
+        weight.require_shape("order", (columns,))
     return shape
 
 
-def _columns(weight: StoredWeight, words: int, bits: int) -> int:
-    """Shape of the dense weight. With one scale per row, only ``weight_shape`` gives it; ``packed`` checks that."""
+def _column_count(weight: StoredWeight, words: int, bits: int) -> int:
+    """Shape of the dense weight. With one scale per row, only ``weight_shape`` gives it; ``unpack_integers`` checks that."""
     size = weight.settings.get("group_size")
     groups = weight.shapes["scale"][-1]
     return groups * size if type(size) is int and size > 0 else words * WORD // bits
 
 
-def packed(parts: Parts, weight: StoredWeight) -> Any:
-    bits, shape = weight.number("num_bits"), tuple(map(int, parts["shape"].tolist()))
+def unpack_integers(parts: Parts, weight: StoredWeight) -> Any:
+    bits, shape = weight.positive_int("num_bits"), tuple(map(int, parts["shape"].tolist()))
     columns, middle = shape[-1], 2 ** (bits - 1)
-    if words_of(columns, bits) != parts["weight"].shape[-1] or shape[:-1] != tuple(parts["weight"].shape[:-1]):
+    if word_count(columns, bits) != parts["weight"].shape[-1] or shape[:-1] != tuple(parts["weight"].shape[:-1]):
         raise CheckpointFormatError(
             f"its shape {list(shape)} does not match {list(parts['weight'].shape)} words of {bits}-bit numbers"
         )
-    group = _groups_of(weight, columns)
+    group = _group_size(weight, columns)
     numbers = unpack_words(parts["weight"], bits, columns).float()
     zero: Any = middle
     if "zero" in parts:
@@ -279,8 +279,8 @@ def packed(parts: Parts, weight: StoredWeight) -> Any:
 
     def spread(part: Any) -> Any:
         if "order" in parts:
-            return part.float()[..., _in_order(parts["order"], part.shape[-1])]
-        return spread_over(part, shape, (1, group))
+            return part.float()[..., _group_index(parts["order"], part.shape[-1])]
+        return spread_scale(part, shape, (1, group))
 
     numbers = numbers - (zero if isinstance(zero, int) else spread(zero))
     return numbers * spread(parts["scale"])
@@ -288,36 +288,36 @@ def packed(parts: Parts, weight: StoredWeight) -> Any:
 
 def awq_shape(weight: StoredWeight) -> Shape:
     columns, words = weight.shapes["weight"]
-    if weight.number("bits") != 4:
+    if weight.positive_int("bits") != 4:
         raise CheckpointFormatError("the order of AWQ's numbers is known only for 4 bits")
-    group = _groups_of(weight, columns)
-    weight.must_be("zero", (-(-columns // group), words))
-    weight.must_be("scale", (-(-columns // group), 8 * words))
+    group = _group_size(weight, columns)
+    weight.require_shape("zero", (-(-columns // group), words))
+    weight.require_shape("scale", (-(-columns // group), 8 * words))
     return 8 * words, columns
 
 
 def awq(parts: Parts, weight: StoredWeight) -> Any:
     rows, columns = awq_shape(weight)
-    shape, group = (columns, rows), _groups_of(weight, columns)
+    shape, group = (columns, rows), _group_size(weight, columns)
 
     def codes(words: Any) -> Any:
         return unpack_words(words, 4, rows).unflatten(-1, (-1, 8))[..., _AWQ_ORDER].flatten(-2).float()
 
-    numbers = codes(parts["weight"]) - spread_over(codes(parts["zero"]), shape, (group, 1))
-    return (numbers * spread_over(parts["scale"], shape, (group, 1))).T.contiguous()
+    numbers = codes(parts["weight"]) - spread_scale(codes(parts["zero"]), shape, (group, 1))
+    return (numbers * spread_scale(parts["scale"], shape, (group, 1))).T.contiguous()
 
 
 def gptq_shape(weight: StoredWeight) -> Shape:
     words, rows = weight.shapes["weight"]
-    bits = weight.number("bits")
+    bits = weight.positive_int("bits")
     columns = words * WORD // bits
-    groups = -(-columns // _groups_of(weight, columns))
-    if bits not in (2, 3, 4, 8) or words_of(columns, bits) != words:
+    groups = -(-columns // _group_size(weight, columns))
+    if bits not in (2, 3, 4, 8) or word_count(columns, bits) != words:
         raise CheckpointFormatError(f"its {words} words do not divide into numbers of {bits} bits")
-    weight.must_be("scale", (groups, rows))
-    weight.must_be("zero", (groups, words_of(rows, bits)))
+    weight.require_shape("scale", (groups, rows))
+    weight.require_shape("zero", (groups, word_count(rows, bits)))
     if "order" in weight.shapes:
-        weight.must_be("order", (columns,))
+        weight.require_shape("order", (columns,))
     return rows, columns
 
 
@@ -334,14 +334,14 @@ def _gptq_zeros(words: Any, bits: int, rows: int, *, below: bool) -> Any:
 
 def gptq(parts: Parts, weight: StoredWeight) -> Any:
     rows, columns = gptq_shape(weight)
-    bits = weight.number("bits")
+    bits = weight.positive_int("bits")
     zero = _gptq_zeros(parts["zero"], bits, rows, below=weight.settings.get("checkpoint_format") != "gptq_v2")
-    group = _groups_of(weight, columns)
+    group = _group_size(weight, columns)
 
     def spread(part: Any) -> Any:
         if "order" in parts:
-            return part.float()[_in_order(parts["order"], len(part))]
-        return spread_over(part, (columns, rows), (group, 1))
+            return part.float()[_group_index(parts["order"], len(part))]
+        return spread_scale(part, (columns, rows), (group, 1))
 
     numbers = unpack_words(parts["weight"].T, bits, columns).T.float() - spread(zero)
     return (numbers * spread(parts["scale"])).T.contiguous()
@@ -350,7 +350,7 @@ def gptq(parts: Parts, weight: StoredWeight) -> Any:
 # bitsandbytes
 
 
-def _state(weight: StoredWeight) -> Mapping[str, Any]:
+def _quant_state(weight: StoredWeight) -> Mapping[str, Any]:
     """Dense shape and numbers per scale, from the weight's own table."""
     state = weight.settings.get("state")
     if not isinstance(state, Mapping) or state.get("quant_type") not in ("nf4", "fp4"):
@@ -360,19 +360,19 @@ def _state(weight: StoredWeight) -> Mapping[str, Any]:
 
 def nf4_shape(weight: StoredWeight) -> Shape:
     """Dense shape from a tensor of the file; ``nf4`` compares it with the count of stored numbers."""
-    state = _state(weight)
+    state = _quant_state(weight)
     shape = tuple(state["shape"])
     count, block = math.prod(shape), state["blocksize"]
-    weight.must_be("weight", (-(-count // 2), 1), (1, -(-count // 2)))
-    weight.must_be("absmax", (-(-count // block),))
-    weight.must_be("map", (16,))
+    weight.require_shape("weight", (-(-count // 2), 1), (1, -(-count // 2)))
+    weight.require_shape("absmax", (-(-count // block),))
+    weight.require_shape("map", (16,))
     return shape
 
 
 def nf4(parts: Parts, weight: StoredWeight) -> Any:
     import torch
 
-    state, shape = _state(weight), nf4_shape(weight)
+    state, shape = _quant_state(weight), nf4_shape(weight)
     scale = parts["absmax"]
     if "nested" in parts:
         block = torch.arange(scale.numel()) // int(state["nested_blocksize"])
@@ -385,7 +385,7 @@ def nf4(parts: Parts, weight: StoredWeight) -> Any:
 
 def int8_shape(weight: StoredWeight) -> Shape:
     rows, _ = weight.shapes["weight"]
-    weight.must_be("scale", (rows,))
+    weight.require_shape("scale", (rows,))
     return weight.shapes["weight"]
 
 

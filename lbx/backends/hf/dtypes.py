@@ -15,7 +15,7 @@ from lbx.base.inputs import SMALL, read_input
 # {torch's name: common name}. Without one of them it converts to float32 first, which is
 # slower than float32 from the start. AVX512-FP16 is not among them: it sums in float16, and oneDNN only converts with
 # it (uxlfoundation/oneDNN#2822, #5973). ARM's "bf16" is in Graviton 3 and Neoverse V1.
-MULTIPLIED_BY = {
+MULTIPLYING_FEATURES = {
     "bfloat16": {"amx_bf16": "AMX-BF16", "avx512_bf16": "AVX512-BF16", "bf16": "ARM BF16"},
     "float16": {"amx_fp16": "AMX-FP16"},
 }
@@ -28,41 +28,43 @@ class Dtype(NamedTuple):
     reason: str
 
 
-def choose_dtype(torch: Any, wanted: str, device: Any, folder: Path) -> Dtype:
+def choose_dtype(torch: Any, option: str, device: Any, folder: Path) -> Dtype:
     """Resolve a card's option for the weights in a folder on a ``torch.device``."""
-    if wanted != AUTO:
-        return Dtype(wanted, "as its card says")
-    own = checkpoint_dtype(folder)
+    if option != AUTO:
+        return Dtype(option, "as its card says")
+    declared = checkpoint_dtype(folder)
     if device.type == "cpu":
-        return on_processor(own, processor_features(torch))
+        return choose_for_processor(declared, processor_features(torch))
     # Cards before Ampere compute bfloat16 by detours, if at all.
-    if own in (None, "bfloat16") and device.type == "cuda":
+    if declared in (None, "bfloat16") and device.type == "cuda":
         if not torch.cuda.is_bf16_supported(including_emulation=False):
             return Dtype("float16", "this GPU has no bfloat16")
-        return Dtype("bfloat16", "the checkpoint's own" if own else "its config.json names no format")
-    return Dtype(own or "bfloat16", "the checkpoint's own")
+        return Dtype("bfloat16", "the checkpoint's own" if declared else "its config.json names no format")
+    return Dtype(declared or "bfloat16", "the checkpoint's own")
 
 
-def on_processor(own: str | None, features: Collection[str]) -> Dtype:
+def choose_for_processor(declared: str | None, features: Collection[str]) -> Dtype:
     """Return the checkpoint's format if the processor multiplies it natively, otherwise float32.
 
     Args:
-        own: the checkpoint's format; None if its files do not give it.
+        declared: the checkpoint's format; None if its files do not give it.
         features: of the processor, by torch's names.
     """
-    if own is None:
+    if declared is None:
         return Dtype("float32", "its config.json names no format")
-    if own == "float32":
+    if declared == "float32":
         return Dtype("float32", "the checkpoint's own")
-    if by := multiplied_by(own, features):
-        return Dtype(own, f"the checkpoint's own, which this processor multiplies in hardware ({by})")
-    lacking = " or ".join(MULTIPLIED_BY[own].values())
-    return Dtype("float32", f"the checkpoint is {own}, which this processor does not multiply in hardware ({lacking})")
+    if by := multiplying_feature(declared, features):
+        return Dtype(declared, f"the checkpoint's own, which this processor multiplies in hardware ({by})")
+    lacking = " or ".join(MULTIPLYING_FEATURES[declared].values())
+    return Dtype(
+        "float32", f"the checkpoint is {declared}, which this processor does not multiply in hardware ({lacking})"
+    )
 
 
-def multiplied_by(dtype: str, features: Collection[str]) -> str | None:
+def multiplying_feature(dtype: str, features: Collection[str]) -> str | None:
     """The feature by which a processor multiplies a rounded format; None: it has none."""
-    return next((name for feature, name in MULTIPLIED_BY[dtype].items() if feature in features), None)
+    return next((name for feature, name in MULTIPLYING_FEATURES[dtype].items() if feature in features), None)
 
 
 def checkpoint_dtype(folder: Path) -> str | None:
@@ -72,5 +74,5 @@ def checkpoint_dtype(folder: Path) -> str | None:
     except (OSError, ValueError, RecursionError):
         return None  # loading reports the error
     tables = [config, config.get("text_config")] if isinstance(config, dict) else []
-    named = [table.get(key) for table in tables if isinstance(table, dict) for key in ("dtype", "torch_dtype")]
-    return next((str(one) for one in named if one in ("float32", "bfloat16", "float16")), None)
+    values = [table.get(key) for table in tables if isinstance(table, dict) for key in ("dtype", "torch_dtype")]
+    return next((str(value) for value in values if value in ("float32", "bfloat16", "float16")), None)

@@ -19,17 +19,17 @@ from lbx.backends.cards import ModelCard
 from lbx.backends.embedding import EmbedderInfo, batches, fingerprint_of, unit_rows
 from lbx.backends.fingerprints import fingerprint
 from lbx.backends.hf.checkpoint import read_checkpoint
-from lbx.backends.hf.files import refuse_unsound
+from lbx.backends.hf.files import refuse_unsafe_files
 from lbx.backends.hf.library import (
     choose_device,
     declared_window,
     first_line,
-    forget_lengths,
     go_offline,
-    length_dependent,
-    quiet,
+    length_dependent_ropes,
     refuse_without_tokenizer,
-    warnings_if,
+    reset_rope_lengths,
+    set_verbosity,
+    show_warnings_if,
 )
 from lbx.backends.hf.options import SentenceTransformersOptions
 from lbx.backends.options import thread_count
@@ -71,17 +71,17 @@ class SentenceTransformersEmbedder:
         prompt = self._prompts[query]
         vectors = np.zeros((len(clean), self.info.dimensions), np.float32)
         # With a rotary embedding that depends on the length of the input, the longest text would change the others.
-        by_length = self._model.config is not None and length_dependent(self._model.config)
-        for batch in batches(self._lengths(clean, prompt), 1 if by_length else self._options.batch_tokens):
+        by_length = self._model.config is not None and length_dependent_ropes(self._model.config)
+        for batch in batches(self._token_counts(clean, prompt), 1 if by_length else self._options.batch_tokens):
             if by_length:
-                forget_lengths(self._model)
+                reset_rope_lengths(self._model)
             vectors[batch] = self._encode([clean[i] for i in batch], prompt)
         return unit_rows(vectors, self.info.name)
 
     def close(self) -> None:
         self._model = None
 
-    def _lengths(self, texts: Sequence[str], prompt: str | None) -> list[int]:
+    def _token_counts(self, texts: Sequence[str], prompt: str | None) -> list[int]:
         """Tokens of each text as the model reads it: prompt and special tokens counted, cut at the maximum."""
         before = prompt or ""
         if prompt is None and self._model.default_prompt_name is not None:
@@ -120,15 +120,15 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> SentenceTran
         BackendError: something is missing, damaged or unsafe, or padding_side does not suit the model.
     """
     options = card.options_as(SentenceTransformersOptions)
-    places = _check_folder(weights, options)
+    subfolders = _check_folder(weights, options)
     go_offline()
     import torch
 
     torch.set_num_threads(thread_count(options.threads))
-    with warnings_if(debug):
+    with show_warnings_if(debug):
         library, model = _load_model(weights, options, str(choose_device(torch, options.device)), debug=debug)
     if not (weights / _MODULES).is_file():
-        _read_plain_text(model)
+        _disable_chat_template(model)
     if options.pooling:
         _set_pooling(model, options.pooling, weights)
     side = model.tokenizer.padding_side = _padding_side(model, options.padding_side, card)
@@ -148,7 +148,9 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> SentenceTran
         "pooling": list(_pooling_modes(model)),
         "prompts": [prompts[True], prompts[False]],
     }
-    digests = json.dumps({place: fingerprint(weights / place, whole=True) for place in places}, sort_keys=True)
+    digests = json.dumps(
+        {subfolder: fingerprint(weights / subfolder, every_byte=True) for subfolder in subfolders}, sort_keys=True
+    )
     info = EmbedderInfo(
         name=card.name,
         backend="sentence_transformers",
@@ -171,14 +173,14 @@ def _check_folder(folder: Path, options: SentenceTransformersOptions) -> list[st
             f"{folder} is not a Hugging Face model: it has no config.json.",
             fix="For a .gguf file, set backend = 'llamacpp_embedding' in the card.",
         )
-    places = {"."} | _module_folders(folder, options)
-    for place in sorted(places):
-        model_files(folder / place)  # all of them regular files
-        names = {p.name for p in (folder / place).iterdir()}
+    subfolders = {"."} | _module_folders(folder, options)
+    for subfolder in sorted(subfolders):
+        model_files(folder / subfolder)  # all of them regular files
+        names = {p.name for p in (folder / subfolder).iterdir()}
         pickled = sorted(n for n in names if n.endswith((".bin", ".pt", ".pth", ".ckpt")))
         if pickled and not any(n.endswith(".safetensors") for n in names):
             raise BackendError(
-                f"{folder / place} has only pickled weights ({pickled[0]}), which can run code.",
+                f"{folder / subfolder} has only pickled weights ({pickled[0]}), which can run code.",
                 fix="Use a revision of the model with safetensors, or convert the model.",
             )
     if not any(folder.glob("*.safetensors")):
@@ -186,9 +188,9 @@ def _check_folder(folder: Path, options: SentenceTransformersOptions) -> list[st
             f"{folder} has no .safetensors weights.",
             fix="Add them to the recipe's files, or use a revision of the model that has them.",
         )
-    refuse_unsound(folder)
+    refuse_unsafe_files(folder)
     refuse_without_tokenizer(folder)
-    return sorted(places)
+    return sorted(subfolders)
 
 
 def _module_folders(folder: Path, options: SentenceTransformersOptions) -> set[str]:
@@ -208,15 +210,15 @@ def _module_folders(folder: Path, options: SentenceTransformersOptions) -> set[s
             f"{path} cannot be read: {first_line(exc)}.",
             fix="Compare the file with its source (for a bundle: lbx verify).",
         ) from exc
-    for kind, place in modules:
+    for kind, subfolder in modules:
         if not kind.startswith(_OWN):
             raise BackendError(
                 f"{path} uses the class {kind} from the model's repository; lbx does not run a model's own code.",
                 fix=f"Use a model with classes of {_OWN}* only, or its GGUF file on llama.cpp.",
             )
-        if PurePosixPath(place).is_absolute() or ".." in PurePosixPath(place).parts:
-            raise BackendError(f"{path} refers to a folder outside the model: {place}.")
-    return {place or "." for _, place in modules if (folder / place).is_dir()}
+        if PurePosixPath(subfolder).is_absolute() or ".." in PurePosixPath(subfolder).parts:
+            raise BackendError(f"{path} refers to a folder outside the model: {subfolder}.")
+    return {subfolder or "." for _, subfolder in modules if (folder / subfolder).is_dir()}
 
 
 def _load_model(folder: Path, options: SentenceTransformersOptions, device: str, *, debug: bool) -> tuple[Any, Any]:
@@ -231,10 +233,10 @@ def _load_model(folder: Path, options: SentenceTransformersOptions, device: str,
     import torch
     import transformers
 
-    quiet(transformers, debug)
+    set_verbosity(transformers, debug)
     logging.getLogger("sentence_transformers").setLevel(logging.INFO if debug else logging.ERROR)
     try:
-        with _loading_reports(transformers) as reports:
+        with _collect_reports(transformers) as reports:
             model = sentence_transformers.SentenceTransformer(
                 str(folder),
                 device=device,
@@ -259,7 +261,7 @@ def _load_model(folder: Path, options: SentenceTransformersOptions, device: str,
 
 
 @contextmanager
-def _loading_reports(transformers: Any) -> Iterator[list[Mapping[str, Any]]]:
+def _collect_reports(transformers: Any) -> Iterator[list[Mapping[str, Any]]]:
     """Collect transformers' reports on the weights that it loads in this context.
 
     It fills weights that the files lack with random numbers. sentence-transformers does not ask for the report, and
@@ -294,7 +296,7 @@ def _check_complete(reports: Sequence[Mapping[str, Any]], folder: Path) -> None:
         )
 
 
-def _read_plain_text(model: Any) -> None:
+def _disable_chat_template(model: Any) -> None:
     """Keep chat templates off the texts.
 
     If a folder is not marked as a sentence-transformers model, the library wraps texts in the chat template
@@ -325,31 +327,31 @@ def _set_pooling(model: Any, pooling: str, folder: Path) -> None:
     modules[0].pooling_mode = _POOLING_MODES[pooling]
 
 
-def _padding_side(model: Any, wanted: str, card: ModelCard) -> str:
+def _padding_side(model: Any, option: str, card: ModelCard) -> str:
     """Padding side of texts: as requested, or the harmless side.
 
     Padding on the left shifts a text by its neighbour's length, if the model has learned absolute positions.
     """
     absolute = any(name.rpartition(".")[2] in _POSITION_TABLES for name, _ in model.named_modules())
-    if wanted == "auto":
+    if option == "auto":
         return "left" if "lasttoken" in _pooling_modes(model) and not absolute else "right"
-    if wanted == "left" and absolute:
+    if option == "left" and absolute:
         raise BackendError(
             f"{card.name} counts positions from the left edge: with padding there, a text's vector would depend on the "
             "other texts of its batch.",
             fix="Set padding_side to 'right' or 'auto' in its card.",
         )
-    return wanted
+    return option
 
 
-def _set_max_length(model: Any, wanted: int, card: ModelCard) -> None:
+def _set_max_length(model: Any, max_length: int, card: ModelCard) -> None:
     declared = declared_window(model.config)
-    if declared and wanted > declared.tokens:
+    if declared and max_length > declared.tokens:
         raise BackendError(
-            f"{card.name} has positions for {declared.tokens} tokens, fewer than max_length = {wanted}.",
+            f"{card.name} has positions for {declared.tokens} tokens, fewer than max_length = {max_length}.",
             fix="Lower max_length in its card.",
         )
-    model.max_seq_length = wanted
+    model.max_seq_length = max_length
 
 
 def _max_tokens(model: Any, card: ModelCard) -> int:

@@ -12,16 +12,16 @@ from lbx.backends.context_windows import MOST_TOKENS
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
 
-_COUNTED = re.compile(r"^(?!vocab).*(layer|head|expert|block|depth)")  # Gemma 3n has a vocabulary for each layer
-_MOST = 100_000
+_COUNT_KEYS = re.compile(r"^(?!vocab).*(layer|head|expert|block|depth)")  # Gemma 3n has a vocabulary for each layer
+_MAX_COUNT = 100_000
 """Limit for layers, heads or experts; libraries list all of them before they look for the first weight."""
-_LENGTHS = re.compile(r"position_embeddings$|^n_positions$|^n_ctx$|^max_seq_len$|^seq_length$|^sliding_window$")
+_LENGTH_KEYS = re.compile(r"position_embeddings$|^n_positions$|^n_ctx$|^max_seq_len$|^seq_length$|^sliding_window$")
 
 _ADAPTER = "adapter_config.json"
 _DAMAGED = "Do not trust this model; compare its files with their source (for a bundle: lbx verify)."
 
 
-def refuse_unsound(folder: Path) -> None:
+def refuse_unsafe_files(folder: Path) -> None:
     """Refuse files that would hang a library or lead it out of the folder.
 
     Raises:
@@ -37,12 +37,12 @@ def refuse_unsound(folder: Path) -> None:
             fix="Merge it into the weights (peft: merge_and_unload), and use the folder with the merged model.",
         )
     for key, value in _numbers(read_json(folder / "config.json")):
-        if (_COUNTED.search(key) and value > _MOST) or (_LENGTHS.search(key) and value > MOST_TOKENS):
+        if (_COUNT_KEYS.search(key) and value > _MAX_COUNT) or (_LENGTH_KEYS.search(key) and value > MOST_TOKENS):
             raise BackendError(f"{folder / 'config.json'} has {key} = {value:,}, more than any model.", fix=_DAMAGED)
     for path in sorted(folder.glob("*.index.json")):
         index = read_json(path)
-        named = index.get("weight_map") if isinstance(index, dict) else None
-        for name in set(map(str, named.values())) if isinstance(named, dict) else ():
+        weight_map = index.get("weight_map") if isinstance(index, dict) else None
+        for name in set(map(str, weight_map.values())) if isinstance(weight_map, dict) else ():
             if name != Path(name).name:
                 raise BackendError(f"{path} lists weights outside the model's folder: {name!r}.", fix=_DAMAGED)
 
@@ -68,7 +68,7 @@ def _numbers(value: Any) -> Iterator[tuple[str, float]]:
         yield from _numbers(inner)
 
 
-_FEWEST = 0.9
+_MIN_TOKEN_SHARE = 0.9
 _PADDING = 1024
 """Embeddings are padded to a round number of rows, at most by 2.4 % (DeepSeek-V2: 100,002 tokens, 102,400 rows)."""
 
@@ -99,7 +99,7 @@ def refuse_foreign_tokenizer(tokenizer: Any, rows: int, chat_template: str | Non
             f"tokens have higher ids, e.g. {min(beyond)!r} ({beyond[min(beyond)]}).",
             fix=_FIX,
         )
-    if len(vocabulary) < _FEWEST * rows and rows - len(vocabulary) > _PADDING:
+    if len(vocabulary) < _MIN_TOKEN_SHARE * rows and rows - len(vocabulary) > _PADDING:
         raise BackendError(
             f"The tokenizer in {folder} does not fit the model: it has {len(vocabulary):,} tokens, but the model's "
             f"embedding has {rows:,} rows.",

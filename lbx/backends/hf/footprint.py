@@ -10,7 +10,7 @@ from typing import Any
 from lbx.backends.memory import available_bytes
 from lbx.base.errors import DoesNotFitError
 
-_MADE_ELSEWHERE = ("kv_lora_rank", "num_kv_shared_layers", "kv_shared_layer_ids")
+_IRREGULAR_CACHE_SETTINGS = ("kv_lora_rank", "num_kv_shared_layers", "kv_shared_layer_ids")
 """Settings of models with a cache size per token that does not follow from heads and head size."""
 _TRIM, _MMAP = -1, -3
 """glibc's numbers of two thresholds: free bytes kept at the heap's end, and bytes of a block allocated outside it."""
@@ -18,23 +18,23 @@ _LARGEST = 32 << 20
 """glibc raises the second to this by itself when blocks of that size are freed, and the first to twice this."""
 
 
-def refuse_too_large(name: str, needed: float, free: int | None, place: str, fix: str = "") -> None:
+def refuse_too_large(name: str, needed_bytes: float, free: int | None, memory_name: str, fix: str = "") -> None:
     """Raise DoesNotFitError before weights are loaded that cannot fit: Linux grants memory that it does not have.
 
     Args:
-        needed: bytes that loading takes there at its most.
+        needed_bytes: bytes that loading takes there at its most.
         free: bytes; None if unknown: then no model is refused.
-        place: of the memory, for the message: "RAM", "cuda:0".
+        memory_name: of the memory, for the message: "RAM", "cuda:0".
     """
-    if free is not None and needed > free:
+    if free is not None and needed_bytes > free:
         raise DoesNotFitError(
-            f"The weights of {name} take {needed / 2**30:.1f} GiB; {free / 2**30:.1f} GiB of {place} are free.",
+            f"The weights of {name} take {needed_bytes / 2**30:.1f} GiB; {free / 2**30:.1f} GiB of {memory_name} are free.",
             fix=fix or "Use a smaller dtype, a smaller model, or a machine with more memory.",
         )
 
 
 @contextmanager
-def freed_at_once() -> Iterator[None]:
+def release_at_once() -> Iterator[None]:
     """Return freed blocks to the system at once while weights are loaded.
 
     glibc would keep them in its heap: the sources of converted or merged weights, as much as the model again.
@@ -66,7 +66,7 @@ def kv_bytes_per_token(config: Any, bytes_per_number: int) -> int | None:
     from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
     text = config.get_text_config(decoder=True)
-    if any(getattr(text, mark, None) for mark in _MADE_ELSEWHERE):
+    if any(getattr(text, setting, None) for setting in _IRREGULAR_CACHE_SETTINGS):
         return None
     layers = DynamicCache(config=config).layers
     if not layers or any(type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers):

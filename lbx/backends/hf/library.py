@@ -51,18 +51,18 @@ def refuse_growing_text(file: Path) -> None:
         raise BackendError(f"{file} cannot be read: {reason}.", fix="Do not trust this model.") from exc
 
 
-def choose_device(torch: Any, wanted: str) -> Any:
+def choose_device(torch: Any, name: str) -> Any:
     """The ``torch.device`` that a card's option means.
 
     Raises:
         BackendError: the GPU does not exist.
     """
-    if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(wanted)
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise BackendError(
-            f"The GPU {wanted} does not exist: torch finds {torch.cuda.device_count()} GPUs.",
+            f"The GPU {name} does not exist: torch finds {torch.cuda.device_count()} GPUs.",
             fix="Set device = 'cpu' or 'auto' in the card, or start the container with its GPUs.",
             command="lbx doctor",
         )
@@ -86,7 +86,7 @@ def go_offline() -> None:
 
 
 @contextmanager
-def warnings_if(debug: bool) -> Iterator[None]:
+def show_warnings_if(debug: bool) -> Iterator[None]:
     """Show Python's warnings only if requested."""
     with warnings.catch_warnings():
         if not debug:
@@ -94,7 +94,7 @@ def warnings_if(debug: bool) -> Iterator[None]:
         yield
 
 
-def quiet(transformers: Any, debug: bool) -> None:
+def set_verbosity(transformers: Any, debug: bool) -> None:
     """Keep transformers' own log and progress bars off the terminal, unless they are asked for."""
     logging = transformers.utils.logging
     if debug:
@@ -111,7 +111,7 @@ def first_line(exc: BaseException) -> str:
     return lines[0] if lines else type(exc).__name__
 
 
-def attention_of(model: Any) -> str:
+def attention_name(model: Any) -> str:
     """The attention that a loaded model computes with, by transformers' name."""
     return str(model.config.get_text_config(decoder=True)._attn_implementation)
 
@@ -127,28 +127,28 @@ def input_device(model: Any) -> Any:
     return model.get_input_embeddings().weight.device
 
 
-def out_of_memory(exc: BaseException) -> bool:
+def is_out_of_memory(exc: BaseException) -> bool:
     """Whether torch ran out of memory, on a GPU or on the CPU."""
     import torch
 
     return isinstance(exc, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(exc)
 
 
-def give_back_memory(exc: BaseException) -> None:
+def release_gpu_memory(exc: BaseException) -> None:
     """Release GPU memory cached by torch, after running out of memory."""
     import torch
 
-    if out_of_memory(exc) and torch.cuda.is_available():
+    if is_out_of_memory(exc) and torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
-def declared_window(config: Any, *, scaled: bool = True) -> DeclaredWindow | None:
-    """Context window that a configuration of transformers declares; ``scaled``: with its rope scaling."""
-    names = ("max_position_embeddings", "model_type", *(("rope_parameters",) if scaled else ()))
+def declared_window(config: Any, *, with_scaling: bool = True) -> DeclaredWindow | None:
+    """Context window that a configuration of transformers declares; ``with_scaling``: with its rope scaling."""
+    names = ("max_position_embeddings", "model_type", *(("rope_parameters",) if with_scaling else ()))
     return window_in_config({name: getattr(config, name, None) for name in names})
 
 
-def length_dependent(config: Any) -> list[str]:
+def length_dependent_ropes(config: Any) -> list[str]:
     """Rotary embeddings of a model, per layer kind, with factors that depend on the input length."""
     rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None)
     tables = [rope, *rope.values()] if isinstance(rope, dict) else []
@@ -157,7 +157,7 @@ def length_dependent(config: Any) -> list[str]:
     return sorted(kinds & set(_LENGTH_DEPENDENT))
 
 
-def forget_lengths(model: Any) -> None:
+def reset_rope_lengths(model: Any) -> None:
     """Reset rotary embeddings that stretch with the longest input so far.
 
     They keep their factors from one input to the next: results would depend on earlier inputs.
@@ -167,7 +167,9 @@ def forget_lengths(model: Any) -> None:
             continue
         for name, factors in [*module.named_buffers(recurse=False), *vars(module).items()]:
             if name.endswith("original_inv_freq"):
-                now = getattr(module, name.replace("original_", ""))
-                setattr(module, name.replace("original_", ""), factors.to(now.device, copy=True))  # some write into it
+                current = getattr(module, name.replace("original_", ""))
+                setattr(
+                    module, name.replace("original_", ""), factors.to(current.device, copy=True)
+                )  # some write into it
             elif name.endswith("max_seq_len_cached"):
                 setattr(module, name, module.original_max_seq_len)

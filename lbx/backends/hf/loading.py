@@ -13,10 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lbx.backends.hf.checkpoint import OF_ACTIVATIONS, Checkpoint, DenseTensors, read_checkpoint
+from lbx.backends.hf.checkpoint import ACTIVATION_SCALES, Checkpoint, DenseTensors, read_checkpoint
 from lbx.backends.hf.dtypes import Dtype, choose_dtype
-from lbx.backends.hf.footprint import free_bytes, freed_at_once, refuse_too_large
-from lbx.backends.hf.library import choose_device, first_line, out_of_memory, warnings_if
+from lbx.backends.hf.footprint import free_bytes, refuse_too_large, release_at_once
+from lbx.backends.hf.library import choose_device, first_line, is_out_of_memory, show_warnings_if
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.memory import available_bytes
 from lbx.backends.options import AUTO
@@ -24,7 +24,7 @@ from lbx.base.commands import as_command
 from lbx.base.errors import BackendError
 
 _BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "4bit": 0.5}
-_USABLE = 0.8
+_USABLE_SHARE = 0.8
 """Part of a GPU's free memory that sequences may take; the rest is for the results of a pass."""
 
 
@@ -38,7 +38,7 @@ class LoadedWeights(NamedTuple):
     model: Any
     dtype: Dtype
     device: Any
-    stored: Checkpoint
+    checkpoint: Checkpoint
 
 
 def load_model(
@@ -52,19 +52,19 @@ def load_model(
     device = choose_device(torch, options.device)
     _refuse_without_libraries(options)
     dtype = choose_dtype(torch, options.dtype, device, folder)
-    stored = read_checkpoint(folder)
-    _refuse_twice(stored, options, name)
-    _refuse_too_large(torch, name, stored, options, dtype=dtype.name, device=device)
+    checkpoint = read_checkpoint(folder)
+    _refuse_double_quantisation(checkpoint, options, name)
+    _refuse_too_large(torch, name, checkpoint, options, dtype=dtype.name, device=device)
     torch.set_float32_matmul_precision("highest")  # float32 means float32 on a GPU, too, not TF32
-    with warnings_if(debug), freed_at_once():
-        model = _from_files(torch, transformers, name, stored, options, dtype=dtype.name, device=device)
-    _refuse_left_over(torch, model, name)
+    with show_warnings_if(debug), release_at_once():
+        model = _load_files(torch, transformers, name, checkpoint, options, dtype=dtype.name, device=device)
+    _refuse_offloading(torch, model, name)
     if not options.device_map and not options.quantization:
         try:
             model = model.to(device)
         except RuntimeError as exc:
-            raise _too_large(name, str(device), exc) from exc
-    return LoadedWeights(model.eval(), dtype, device, stored)
+            raise _too_large_error(name, str(device), exc) from exc
+    return LoadedWeights(model.eval(), dtype, device, checkpoint)
 
 
 def default_cells(torch: Any, model: Any, *, window: int, max_sequences: int, kv_bytes: int | None) -> int:
@@ -76,7 +76,9 @@ def default_cells(torch: Any, model: Any, *, window: int, max_sequences: int, kv
     if not kv_bytes or not layers or any(device.type != "cuda" for device in layers):
         return window
     share = {device: layers.count(device) / len(layers) for device in layers}
-    room = min(int(_USABLE * (free_bytes(torch, device) or 0) / (kv_bytes * part)) for device, part in share.items())
+    room = min(
+        int(_USABLE_SHARE * (free_bytes(torch, device) or 0) / (kv_bytes * part)) for device, part in share.items()
+    )
     return max(window, min(room, max_sequences * window, _MOST_CELLS))
 
 
@@ -90,32 +92,32 @@ def _layer_devices(model: Any) -> list[Any]:
     return list(devices.values())
 
 
-def _free(torch: Any, device: Any, options: HfOptions) -> int | None:
+def _free_weight_bytes(torch: Any, device: Any, options: HfOptions) -> int | None:
     if device.type == "cuda" and options.device_map:
         return sum(free_bytes(torch, torch.device("cuda", i)) or 0 for i in range(torch.cuda.device_count()))
     return free_bytes(torch, device)
 
 
 def _refuse_too_large(
-    torch: Any, name: str, stored: Checkpoint, options: HfOptions, *, dtype: str, device: Any
+    torch: Any, name: str, checkpoint: Checkpoint, options: HfOptions, *, dtype: str, device: Any
 ) -> None:
     """Check memory on the weights' devices, and RAM for weights that are dequantised or pass through it."""
-    dense, unpacking = stored.dense_bytes(_BYTES[options.quantization or dtype]), stored.unpacking_bytes
+    dense, unpacking = checkpoint.dense_bytes(_BYTES[options.quantization or dtype]), checkpoint.unpacking_bytes
     if device.type != "cuda":
         refuse_too_large(name, dense + unpacking, free_bytes(torch, device), str(device))
         return
-    refuse_too_large(name, dense, _free(torch, device, options), str(device))
-    straight = options.device_map or options.quantization or _goes_straight(device)
+    refuse_too_large(name, dense, _free_weight_bytes(torch, device, options), str(device))
+    skips_ram = options.device_map or options.quantization or _can_skip_ram(device)
     refuse_too_large(
         name,
-        unpacking if straight else dense + unpacking,
+        unpacking if skips_ram else dense + unpacking,
         available_bytes(),
         "RAM",
-        fix="" if straight else "Install accelerate: the weights are then loaded to the GPU without a copy in RAM.",
+        fix="" if skips_ram else "Install accelerate: the weights are then loaded to the GPU without a copy in RAM.",
     )
 
 
-def _goes_straight(device: Any) -> bool:
+def _can_skip_ram(device: Any) -> bool:
     """Whether weights go to a GPU tensor by tensor, without a whole copy in RAM."""
     return device.type == "cuda" and find_spec("accelerate") is not None
 
@@ -132,10 +134,10 @@ def _refuse_without_libraries(options: HfOptions) -> None:
             )
 
 
-def _from_files(
-    torch: Any, transformers: Any, name: str, stored: Checkpoint, options: HfOptions, *, dtype: str, device: Any
+def _load_files(
+    torch: Any, transformers: Any, name: str, checkpoint: Checkpoint, options: HfOptions, *, dtype: str, device: Any
 ) -> Any:
-    folder = stored.folder
+    folder = checkpoint.folder
     number = getattr(torch, dtype)
     more: dict[str, Any] = {}
     if options.quantization:
@@ -144,22 +146,22 @@ def _from_files(
         )
     if options.device_map:
         more["device_map"] = options.device_map
-    elif options.quantization or _goes_straight(device):
+    elif options.quantization or _can_skip_ram(device):
         more["device_map"] = {"": str(device)}
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         # None lets each part's class choose an attention it supports; otherwise config.json's choice would apply.
         config._attn_implementation = None if options.attention == AUTO else options.attention
         if options.rope_scaling:
-            stretch(config, options, name)
-        kind = _class_for(transformers, config)
-        if stored.weights:  # dense by now: transformers must not see the format any more
-            kind, config = _concrete(kind, config)
+            stretch_positions(config, options, name)
+        kind = _model_class(transformers, config)
+        if checkpoint.weights:  # dense by now: transformers must not see the format any more
+            kind, config = _concrete_class(kind, config)
             for part in (config, config.get_text_config(decoder=True)):
                 part.__dict__.pop("quantization_config", None)
-        with DenseTensors(stored, number) if stored.weights else nullcontext() as tensors:
+        with DenseTensors(checkpoint, number) if checkpoint.weights else nullcontext() as tensors:
             model, report = kind.from_pretrained(
-                None if stored.weights else folder,
+                None if checkpoint.weights else folder,
                 config=config,
                 state_dict=tensors,
                 local_files_only=True,
@@ -173,8 +175,8 @@ def _from_files(
     except BackendError:
         raise
     except Exception as exc:  # safetensors has its own bare exception class; everything here means "not loadable"
-        if out_of_memory(exc):
-            raise _too_large(name, str(device), exc) from exc
+        if is_out_of_memory(exc):
+            raise _too_large_error(name, str(device), exc) from exc
         if isinstance(exc, ValueError) and "attention implementation" in str(exc):
             raise BackendError(
                 f"transformers has no {options.attention} attention for this model: {first_line(exc)}",
@@ -191,12 +193,12 @@ def _from_files(
             "supported.",
         ) from exc
     check_complete(model, report, folder)
-    if stored.weights and (folder / "generation_config.json").is_file():  # which is read only along with weights
+    if checkpoint.weights and (folder / "generation_config.json").is_file():  # which is read only along with weights
         model.generation_config = transformers.GenerationConfig.from_pretrained(folder, local_files_only=True)
     return model
 
 
-def _class_for(transformers: Any, config: Any) -> Any:
+def _model_class(transformers: Any, config: Any) -> Any:
     """The class that writes text by this configuration: models that also see may have one for both only."""
     writes = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
     if not writes and type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
@@ -204,7 +206,7 @@ def _class_for(transformers: Any, config: Any) -> Any:
     return transformers.AutoModelForCausalLM
 
 
-def _concrete(kind: Any, config: Any) -> tuple[Any, Any]:
+def _concrete_class(kind: Any, config: Any) -> tuple[Any, Any]:
     """The class that an Auto class would choose, and its configuration (the text part's for text-only classes).
 
     Auto classes need a folder, and dequantised weights have none.
@@ -215,26 +217,26 @@ def _concrete(kind: Any, config: Any) -> tuple[Any, Any]:
     return concrete, config.get_text_config() if of_text and concrete.config_class == of_text else config
 
 
-def _refuse_twice(stored: Checkpoint, options: HfOptions, name: str) -> None:
-    if stored.weights and options.quantization:
+def _refuse_double_quantisation(checkpoint: Checkpoint, options: HfOptions, name: str) -> None:
+    if checkpoint.weights and options.quantization:
         raise BackendError(
-            f"{name} is stored as {stored.title}: quantization = {options.quantization!r} would round it again.",
+            f"{name} is stored as {checkpoint.title}: quantization = {options.quantization!r} would round it again.",
             fix="Remove the option from the model card.",
         )
 
 
-def _too_large(name: str, place: str, exc: BaseException) -> BackendError:
+def _too_large_error(name: str, device: str, exc: BaseException) -> BackendError:
     return BackendError(
-        f"{name} does not fit on {place}: {first_line(exc)}",
+        f"{name} does not fit on {device}: {first_line(exc)}",
         fix="Use a smaller dtype, quantization = '4bit', device_map = 'auto' over several GPUs, or another device.",
     )
 
 
-def _refuse_left_over(torch: Any, model: Any, name: str) -> None:
+def _refuse_offloading(torch: Any, model: Any, name: str) -> None:
     """Refuse device maps that leave layers in RAM or on disk: each pass would wait for copies of them."""
-    places = getattr(model, "hf_device_map", {})
-    outside = sorted(part for part, place in places.items() if str(place) in ("cpu", "disk"))
-    if "disk" in map(str, places.values()) or (outside and torch.cuda.is_available()):
+    device_map = getattr(model, "hf_device_map", {})
+    outside = sorted(part for part, device in device_map.items() if str(device) in ("cpu", "disk"))
+    if "disk" in map(str, device_map.values()) or (outside and torch.cuda.is_available()):
         raise BackendError(
             f"{name} does not fit on {torch.cuda.device_count()} GPUs: {len(outside)} of its parts are not on a GPU, "
             f"e.g. {outside[0]}.",
@@ -242,7 +244,7 @@ def _refuse_left_over(torch: Any, model: Any, name: str) -> None:
         )
 
 
-def stretch(config: Any, options: HfOptions, name: str) -> None:
+def stretch_positions(config: Any, options: HfOptions, name: str) -> None:
     """Write the card's ``rope_scaling`` into a model's configuration, before the model is created.
 
     Fixed NTK is no kind of transformers' own: it is the default one with the base times factor ** (d / (d - 2)), d the
@@ -282,7 +284,7 @@ _NOT_NEEDED = re.compile(
     r"(?:^|\.)(?:inv_freq|position_ids|masked_bias|attn\.bias|attention\.bias)$"
     r"|(?:^|[._])(?:mtp|nextn|vision|visual|vit|audio|speech|image|video|multi_modal|multimodal|mm)(?:[._]|$)"
 )
-_OF_QUANTISED = re.compile(r"scale|zero|qweight|packed|g_idx|absmax|SCB|blocks|quant")
+_QUANTISATION_PARTS = re.compile(r"scale|zero|qweight|packed|g_idx|absmax|SCB|blocks|quant")
 
 
 def check_complete(model: Any, report: Mapping[str, Any], folder: Path) -> None:
@@ -295,10 +297,10 @@ def check_complete(model: Any, report: Mapping[str, Any], folder: Path) -> None:
         BackendError: names the tensors.
     """
     if other := sorted(report.get("mismatched_keys", ()), key=str):
-        name, shape, wanted = other[0]
+        name, shape, expected_shape = other[0]
         raise BackendError(
             f"The weights in {folder} do not match the model in its config.json: {len(other)} tensors have another "
-            f"shape, e.g. {name} {tuple(shape)}, not {tuple(wanted)}.",
+            f"shape, e.g. {name} {tuple(shape)}, not {tuple(expected_shape)}.",
             fix=_FIX_OTHER_MODEL,
         )
     if lacking := sorted(map(str, report.get("missing_keys", ()))):
@@ -306,16 +308,16 @@ def check_complete(model: Any, report: Mapping[str, Any], folder: Path) -> None:
             f"The weights in {folder} are incomplete: {len(lacking)} tensors are missing, e.g. {lacking[0]}.",
             fix="A file of the model may be missing, or config.json belongs to another model.",
         )
-    _refuse_unused(model.config, sorted(map(str, report.get("unexpected_keys", ()))), folder)
+    _refuse_extra_tensors(model.config, sorted(map(str, report.get("unexpected_keys", ()))), folder)
 
 
-def _refuse_unused(config: Any, unexpected: list[str], folder: Path) -> None:
+def _refuse_extra_tensors(config: Any, extra_keys: list[str], folder: Path) -> None:
     text = config.get_text_config(decoder=True)
     layers = getattr(text, "num_hidden_layers", None)
     layers = layers if isinstance(layers, int) else None
     ahead = getattr(text, "num_nextn_predict_layers", None) or 0
     unused = []
-    for key in unexpected:
+    for key in extra_keys:
         layer = _LAYER.match(key)
         number = int(layer[1]) if layer and layers is not None else None
         if number is not None and layers is not None and number >= layers:
@@ -327,12 +329,12 @@ def _refuse_unused(config: Any, unexpected: list[str], folder: Path) -> None:
                 fix=_FIX_OTHER_MODEL,
             )
         tied = key.endswith("lm_head.weight") and getattr(text, "tie_word_embeddings", False)
-        if not (tied or _NOT_NEEDED.search(key) or OF_ACTIVATIONS.search(key)):
+        if not (tied or _NOT_NEEDED.search(key) or ACTIVATION_SCALES.search(key)):
             unused.append(key)
     if not unused:
         return
     count = f"{len(unused)} tensors of its files, e.g. {unused[0]}" if len(unused) > 1 else unused[0]
-    if scales := [key for key in unused if _OF_QUANTISED.search(key)]:
+    if scales := [key for key in unused if _QUANTISATION_PARTS.search(key)]:
         raise BackendError(
             f"The model in {folder} seems to be quantised, but a tensor for dequantising its weights would be ignored: "
             f"{scales[0]}.",

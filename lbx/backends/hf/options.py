@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lbx.backends.options import AUTO, POOLINGS, BackendOptions, at_least, one_of
+from lbx.backends.options import AUTO, POOLINGS, BackendOptions, check_at_least, check_choice
 from lbx.base.errors import UsageError
 
 ROPE_SCALINGS = ("", "linear", "ntk", "dynamic", "yarn")
@@ -60,7 +60,7 @@ class HfOptions(BackendOptions):
 
     def __post_init__(self) -> None:
         check_device(self.device)
-        one_of(self, ROPE_SCALINGS, "rope_scaling")
+        check_choice(self, ROPE_SCALINGS, "rope_scaling")
         if bool(self.rope_scaling) != bool(self.rope_factor):
             raise UsageError(
                 "rope_scaling and rope_factor must be set together.",
@@ -68,17 +68,17 @@ class HfOptions(BackendOptions):
             )
         if self.rope_scaling and not 1 <= self.rope_factor <= MOST_ROPE_FACTOR:
             raise UsageError(f"rope_factor must be between 1 and {MOST_ROPE_FACTOR}, not {self.rope_factor}.")
-        one_of(self, DEVICE_MAPS, "device_map")
+        check_choice(self, DEVICE_MAPS, "device_map")
         if self.device_map and self.device != "auto":
             raise UsageError(
                 f"device = {self.device!r} and device_map = {self.device_map!r} cannot be used together.",
                 fix="Remove device: a device map uses all GPUs.",
             )
-        one_of(self, QUANTIZATIONS, "quantization")
-        one_of(self, DTYPES, "dtype")
-        one_of(self, ATTENTIONS, "attention")
-        at_least(self, 1, "prefill_chunk", "max_sequences")
-        at_least(self, 0, "kv_cells", "threads")
+        check_choice(self, QUANTIZATIONS, "quantization")
+        check_choice(self, DTYPES, "dtype")
+        check_choice(self, ATTENTIONS, "attention")
+        check_at_least(self, 1, "prefill_chunk", "max_sequences")
+        check_at_least(self, 0, "kv_cells", "threads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +112,12 @@ class SentenceTransformersOptions(BackendOptions):
 
     def __post_init__(self) -> None:
         check_device(self.device)
-        one_of(self, DTYPES[1:], "dtype")
-        one_of(self, ATTENTIONS[1:], "attention")
-        at_least(self, 1, "batch_tokens")
-        one_of(self, PADDING_SIDES, "padding_side")
-        one_of(self, POOLINGS, "pooling")
-        at_least(self, 0, "max_length", "threads")
+        check_choice(self, DTYPES[1:], "dtype")
+        check_choice(self, ATTENTIONS[1:], "attention")
+        check_at_least(self, 1, "batch_tokens")
+        check_choice(self, PADDING_SIDES, "padding_side")
+        check_choice(self, POOLINGS, "pooling")
+        check_at_least(self, 0, "max_length", "threads")
 
 
 def check_device(device: str) -> None:

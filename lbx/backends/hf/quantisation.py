@@ -24,18 +24,18 @@ _REPEATS, _NESTED = re.compile(r"[*+{]"), re.compile(r"\)[*+{]")
 
 def read_settings(folder: Path) -> dict[str, Any] | None:
     """Quantisation settings of a folder, if it has any."""
-    config = _json(folder / "config.json")
+    config = _read_json(folder / "config.json")
     text = config.get("text_config")
     for table in (config, text if isinstance(text, dict) else {}):
         for key in ("quantization_config", "compression_config"):
             if isinstance(settings := table.get(key), dict):
                 nested = settings.get("quantization")
                 return {**settings, **nested} if isinstance(nested, dict) else settings
-    settings = _json(folder / "hf_quant_config.json").get("quantization")
+    settings = _read_json(folder / "hf_quant_config.json").get("quantization")
     return {"quant_method": "modelopt", **settings} if isinstance(settings, dict) else None
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(read_input(path, SMALL))
     except (OSError, ValueError, RecursionError):
@@ -43,8 +43,8 @@ def _json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def method_of(settings: Mapping[str, Any] | None) -> str:
-    """Name of the method of a folder or a weight, as in ``Format.methods``."""
+def method_name(settings: Mapping[str, Any] | None) -> str:
+    """Name of the method of a folder or a weight, as in ``WeightFormat.methods``."""
     settings = settings or {}
     name = str(settings.get("quant_method", "none")).lower().replace("_", "-").replace("fbgemm-fp8", "fbgemm_fp8")
     if name in ("modelopt", "modelopt-fp4", "modelopt-fp8"):
@@ -58,17 +58,17 @@ def method_of(settings: Mapping[str, Any] | None) -> str:
     return name
 
 
-def settings_of_weight(name: str, settings: Mapping[str, Any] | None, metadata: Mapping[str, str]) -> dict[str, Any]:
+def weight_settings(name: str, settings: Mapping[str, Any] | None, metadata: Mapping[str, str]) -> dict[str, Any]:
     own_settings = dict(settings or {})
     module = name.removesuffix(".weight")
     groups = own_settings.get("config_groups")
-    if method_of(own_settings).startswith("compressed-tensors") and isinstance(groups, dict):
-        group = _group_of(module, [one for one in groups.values() if isinstance(one, dict)])
-        own_settings |= {"format": group.get("format") or own_settings.get("format"), **_table(group.get("weights"))}
+    if method_name(own_settings).startswith("compressed-tensors") and isinstance(groups, dict):
+        group = _group_of(module, [entry for entry in groups.values() if isinstance(entry, dict)])
+        own_settings |= {"format": group.get("format") or own_settings.get("format"), **_as_dict(group.get("weights"))}
     layers = own_settings.get("quantized_layers")
     if isinstance(layers, dict):
-        own_settings |= _table(layers.get(module))
-    own_settings["quant_method"] = method_of(own_settings)
+        own_settings |= _as_dict(layers.get(module))
+    own_settings["quant_method"] = method_name(own_settings)
     if own_settings["quant_method"] == "torchao":
         try:
             own_settings["quant_method"] += f":{json.loads(metadata[name])['_type']}"
@@ -77,19 +77,19 @@ def settings_of_weight(name: str, settings: Mapping[str, Any] | None, metadata: 
     return own_settings
 
 
-def _table(value: object) -> dict[str, Any]:
+def _as_dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
 def _group_of(module: str, groups: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The group of a module: by its name first, then by its class, which for weights is Linear."""
     targets = [(str(target), group) for group in groups for target in group.get("targets") or ()]
-    by_name = (group for target, group in targets if _names(target, module))
+    by_name = (group for target, group in targets if _matches_module(target, module))
     by_class = (group for target, group in targets if target in _CLASSES)
     return next(by_name, None) or next(by_class, None) or {}
 
 
-def _names(target: str, module: str) -> bool:
+def _matches_module(target: str, module: str) -> bool:
     """Whether a target, a name or "re:" and a pattern, means a module."""
     if not target.startswith("re:"):
         return target == module
@@ -103,12 +103,14 @@ def _names(target: str, module: str) -> bool:
 
 
 def rounds_activations(settings: Mapping[str, Any]) -> bool:
-    groups = _table(settings.get("config_groups")).values()
-    inputs = [one["input_activations"] for one in groups if isinstance(one, dict) and one.get("input_activations")]
-    named = method_of(settings) in ("fp8", "fbgemm_fp8") or str(settings.get("quant_algo", "")).startswith(
+    groups = _as_dict(settings.get("config_groups")).values()
+    inputs = [
+        group["input_activations"] for group in groups if isinstance(group, dict) and group.get("input_activations")
+    ]
+    by_method = method_name(settings) in ("fp8", "fbgemm_fp8") or str(settings.get("quant_algo", "")).startswith(
         ("FP8", "NVFP4")
     )
-    return bool(inputs) or named
+    return bool(inputs) or by_method
 
 
 _F8, _F8_E4M3 = frozenset({"F8_E4M3", "F8_E5M2"}), frozenset({"F8_E4M3"})
@@ -117,7 +119,7 @@ _U8, _I8, _I32 = frozenset({"U8"}), frozenset({"I8"}), frozenset({"I32"})
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class WeightFormat:
     """How a weight is stored.
 
     Attributes:
@@ -126,7 +128,7 @@ class Format:
         parts: {part: number formats that it may have}; all must be there.
         shape: of the dense weight. Raises CheckpointFormatError where parts do not fit together.
         dense: the weight in float32.
-        more: the same of parts that may be there.
+        optional_parts: the same of parts that may be there.
     """
 
     title: str
@@ -134,14 +136,14 @@ class Format:
     parts: Mapping[str, frozenset[str]]
     shape: Callable[[StoredWeight], Shape]
     dense: Callable[[Parts, StoredWeight], Any]
-    more: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    optional_parts: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def claims(self, weight: StoredWeight) -> bool:
+    def matches(self, weight: StoredWeight) -> bool:
         """Whether the weight's tensors match this format and its number formats."""
-        known = {**self.parts, **self.more}
+        allowed = {**self.parts, **self.optional_parts}
         return (
-            self.parts.keys() <= weight.dtypes.keys() <= known.keys()
-            and all(weight.dtypes[part] in known[part] for part in weight.dtypes)
+            self.parts.keys() <= weight.dtypes.keys() <= allowed.keys()
+            and all(weight.dtypes[part] in allowed[part] for part in weight.dtypes)
             and weight.settings["quant_method"] in self.methods
         )
 
@@ -169,7 +171,7 @@ def _methods(*names: str) -> frozenset[str]:
 
 _CT = "compressed-tensors:"
 FORMATS = (
-    Format(
+    WeightFormat(
         "FP8",
         _methods(
             "fp8",
@@ -180,69 +182,71 @@ FORMATS = (
         ),
         {"weight": _F8, "scale": _FLOATS},
         dequantise.scaled_shape,
-        dequantise.scaled,
+        dequantise.apply_scale,
     ),
-    Format(
+    WeightFormat(
         "FP8 with scales of 2^n",
         _methods("fp8"),
         {"weight": _F8, "scale": _E8M0},
         dequantise.scaled_shape,
-        dequantise.scaled_by_power,
+        dequantise.apply_power_scale,
     ),
-    Format(
+    WeightFormat(
         "MXFP8",
         _methods(_CT + "mxfp8-quantized"),
         {"weight": _F8, "scale": _E8M0},
         dequantise.scaled_shape,
-        dequantise.scaled_by_power,
+        dequantise.apply_power_scale,
     ),
-    Format(
+    WeightFormat(
         "int8",
         _methods(_CT + "int-quantized", _CT + "naive-quantized"),
         {"weight": _I8, "scale": _FLOATS},
         dequantise.scaled_shape,
-        dequantise.scaled,
+        dequantise.apply_scale,
         {"zero": _I8},
     ),
-    Format(
+    WeightFormat(
         "NVFP4",
         _methods("modelopt:NVFP4", "modelopt:NVFP4_AWQ", "modelopt:W4A16_NVFP4"),
         {"weight": _U8, "scale": _F8_E4M3, "scale_2": _FLOATS},
-        dequantise.fours_shape(16),
+        dequantise.e2m1_shape(16),
         dequantise.nvfp4,
         {"pre_quant": _FLOATS},
     ),
-    Format(
+    WeightFormat(
         "NVFP4",
         _methods(_CT + "nvfp4-pack-quantized"),
         {"weight": _U8, "scale": _F8_E4M3, "global": _FLOATS},
-        dequantise.fours_shape(16),
+        dequantise.e2m1_shape(16),
         dequantise.nvfp4,
     ),
-    Format(
+    WeightFormat(
         "MXFP4",
         _methods("fp8", _CT + "mxfp4-pack-quantized"),
         {"weight": _I8 | _U8, "scale": _E8M0},
-        dequantise.fours_shape(32),
+        dequantise.e2m1_shape(32),
         dequantise.mxfp4,
     ),
-    Format("MXFP4", _methods("mxfp4"), {"blocks": _U8, "scales": _U8}, dequantise.gpt_oss_shape, dequantise.gpt_oss),
-    Format(
+    WeightFormat(
+        "MXFP4", _methods("mxfp4"), {"blocks": _U8, "scales": _U8}, dequantise.gpt_oss_shape, dequantise.gpt_oss
+    ),
+    WeightFormat(
         "int{num_bits}, packed",
         _methods(_CT + "pack-quantized"),
         {"weight": _I32, "scale": _FLOATS, "shape": frozenset({"I64", "I32"})},
         dequantise.packed_shape,
-        dequantise.packed,
+        dequantise.unpack_integers,
         {"zero": _I32, "order": _I32},
     ),
-    Format(
+    WeightFormat(
         "AWQ int4",
         _methods("awq:gemm"),
         {"weight": _I32, "zero": _I32, "scale": _FLOATS},
         dequantise.awq_shape,
         dequantise.awq,
     ),
-    Format(
+    WeightFormat(
         "GPTQ int{bits}",
         _methods("gptq"),
         {"weight": _I32, "zero": _I32, "scale": _FLOATS},
@@ -250,7 +254,7 @@ FORMATS = (
         dequantise.gptq,
         {"order": _I32},
     ),
-    Format(
+    WeightFormat(
         "bitsandbytes {quant_type}",
         _methods("bitsandbytes"),
         {"weight": _U8, "absmax": _U8 | _FLOATS, "map": _FLOATS, "state": _U8},
@@ -258,7 +262,7 @@ FORMATS = (
         dequantise.nf4,
         {"nested": _FLOATS, "nested_map": _FLOATS},
     ),
-    Format(
+    WeightFormat(
         "bitsandbytes int8",
         _methods("bitsandbytes"),
         {"weight": _I8, "scale": _FLOATS},
@@ -266,19 +270,19 @@ FORMATS = (
         dequantise.int8,
         {"layout": _U8},
     ),
-    Format(
+    WeightFormat(
         "torchao FP8",
         _methods("torchao:Float8Tensor"),
         {"weight": _F8, "scale": _FLOATS},
         dequantise.scaled_shape,
-        dequantise.scaled,
+        dequantise.apply_scale,
     ),
-    Format(
+    WeightFormat(
         "torchao int8",
         _methods("torchao:Int8Tensor"),
         {"weight": _I8, "scale": _FLOATS},
         dequantise.scaled_shape,
-        dequantise.scaled,
+        dequantise.apply_scale,
         {"zero": _I8},
     ),
 )

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from lbx.backends.hf.attention import InParts, build_layout, cell_index, sequence_mask
+from lbx.backends.hf.attention import PartwiseAttention, build_layout, cell_index, sequence_mask
 from lbx.backends.hf.cells import CellStore, Pass, States
-from lbx.backends.hf.library import first_line, input_device, out_of_memory
+from lbx.backends.hf.library import first_line, input_device, is_out_of_memory
 from lbx.backends.hf.single import Forward
 from lbx.backends.memory import available_bytes
 from lbx.base.errors import BackendError
@@ -77,7 +77,7 @@ class HfSequences:
         # Llama 4 scales queries by positions that it derives from the cache's length, ignoring ``position_ids``.
         self._derives_positions = bool(getattr(model.config.get_text_config(), "attn_temperature_tuning", False))
         self._device = input_device(model)
-        self._forget()
+        self._reset()
         self.max_step = max(max_step, max_sequences)
         cheap_cells = 6 * int(getattr(model.config.get_text_config(), "hidden_size", 0))
         # In parts, a sequence attends to its own cells only.
@@ -144,9 +144,9 @@ class HfSequences:
     def release(self) -> None:
         """Drop all sequences and free the store."""
         self._table.drop(range(self.max_sequences))
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._store = CellStore(self._config)
         self._states = States(self._store.states)
         self._ran_short = False  # a pass ran out of memory: the store is freed with the last sequence
@@ -172,7 +172,7 @@ class HfSequences:
         self._grow_to(int(self._table.lowest_free(tokens)[-1]) + 1)
         max_step = self.max_step
         try:
-            return self._extend(items) if self.traits.forks_anywhere else self._in_turns(items)
+            return self._extend(items) if self.traits.forks_anywhere else self._extend_in_turns(items)
         except BaseException:  # also an interruption, after which only some layers have the new tokens
             self._drop([item.sequence for item in items])
             self.max_step = max_step
@@ -183,9 +183,9 @@ class HfSequences:
         cells = self._table.lowest_free(tokens)
         capacity = self._grow_to(int(cells[-1]) + 1)
         try:
-            return self._pass(items, cells, capacity)
+            return self._run_pass(items, cells, capacity)
         except (RuntimeError, TypeError, ValueError, IndexError, MemoryError) as exc:
-            short = out_of_memory(exc)
+            short = is_out_of_memory(exc)
             # Some layers' states may already include the new tokens, so a pass with states cannot be repeated.
             if not short or tokens == 1 or not self.traits.forks_anywhere:
                 self._ran_short = short
@@ -198,9 +198,9 @@ class HfSequences:
         self.max_step = max(self.max_sequences, min(self.max_step, tokens // 2))
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
-        return self._in_halves(items)
+        return self._extend_in_halves(items)
 
-    def _in_halves(self, items: Sequence[Extend]) -> list[Logits | None]:
+    def _extend_in_halves(self, items: Sequence[Extend]) -> list[Logits | None]:
         half = len(items) // 2
         if half:
             return self._extend(items[:half]) + self._extend(items[half:])
@@ -209,47 +209,47 @@ class HfSequences:
         self._extend([Extend(sequence, tokens[:half], False)])
         return self._extend([Extend(sequence, tokens[half:], wants_logits)])
 
-    def _in_turns(self, items: Sequence[Extend]) -> list[Logits | None]:
+    def _extend_in_turns(self, items: Sequence[Extend]) -> list[Logits | None]:
         """Extend sequences with states: single tokens as a batch, longer pieces one after the other."""
         rows: list[Logits | None] = [None] * len(items)
         for turn in self._turns(items):
-            for place, logits in zip(turn, self._extend(list(turn.values())), strict=True):
-                rows[place] = logits if items[place].wants_logits else None
+            for index, logits in zip(turn, self._extend(list(turn.values())), strict=True):
+                rows[index] = logits if items[index].wants_logits else None
         return rows
 
     def _turns(self, items: Sequence[Extend]) -> Iterator[dict[int, Extend]]:
         """Items of each pass by their indices."""
         together = {}
-        for place, item in enumerate(items):
+        for index, item in enumerate(items):
             if not self._table.length(item.sequence) or (self._pieces and len(item.tokens) > 1):
-                yield {place: item}
+                yield {index: item}
             else:
-                together[place] = item
+                together[index] = item
         for at in range(max((len(item.tokens) for item in together.values()), default=0)):
-            left = {place: item for place, item in together.items() if len(item.tokens) > at}
+            remaining = {index: item for index, item in together.items() if len(item.tokens) > at}
             yield {
-                place: Extend(item.sequence, item.tokens[at : at + 1], item.wants_logits and at + 1 == len(item.tokens))
-                for place, item in left.items()
+                index: Extend(item.sequence, item.tokens[at : at + 1], item.wants_logits and at + 1 == len(item.tokens))
+                for index, item in remaining.items()
             }
 
-    def _pass(self, items: Sequence[Extend], cells: NDArray[np.int64], capacity: int) -> list[Logits | None]:
+    def _run_pass(self, items: Sequence[Extend], cells: NDArray[np.int64], capacity: int) -> list[Logits | None]:
         """Run one pass; sequences of one attention group are adjacent in its row."""
         groups = [list(range(len(items)))]
         if self._parts and len(items) > 1:
             groups = self._table.groups([item.sequence for item in items], [len(item.tokens) for item in items])
-        order = [place for group in groups for place in group]
-        row = [items[place] for place in order]
+        order = [item_index for group in groups for item_index in group]
+        row = [items[item_index] for item_index in order]
         ends = np.cumsum([len(item.tokens) for item in row])
-        grown = zip(row, np.split(cells, ends[:-1]), strict=True)
-        positions = np.concatenate([self._table.allocate(item.sequence, own) for item, own in grown])
+        additions = zip(row, np.split(cells, ends[:-1]), strict=True)
+        positions = np.concatenate([self._table.allocate(item.sequence, item_cells) for item, item_cells in additions])
         if not self.traits.forks_anywhere:
             self._states.begin([item.sequence for item in row])
-        wanted = [at for at, item in enumerate(row) if item.wants_logits]
+        with_logits = [at for at, item in enumerate(row) if item.wants_logits]
         with torch.inference_mode():
             if self._parts:
                 self._begin(cells, positions, capacity, slice(0, self._table.top), self._table.top)
                 mask = None
-                self._store.now.layouts = {
+                self._store.current_pass.layouts = {
                     window: build_layout(
                         self._table,
                         [[items[index] for index in group] for group in groups],
@@ -262,11 +262,11 @@ class HfSequences:
                     for window in {layer.window for layer in self._store.cells}
                 }
             else:
-                mask = self._begin_masked(row, cells, capacity, positions)
-            logits = self._compute(row, positions, mask, [int(ends[at]) - 1 for at in wanted])
+                mask = self._begin_with_mask(row, cells, capacity, positions)
+            logits = self._compute(row, positions, mask, [int(ends[at]) - 1 for at in with_logits])
         self._cell_bytes = self._cell_bytes or self._store.cell_bytes
         rows: list[Logits | None] = [None] * len(items)
-        for at, row_logits in zip(wanted, logits, strict=True):
+        for at, row_logits in zip(with_logits, logits, strict=True):
             rows[order[at]] = row_logits
         return rows
 
@@ -275,26 +275,26 @@ class HfSequences:
         row: Sequence[Extend],
         positions: NDArray[np.int32],
         mask: torch.Tensor | None,
-        wanted: list[int],
+        logit_indices: list[int],
     ) -> Sequence[Logits]:
         """Copies of the logits at the wanted indices of the row."""
         tokens = np.concatenate([np.asarray(item.tokens, dtype=np.int64) for item in row])
         shape = (len(row), 1) if len(row) > 1 and not self.traits.forks_anywhere else (1, len(tokens))
-        with InParts(self._model, self._store.layouts) if self._parts else nullcontext():
-            logits = self._forward.pass_over(
+        with PartwiseAttention(self._model, self._store.layouts) if self._parts else nullcontext():
+            logits = self._forward.run(
                 torch.from_numpy(tokens).view(shape),
                 torch.from_numpy(positions.astype(np.int64)).view(shape),
                 self._store,
-                keep=wanted if wanted and shape[0] == 1 else [0],  # with none, some models fail
+                keep=logit_indices if logit_indices and shape[0] == 1 else [0],  # with none, some models fail
                 attention_mask=mask,
             )
         if shape[0] > 1:
-            logits = logits[wanted, -1]
-        elif logits.shape[1] != len(wanted):
-            logits = logits[0, wanted]
+            logits = logits[logit_indices, -1]
+        elif logits.shape[1] != len(logit_indices):
+            logits = logits[0, logit_indices]
         return (
-            [row_logits.copy() for row_logits in logits.float().cpu().numpy().reshape(len(wanted), -1)]
-            if wanted
+            [row_logits.copy() for row_logits in logits.float().cpu().numpy().reshape(len(logit_indices), -1)]
+            if logit_indices
             else []
         )
 
@@ -314,7 +314,7 @@ class HfSequences:
             offset = torch.from_numpy(positions - np.arange(len(positions))).to(self._device)
         self._store.begin(Pass(capacity, self._table.top, write_slots, visible_cells, offset, n_columns))
 
-    def _begin_masked(
+    def _begin_with_mask(
         self, items: Sequence[Extend], cells: NDArray[np.int64], capacity: int, positions: NDArray[np.int32]
     ) -> torch.Tensor | None:
         """Begin a pass by the model's own attention; returns its mask if it needs one."""
@@ -339,7 +339,7 @@ class HfSequences:
         Raises:
             BackendError: there is too little memory.
         """
-        capacity = self._store.now.capacity
+        capacity = self._store.current_pass.capacity
         if cells <= capacity:
             return capacity
         sizes = [min(self.max_cells, -(-size // _BLOCK) * _BLOCK) for size in (max(cells, capacity * 5 // 4), cells)]

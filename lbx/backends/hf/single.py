@@ -32,12 +32,12 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is not t
             self.lazy_initialization(key_states, value_states)
             self.keys, self.values = key_states[..., :0, :], value_states[..., :0, :]
             self._buffers = (self.keys, self.values)
-        held = self.keys.shape[-2]
+        n_cached = self.keys.shape[-2]
         self._buffers = (
             _append(self._buffers[0], self.keys, key_states),
             _append(self._buffers[1], self.values, value_states),
         )
-        self.keys, self.values = (buffer[..., : held + key_states.shape[-2], :] for buffer in self._buffers)
+        self.keys, self.values = (buffer[..., : n_cached + key_states.shape[-2], :] for buffer in self._buffers)
         return self.keys, self.values
 
 
@@ -59,8 +59,8 @@ class OwnCache:
         held: the cache; None before the first pass.
     """
 
-    def __init__(self, held: Any = None) -> None:
-        self.held = held
+    def __init__(self, cache: Any = None) -> None:
+        self.cache = cache
 
 
 def make_cache(config: Any) -> DynamicCache | OwnCache:
@@ -73,17 +73,17 @@ def make_cache(config: Any) -> DynamicCache | OwnCache:
     return cache
 
 
-_CACHES = ("past_key_values", "cache_params", "state")
+_CACHE_ARGUMENTS = ("past_key_values", "cache_params", "state")
 """Names of a model's cache argument; models silently ignore a cache passed by another name."""
 
-_KNOWN = (DynamicLayer, DynamicSlidingWindowLayer)
+_TOKEN_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer)
 """Cache layers that every model of transformers can continue from, by one token or by many."""
 
 _PIECES = (11, 24)
 _WINDOW = 8
-_ELSEWHERE = "Try a GGUF file of the model on llama.cpp."
+_TRY_GGUF = "Try a GGUF file of the model on llama.cpp."
 _ROUNDING, _HALF_ROUNDING = 1e-3, 0.05
-_WRONG = 0.2
+_MAX_ERROR = 0.2
 """Parts of the logits' range: rounding errors stay below the first two, and in every number format below the last."""
 
 
@@ -93,19 +93,17 @@ class Forward:
     def __init__(self, model: Any) -> None:
         self._model, self._device = model, input_device(model)
         takes = inspect.signature(model.forward).parameters
-        self._cache = next((name for name in _CACHES if name in takes), _CACHES[0])
+        self._cache = next((name for name in _CACHE_ARGUMENTS if name in takes), _CACHE_ARGUMENTS[0])
         self._positions = "position_ids" in takes
         self._keeps = "logits_to_keep" in takes
 
-    def __call__(self, tokens: Sequence[int], cache: Any, held: int) -> Any:
+    def __call__(self, tokens: Sequence[int], cache: Any, n_cached: int) -> Any:
         """Append tokens to a cache of the given length; logits of shape (1, 1 or len(tokens), vocabulary)."""
         ids = torch.tensor([tokens], dtype=torch.long)
         with torch.inference_mode():
-            return self.pass_over(ids, torch.arange(held, held + len(tokens))[None], cache, keep=1)
+            return self.run(ids, torch.arange(n_cached, n_cached + len(tokens))[None], cache, keep=1)
 
-    def pass_over(
-        self, ids: torch.Tensor, positions: torch.Tensor, cache: Any, *, keep: int | list[int], **more: Any
-    ) -> Any:
+    def run(self, ids: torch.Tensor, positions: torch.Tensor, cache: Any, *, keep: int | list[int], **more: Any) -> Any:
         """Logits of tokens at these positions, both of shape (batch, tokens).
 
         Args:
@@ -113,24 +111,24 @@ class Forward:
                 accelerate would carry a tensor to the first device of many, and it is used on the last.
         """
         more = {name: value for name, value in more.items() if value is not None}
-        own = isinstance(cache, OwnCache)
-        arguments: dict[str, Any] = {self._cache: cache.held if own else cache, **more}
+        is_own_cache = isinstance(cache, OwnCache)
+        arguments: dict[str, Any] = {self._cache: cache.cache if is_own_cache else cache, **more}
         if self._keeps:
             arguments["logits_to_keep"] = keep
         if self._positions:  # otherwise a recurrent first layer would be asked, which keeps no count
             arguments["position_ids"] = positions.to(self._device)
         output = self._model(input_ids=ids.to(self._device), use_cache=True, **arguments)
-        if own:
-            cache.held = output[self._cache]
+        if is_own_cache:
+            cache.cache = output[self._cache]
         return output.logits
 
 
 def keeps_tokens(model: Any) -> bool:
     """Whether all layers keep keys and values of tokens, from which every model of transformers can continue."""
-    return all(type(layer) in _KNOWN for layer in DynamicCache(config=model.config).layers)
+    return all(type(layer) in _TOKEN_LAYERS for layer in DynamicCache(config=model.config).layers)
 
 
-def goes_in_pieces(model: Any, name: str) -> bool:
+def can_compute_in_pieces(model: Any, name: str) -> bool:
     """Whether a prompt may be computed in pieces: some recurrent layers forget their state before several new tokens.
 
     Tried on a few tokens, beyond its windows, against all at once.
@@ -138,33 +136,33 @@ def goes_in_pieces(model: Any, name: str) -> bool:
     Raises:
         BackendError: even single tokens after a prefix give other logits than computing all at once.
     """
-    if not any(cache in inspect.signature(model.forward).parameters for cache in _CACHES):
+    if not any(cache in inspect.signature(model.forward).parameters for cache in _CACHE_ARGUMENTS):
         raise BackendError(
-            f"{name} cannot continue a sequence: it accepts no cache argument ({', '.join(_CACHES)}).",
-            fix=_ELSEWHERE,
+            f"{name} cannot continue a sequence: it accepts no cache argument ({', '.join(_CACHE_ARGUMENTS)}).",
+            fix=_TRY_GGUF,
         )
     usual = keeps_tokens(model)
     tokens = model_tokens(model, _PIECES[-1] + 1, 5)
     first, second, last = tokens[: _PIECES[0]], tokens[_PIECES[0] : _PIECES[1]], tokens[_PIECES[1] :]
     try:
         with small_windows(model):
-            whole = at_once(model, tokens)[-1] if usual else _last(model, [tokens])
+            expected = full_logits(model, tokens)[-1] if usual else _last_logits(model, [tokens])
             cuts = ([first, second + last], [first, second, last])
-            by_pieces = max(_distance(_last(model, cut), whole) for cut in cuts)
-            by_steps = by_pieces if usual else _distance(_last(model, [first + second, last]), whole)
+            by_pieces = max(_distance(_last_logits(model, cut), expected) for cut in cuts)
+            by_steps = by_pieces if usual else _distance(_last_logits(model, [first + second, last]), expected)
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError) as exc:
         raise BackendError(
             f"{name} cannot be computed token by token: {first_line(exc)}",
             fix="lbx uses the default cache of transformers, but this model needs another one.",
         ) from exc
-    if not by_steps <= (2 * rounding(model) if usual else _WRONG):
+    if not by_steps <= (2 * rounding_tolerance(model) if usual else _MAX_ERROR):
         raise BackendError(
             f"{name} has other logits if it is computed in parts: those after {_PIECES[1]} tokens and one more differ "
             f"by {by_steps:.2g} of their range from a single pass.",
             fix=f"Its tokens may attend to later tokens, as in an encoder, or this version of transformers computes "
-            f"it wrongly. {_ELSEWHERE}",
+            f"it wrongly. {_TRY_GGUF}",
         )
-    return by_pieces <= rounding(model)
+    return by_pieces <= rounding_tolerance(model)
 
 
 @contextmanager
@@ -173,12 +171,12 @@ def small_windows(model: Any) -> Iterator[None]:
     config = model.config.get_text_config(decoder=True)
     names = ("sliding_window", "attention_chunk_size")
     sizes = {name: size for name in names if isinstance(size := getattr(config, name, None), int)}
-    with _changed(config, {name: _WINDOW for name, size in sizes.items() if size > _WINDOW}):
+    with _temporary_settings(config, {name: _WINDOW for name, size in sizes.items() if size > _WINDOW}):
         yield
 
 
 @contextmanager
-def _changed(config: Any, values: Mapping[str, int]) -> Iterator[None]:
+def _temporary_settings(config: Any, values: Mapping[str, int]) -> Iterator[None]:
     """Set existing attributes of a configuration for a while."""
     before = {name: getattr(config, name) for name in values}
     try:
@@ -210,7 +208,7 @@ def long_from(model: Any) -> int | None:
 def _drops_cache(model: Any) -> bool:
     """Whether ``generate`` drops the cache when an answer grows beyond ``original_max_position_embeddings``."""
     name = "original_max_position_embeddings"
-    with _changed(model.config, {name: 1} if hasattr(model.config, name) else {}):
+    with _temporary_settings(model.config, {name: 1} if hasattr(model.config, name) else {}):
         inputs = model.prepare_inputs_for_generation(
             torch.zeros((1, 2), dtype=torch.long, device=input_device(model)),
             past_key_values=DynamicCache(config=model.config),
@@ -219,12 +217,12 @@ def _drops_cache(model: Any) -> bool:
     return inputs.get("past_key_values") is None
 
 
-def rounding(model: Any) -> float:
+def rounding_tolerance(model: Any) -> float:
     """Tolerated rounding error of logits, as a fraction of their range."""
     return _ROUNDING if model.dtype in (torch.float32, torch.float64) else _HALF_ROUNDING
 
 
-def at_once(model: Any, tokens: Sequence[int]) -> torch.Tensor:
+def full_logits(model: Any, tokens: Sequence[int]) -> torch.Tensor:
     """Logits after each token with the model's own defaults, including positions: (tokens, vocabulary)."""
     with torch.inference_mode():
         logits = model(input_ids=torch.tensor([tokens], device=input_device(model)), use_cache=False).logits
@@ -232,16 +230,16 @@ def at_once(model: Any, tokens: Sequence[int]) -> torch.Tensor:
     return rows
 
 
-def _last(model: Any, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
+def _last_logits(model: Any, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
     """Logits after the last of these pieces of one sequence."""
-    forward, cache, held = Forward(model), make_cache(model.config), 0
+    forward, cache, n_cached = Forward(model), make_cache(model.config), 0
     for piece in pieces:
-        logits = forward(piece, cache, held)
-        held += len(piece)
+        logits = forward(piece, cache, n_cached)
+        n_cached += len(piece)
     row: torch.Tensor = logits[0, -1].float()
     return row
 
 
-def _distance(logits: torch.Tensor, whole: torch.Tensor) -> float:
+def _distance(logits: torch.Tensor, reference: torch.Tensor) -> float:
     """As a part of the latter's range."""
-    return float((logits - whole).abs().max() / (whole.max() - whole.min()))
+    return float((logits - reference).abs().max() / (reference.max() - reference.min()))

@@ -13,7 +13,7 @@ from lbx.backends.hf.files import read_json
 from lbx.backends.hf.library import first_line
 from lbx.base.errors import BackendError
 from lbx.base.records import encodable
-from lbx.prompting.control_tokens import encode_apart, is_control_token
+from lbx.prompting.control_tokens import encode_separately, is_control_token
 from lbx.prompting.reasoning import choose_marks
 
 _PROBES = (
@@ -59,8 +59,10 @@ class HfTokenizer:
 
     @cached_property
     def prefix_ids(self) -> tuple[int, ...]:
-        bare, whole = (self._encode("a", split=False, add=add) for add in (False, True))
-        return next((tuple(whole[:n]) for n in range(len(whole)) if whole[n : n + len(bare)] == bare), ())
+        bare, with_prefix = (self._encode("a", split=False, add=add) for add in (False, True))
+        return next(
+            (tuple(with_prefix[:n]) for n in range(len(with_prefix)) if with_prefix[n : n + len(bare)] == bare), ()
+        )
 
     @cached_property
     def control_tokens(self) -> Mapping[str, int]:
@@ -87,9 +89,9 @@ class HfTokenizer:
 
     def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
         if self._rust is None:
-            return encode_apart(self, pieces)
+            return encode_separately(self, pieces)
         text = "".join(self._aliases[piece] if isinstance(piece, int) else encodable(piece) for piece in pieces)
-        return list(self._aliased.encode(text, add_special_tokens=False).ids)
+        return list(self._alias_tokenizer.encode(text, add_special_tokens=False).ids)
 
     @cached_property
     def _aliases(self) -> Mapping[int, str]:
@@ -98,7 +100,7 @@ class HfTokenizer:
         return {number: f"<{secret}-{number}>" for number in self._control_ids}
 
     @cached_property
-    def _aliased(self) -> Any:
+    def _alias_tokenizer(self) -> Any:
         """This tokenizer with control tokens under their aliases.
 
         The white space they absorb, and the places of leading spaces, remain the tokenizer's own.
@@ -155,7 +157,7 @@ def read_tokenizer(transformers: Any, folder: Path) -> Any:
     options = {"local_files_only": True, "trust_remote_code": False}
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
-        if not _reads_as_written(transformers, tokenizer, folder / "tokenizer.json"):
+        if not _matches_file(transformers, tokenizer, folder / "tokenizer.json"):
             written = transformers.PreTrainedTokenizerFast.from_pretrained(folder, **options)
             for name in ("bos_token", "eos_token"):
                 if getattr(written, name) is None:
@@ -170,7 +172,7 @@ def read_tokenizer(transformers: Any, folder: Path) -> Any:
     return tokenizer
 
 
-def _reads_as_written(transformers: Any, tokenizer: Any, file: Path) -> bool:
+def _matches_file(transformers: Any, tokenizer: Any, file: Path) -> bool:
     """Whether a tokenizer gives the ids of its tokenizer.json.
 
     Since version 5, some classes of transformers split words and spaces by rules of their own instead of the file's:
@@ -181,11 +183,11 @@ def _reads_as_written(transformers: Any, tokenizer: Any, file: Path) -> bool:
     loaded = tokenizer.backend_tokenizer
     written = type(loaded).from_file(str(file))
     written.encode_special_tokens = loaded.encode_special_tokens
-    mark = next((str(token) for token in written.get_added_tokens_decoder().values() if token.special), "")
-    for one in (loaded, written):
-        one.no_truncation()
-        one.no_padding()
-    texts = (*_PROBES, f"a{mark}b{mark} c{mark}\nd")
+    special_token = next((str(token) for token in written.get_added_tokens_decoder().values() if token.special), "")
+    for backend in (loaded, written):
+        backend.no_truncation()
+        backend.no_padding()
+    texts = (*_PROBES, f"a{special_token}b{special_token} c{special_token}\nd")
     return all(
         loaded.encode(text, add_special_tokens=False).ids == written.encode(text, add_special_tokens=False).ids
         for text in texts

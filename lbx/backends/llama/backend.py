@@ -19,16 +19,16 @@ from lbx.backends.llama.context import (
     cache_bytes,
     cache_on_gpu,
     check_memory,
+    choose_context_size,
     gpu_share,
     is_batch_invariant,
     make_context,
     on_gpu,
-    room_for,
     short_context,
 )
-from lbx.backends.llama.formats import check_gguf, format_title, slow_format, tensor_types
+from lbx.backends.llama.formats import check_gguf, format_title, slow_format_warning, tensor_types
 from lbx.backends.llama.layout import pass_size
-from lbx.backends.llama.library import cpu_variant, library, load_model, log, variants_tried
+from lbx.backends.llama.library import cpu_variant, load_llama_cpp, load_model, log, select_variant
 from lbx.backends.llama.options import LlamaOptions
 from lbx.backends.llama.sequence_memory import LlamaSequences
 from lbx.backends.llama.tokenizer import LlamaTokenizer, metadata, own_chat_template
@@ -38,7 +38,7 @@ from lbx.backends.places import shards
 from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.base.records import Sampling
 from lbx.inference.model import BackendInfo
-from lbx.inference.sampling import ignored_repetition_penalty, recommended
+from lbx.inference.sampling import ignored_repetition_penalty, recommended_sampling
 
 if TYPE_CHECKING:
     from lbx.backends.llama.sequence_memory import LlamaSequences
@@ -88,17 +88,19 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     options = card.options_as(LlamaOptions)
     check_gguf(weights)
     log.debug = debug
-    llama_cpp = library()
+    llama_cpp = load_llama_cpp()
     _check_weights(llama_cpp, card, options, weights)
     model = _load_model(llama_cpp, weights, options)
     try:
         declared = declared_window(weights) or DeclaredWindow(llama_cpp.llama_model_n_ctx_train(model))
         window = window_of(card, declared)
         padding = pass_size(tensor_types(weights) or ("",))
-        room = room_for(llama_cpp, model, card, options, window, padding=padding)
+        room = choose_context_size(llama_cpp, model, card, options, window, padding=padding)
         check_memory(llama_cpp, model, card, options, room)
-        own = own_chat_template(llama_cpp, model)
-        tokenizer = LlamaTokenizer(llama_cpp, model, weights, card.chat.choose(own), card.chat.reasoning)
+        model_template = own_chat_template(llama_cpp, model)
+        tokenizer = LlamaTokenizer(
+            llama_cpp, model, weights, card.chat.choose_template(model_template), card.chat.reasoning
+        )
         memory = LlamaSequences(
             llama_cpp,
             lambda cells: make_context(llama_cpp, model, card, options, room._replace(context_cells=cells)),
@@ -115,12 +117,12 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         "batch_invariant": is_batch_invariant(llama_cpp, model, options, padding),
         **gpu_share(llama_cpp, model, options),
         **weights_settings(card, weights),
-        "chat": card.chat.settings(own),
+        "chat": card.chat.settings(model_template),
         "eos_ids": sorted(tokenizer.eos_ids),
         "trained_context": llama_cpp.llama_model_n_ctx_train(model),
     }
     title, hardware, short = format_title(weights), _hardware(options, room), short_context(llama_cpp, model)
-    slow = "" if on_gpu(llama_cpp, options) else slow_format(title, hardware["features"])
+    slow = "" if on_gpu(llama_cpp, options) else slow_format_warning(title, hardware["features"])
     penalty, note = ignored_repetition_penalty(_recommended_number(llama_cpp, model, "penalty_repeat"))
     info = BackendInfo(
         name="llamacpp",
@@ -132,14 +134,14 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         | {"architecture": metadata(llama_cpp, model, "general.architecture") or ""}
         | ({"stored_as": title} if title else {})
         | penalty,
-        declared_context=declared.unscaled if options.replaces_scaling else declared.tokens,
+        declared_context=declared.base_tokens if options.replaces_scaling else declared.tokens,
         default_sampling=_default_sampling(llama_cpp, model),
         weights_bytes=llama_cpp.llama_model_size(model),
         kv_bytes_per_token=cache_bytes(llama_cpp, model, options, room) // room.cells or None,
         kv_cells=room.cells,
         on_gpu=cache_on_gpu(llama_cpp, options),
         shares_weights=not cache_on_gpu(llama_cpp, options),  # it maps the file
-        notes=_notes()
+        notes=_variant_notes()
         + _factor_notes(card.name, window, short)
         + window_notes(card, declared)
         + note
@@ -171,7 +173,7 @@ def _default_sampling(llama_cpp: Any, model: Any) -> Sampling | None:
     """From the header's general.sampling keys, which llama.cpp's converter fills from generation_config.json."""
     keys = {"temperature": "temp", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p"}
     values = {name: _recommended_number(llama_cpp, model, key) for name, key in keys.items()}
-    return recommended(values)
+    return recommended_sampling(values)
 
 
 def _recommended_number(llama_cpp: Any, model: Any, key: str) -> float | str | None:
@@ -183,11 +185,11 @@ def _recommended_number(llama_cpp: Any, model: Any, key: str) -> float | str | N
         return text
 
 
-def _notes() -> tuple[str, ...]:
-    chosen, refused = variants_tried()
+def _variant_notes() -> tuple[str, ...]:
+    best, refused = select_variant()
     return tuple(
-        f"lbx does not use llama.cpp's code for {one.variant} here: it {one.problem}. It uses {chosen.variant}."
-        for one in refused
+        f"lbx does not use llama.cpp's code for {check.variant} here: it {check.problem}. It uses {best.variant}."
+        for check in refused
     )
 
 

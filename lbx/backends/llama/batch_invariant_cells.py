@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lbx.backends.llama.library import StepBatch
 
 
-class AlignedCells:
+class BatchInvariantCells:
     """Batch-invariant cells of the sequences of a context on a CPU.
 
     Args:
@@ -71,7 +71,7 @@ class AlignedCells:
     def length(self, sequence: int) -> int:
         return self._blocks.length(sequence)
 
-    def needed(self, items: Sequence[tuple[int, int]]) -> int:
+    def required_cells(self, items: Sequence[tuple[int, int]]) -> int:
         """Cells of new blocks that (sequence, tokens) need."""
         return sum(self._blocks.missing(*item) for item in items) * GRAIN
 
@@ -85,14 +85,14 @@ class AlignedCells:
         if len(self._state):
             self._fill_block(0)
         else:
-            self._first_fillers()
+            self._compute_fillers()
         self._edge = GRAIN
 
-    def place(self, items: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    def allocate(self, items: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
         """Free the cells of (sequence, tokens) for the next pass; returns the cells of all tokens."""
         blocks = self._blocks.assign(items)
         if blocks is None:
-            self._move_down()
+            self._compact()
             blocks = self._blocks.assign(items)
             assert blocks is not None, "the tokens exceed the memory"
         cells = np.concatenate(
@@ -101,19 +101,19 @@ class AlignedCells:
         self._free_cells(np.sort(cells))
         return cells
 
-    def settle(self) -> None:
+    def finish_pass(self) -> None:
         """Remove the padding of the pass that was computed."""
         self._remove(self._padding, 0, -1)
 
     def share(self, source: int, length: int, target: int) -> None:
         """Fork a sequence into an empty one, which shares full blocks and gets a copy of the last one."""
-        whole = length - length % GRAIN
-        if whole:
-            self._copy(source, target, 0, whole)
-        self._blocks.share(source, whole, target)
-        if length > whole:
-            state = self._export_state(source, whole, length)
-            self.place([(target, length - whole)])
+        full_length = length - length % GRAIN
+        if full_length:
+            self._copy(source, target, 0, full_length)
+        self._blocks.share(source, full_length, target)
+        if length > full_length:
+            state = self._export_state(source, full_length, length)
+            self.allocate([(target, length - full_length)])
             self._import_state(state, [target])
 
     def drop(self, sequence: int) -> None:
@@ -127,7 +127,7 @@ class AlignedCells:
                 self._refill_block(block)
         # Every pass attends to all cells up to the edge; to move the used ones costs less than twice their attention.
         if self._edge > 2 * (self.used + GRAIN):
-            self._move_down()
+            self._compact()
 
     def clear(self) -> None:
         """Forget all cells after the cache was cleared; call ``start`` next."""
@@ -162,12 +162,12 @@ class AlignedCells:
         self._fill_block(start)
         self._edge = max(self._edge, start + GRAIN)
 
-    def _move_down(self) -> None:
+    def _compact(self) -> None:
         """Compact the used blocks in their order, so that all free ones are above them."""
-        for target, (block, (place, owners)) in enumerate(self._blocks.owners().items()):
+        for target, (block, (index, owners)) in enumerate(self._blocks.owners().items()):
             if target == block:
                 continue
-            start = place * GRAIN
+            start = index * GRAIN
             state = self._export_state(owners[0], start, start + GRAIN)
             for sequence in owners:
                 self._remove(sequence, start, start + GRAIN)
@@ -175,10 +175,10 @@ class AlignedCells:
             tokens = min(self._blocks.length(owners[0]) - start, GRAIN)
             self._remove(self._filler, target * GRAIN, target * GRAIN + tokens)
             self._import_state(state, owners)
-            self._blocks.move(block, place, owners, target)
+            self._blocks.move(block, index, owners, target)
         self._lower_edge()
 
-    def _first_fillers(self) -> None:
+    def _compute_fillers(self) -> None:
         """Compute a block of fillers and export its state, which later fills other blocks."""
         step = min(GRAIN, self._batch.capacity)
         for at in range(0, GRAIN, step):
@@ -186,8 +186,8 @@ class AlignedCells:
             self._batch.fill([self._token] * count, range(at, at + count), self._carrier, [])
             if compute(self._lib.llama_decode, self._context, self._batch.native):
                 raise BackendError("llama.cpp failed to compute a few tokens of the model's vocabulary.")
-        self._state = self._export_state(self._carrier, 0, GRAIN, there=True)
-        self._positions = _positions(self._state, self._carrier)
+        self._state = self._export_state(self._carrier, 0, GRAIN, in_carrier=True)
+        self._positions = _position_views(self._state, self._carrier)
         if not self._positions:
             self._state = np.empty(0, np.uint8)
             raise BackendError(
@@ -204,20 +204,20 @@ class AlignedCells:
             positions[:] = np.arange(start, start + GRAIN)
         self._import_state(self._state, [self._filler])
 
-    def _export_state(self, source: int, start: int, end: int, *, there: bool = False) -> NDArray[np.uint8]:
+    def _export_state(self, source: int, start: int, end: int, *, in_carrier: bool = False) -> NDArray[np.uint8]:
         """Export the state of at most GRAIN tokens of a sequence.
 
         Args:
-            there: the carrier already has the tokens.
+            in_carrier: the carrier already has the tokens.
         """
-        if not there:
+        if not in_carrier:
             self._lib.llama_memory_seq_cp(self._memory, source, self._carrier, start, end)
         size = self._lib.llama_state_seq_get_size(self._context, self._carrier)
         state = np.empty(size, np.uint8)
         pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
         if not self._lib.llama_state_seq_get_data(self._context, pointer, size, self._carrier):
             raise BackendError("llama.cpp cannot read the keys and values of a sequence.")
-        if not there:
+        if not in_carrier:
             self._lib.llama_memory_seq_rm(self._memory, self._carrier, -1, -1)
         return state
 
@@ -237,7 +237,7 @@ class AlignedCells:
         self._lib.llama_memory_seq_rm(self._memory, sequence, start, end)
 
 
-def _positions(state: NDArray[np.uint8], sequence: int) -> list[NDArray[np.int32]]:
+def _position_views(state: NDArray[np.uint8], sequence: int) -> list[NDArray[np.int32]]:
     """Views of the positions 0, 1, 2 ... of GRAIN tokens in a sequence's exported state; empty if not recognised.
 
     The record of a token is its position, the number 1, model-specific values, and the sequence. A model with two

@@ -20,7 +20,7 @@ _TIP_ANSWERS = 8
 # Bytes of 32 numbers in each cache type; the quantised ones include scales.
 _BLOCK_BYTES = {"f32": 128, "f16": 64, "bf16": 64, "q8_0": 34, "q5_1": 24, "q5_0": 22, "q4_1": 20, "q4_0": 18}
 
-_UNLIKE = ("kv_lora_rank", "shared_kv_layers")
+_IRREGULAR_CACHE_KEYS = ("kv_lora_rank", "shared_kv_layers")
 """Metadata of caches that do not store keys and values of every head in every layer."""
 
 
@@ -41,7 +41,7 @@ class ContextSize(NamedTuple):
             copied as a whole.
         pass_size: padding of passes for batch-invariant numbers; None if they are not to be had.
         slides: whether sliding layers store little more than their window; they store everything if that is smaller.
-        stacked: whether llama.cpp keeps a single sequence and all others are prefixes of it.
+        is_stacked: whether llama.cpp keeps a single sequence and all others are prefixes of it.
         shrinks: whether a smaller cache gives the same numbers, faster.
     """
 
@@ -51,7 +51,7 @@ class ContextSize(NamedTuple):
     keeps_prefix: bool
     pass_size: PassSize | None
     slides: bool = False
-    stacked: bool = False
+    is_stacked: bool = False
     shrinks: bool = False
 
     def cells_for(self, cells: int) -> int:
@@ -62,7 +62,7 @@ class ContextSize(NamedTuple):
     @property
     def all_sequences(self) -> int:
         """Number of llama.cpp's sequences."""
-        if self.stacked:
+        if self.is_stacked:
             return 1
         # llama.cpp stores a window for each, and the windows of prefixes that answers share.
         return self.sequences + (EXTRA_SEQUENCES if self.keeps_prefix else (self.sequences - TRUNKS + 1) // 2)
@@ -79,7 +79,7 @@ def short_context(llama_cpp: Any, model: Any) -> int:
     return int(metadata(llama_cpp, model, f"{architecture}.rope.scaling.original_context_length") or 0) // 256 * 256
 
 
-def room_for(
+def choose_context_size(
     llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, window: int, *, padding: PassSize
 ) -> ContextSize:
     """Sizes of the context for a model and its card.
@@ -90,11 +90,11 @@ def room_for(
     Raises:
         BackendError: kv_cells is smaller than the window, or so large that the model would compute differently.
     """
-    as_it_stands = TRUNKS + max(1, min(options.max_sequences - TRUNKS, _TIP_ANSWERS))
+    n_sequences = TRUNKS + max(1, min(options.max_sequences - TRUNKS, _TIP_ANSWERS))
     if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
-        return ContextSize(window, window, as_it_stands, keeps_prefix=False, pass_size=None)
+        return ContextSize(window, window, n_sequences, keeps_prefix=False, pass_size=None)
     if not _attends_by_mask(llama_cpp, model):
-        return ContextSize(window, window, MIN_SEQUENCES, keeps_prefix=True, pass_size=None, stacked=True)
+        return ContextSize(window, window, MIN_SEQUENCES, keeps_prefix=True, pass_size=None, is_stacked=True)
     cells = options.kv_cells or window
     if cells < window:
         raise BackendError(
@@ -108,16 +108,16 @@ def room_for(
             fix=f"Lower kv_cells to {trained}, or raise context_window above it.",
         )
     if llama_cpp.llama_model_n_swa(model):
-        room = ContextSize(cells, cells, as_it_stands, keeps_prefix=False, pass_size=None, slides=True)
-        return room._replace(slides=_windows(llama_cpp, model, options, room) < cells)
+        room = ContextSize(cells, cells, n_sequences, keeps_prefix=False, pass_size=None, slides=True)
+        return room._replace(slides=_window_cells(llama_cpp, model, options, room) < cells)
     sequences = min(max(MIN_SEQUENCES, options.max_sequences), MOST_SEQUENCES - EXTRA_SEQUENCES)
-    whole = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
+    context_cells = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
     # Kernels on a GPU depend on the number of tokens.
     invariant = is_batch_invariant(llama_cpp, model, options, padding) and not on_gpu(llama_cpp, options)
     shrinks = not trained and not on_gpu(llama_cpp, options)
-    if not invariant or window <= trained < whole:  # there, spare cells would change the model's numbers
+    if not invariant or window <= trained < context_cells:  # there, spare cells would change the model's numbers
         return ContextSize(cells, cells, sequences, keeps_prefix=True, pass_size=None, shrinks=shrinks)
-    return ContextSize(cells, whole, sequences, keeps_prefix=True, pass_size=padding, shrinks=shrinks)
+    return ContextSize(cells, context_cells, sequences, keeps_prefix=True, pass_size=padding, shrinks=shrinks)
 
 
 def is_batch_invariant(llama_cpp: Any, model: Any, options: LlamaOptions, padding: PassSize) -> bool:
@@ -147,10 +147,10 @@ def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:
 
 def cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, room: ContextSize) -> int:
     """Size of the KV cache; 0 if unknown."""
-    return kv_cache_bytes(llama_cpp, model, options, room.cells, _windows(llama_cpp, model, options, room))
+    return kv_cache_bytes(llama_cpp, model, options, room.cells, _window_cells(llama_cpp, model, options, room))
 
 
-def _windows(llama_cpp: Any, model: Any, options: LlamaOptions, room: ContextSize) -> int:
+def _window_cells(llama_cpp: Any, model: Any, options: LlamaOptions, room: ContextSize) -> int:
     """Tokens that sliding layers store; 0: all."""
     return llama_cpp.llama_model_n_swa(model) * room.all_sequences + options.prefill_chunk if room.slides else 0
 
@@ -181,9 +181,9 @@ def cache_on_gpu(llama_cpp: Any, options: LlamaOptions) -> bool:
 def gpu_share(llama_cpp: Any, model: Any, options: LlamaOptions) -> dict[str, Any]:
     """Settings of a GPU's share: its layers, including the output layer, and whether the cache is on it."""
     layers = int(llama_cpp.llama_model_n_layer(model)) + 1
-    wanted = options.n_gpu_layers if 0 <= options.n_gpu_layers < layers else layers
+    gpu_layers = options.n_gpu_layers if 0 <= options.n_gpu_layers < layers else layers
     return {
-        "n_gpu_layers": wanted if on_gpu(llama_cpp, options) else 0,
+        "n_gpu_layers": gpu_layers if on_gpu(llama_cpp, options) else 0,
         "offload_kqv": cache_on_gpu(llama_cpp, options),
     }
 
@@ -197,10 +197,12 @@ def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpti
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = room.context_cells
     size = room.pass_size or PassSize()
-    params.n_batch = params.n_ubatch = size.padded(options.prefill_chunk)
+    params.n_batch = params.n_ubatch = size.padded_size(options.prefill_chunk)
     params.n_seq_max = room.all_sequences
-    params.kv_unified = not room.stacked  # one cache for all sequences, so that they can share its cells
-    params.n_outputs_max = size.padded(params.n_seq_max)  # few tokens' logits are read: no buffer for a whole chunk's
+    params.kv_unified = not room.is_stacked  # one cache for all sequences, so that they can share its cells
+    params.n_outputs_max = size.padded_size(
+        params.n_seq_max
+    )  # few tokens' logits are read: no buffer for a whole chunk's
     params.n_threads = params.n_threads_batch = thread_count(options.threads)
     params.flash_attn_type = (
         llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED if options.flash_attention else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
@@ -222,7 +224,7 @@ def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpti
         if context:
             llama_cpp.llama_free(context)
         raise BackendError(
-            f"llama.cpp cannot create a context of {room.cells} tokens for {card.name}: {log.said()}.",
+            f"llama.cpp cannot create a context of {room.cells} tokens for {card.name}: {log.error_text()}.",
             fix="Lower context_window (or kv_cells) in the model card, or use a smaller model or cache type.",
         )
     return context
@@ -244,7 +246,7 @@ def kv_cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, cells: int
     if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
         return 0
     architecture = metadata(llama_cpp, model, "general.architecture")
-    if any(metadata(llama_cpp, model, f"{architecture}.attention.{mark}") for mark in _UNLIKE):
+    if any(metadata(llama_cpp, model, f"{architecture}.attention.{key}") for key in _IRREGULAR_CACHE_KEYS):
         return 0
     heads, queries = llama_cpp.llama_model_n_head_kv(model), llama_cpp.llama_model_n_head(model)
     # llama.cpp keeps no lists in its metadata: a missing value that is not the default was a list.

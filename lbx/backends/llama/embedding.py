@@ -18,7 +18,7 @@ from lbx.backends.fingerprints import fingerprint
 from lbx.backends.headers import declared_window
 from lbx.backends.llama.context import kv_cache_bytes
 from lbx.backends.llama.formats import check_gguf
-from lbx.backends.llama.library import StepBatch, compute, library, load_model, log
+from lbx.backends.llama.library import StepBatch, compute, load_llama_cpp, load_model, log
 from lbx.backends.llama.options import LlamaEmbeddingOptions, LlamaOptions
 from lbx.backends.llama.tokenizer import tokenize
 from lbx.backends.memory import available_bytes
@@ -37,12 +37,12 @@ class _EmbeddingMode:
 
     Attributes:
         pooling: llama.cpp's number of it.
-        cached: the model has a KV cache and is decoded; the others are encoded.
+        has_cache: the model has a KV cache and is decoded; the others are encoded.
         splits: a text may be computed in pieces. Otherwise every token must see the last one, or the mean needs all.
     """
 
     pooling: int
-    cached: bool
+    has_cache: bool
     splits: bool
 
 
@@ -54,18 +54,18 @@ class LlamaEmbedder:
     """
 
     def __init__(
-        self, llama_cpp: Any, model: Any, kind: _EmbeddingMode, info: EmbedderInfo, options: LlamaEmbeddingOptions
+        self, llama_cpp: Any, model: Any, mode: _EmbeddingMode, info: EmbedderInfo, options: LlamaEmbeddingOptions
     ) -> None:
         self._lib = llama_cpp
         self._model = model
-        self._kind = kind
+        self._mode = mode
         self.info = info
         self._options = options
         self._vocab = llama_cpp.llama_model_get_vocab(model)
         self._closing = self._closing_tokens()
         self._context: Any = None
         self._batch: Any = None
-        self._room = 0
+        self._capacity = 0
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         import numpy as np
@@ -78,7 +78,7 @@ class LlamaEmbedder:
         longest_first = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))  # one context serves them all
         for index in longest_first:
             if tokens[index]:
-                vectors[index] = self._vector(tokens[index])
+                vectors[index] = self._embed_tokens(tokens[index])
         return unit_rows(vectors, self.info.name)
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class LlamaEmbedder:
 
         Marks such as "[SEP]" inside a text count as the tokens they spell, as in sentence-transformers.
         """
-        ids = tokenize(self._lib, self._vocab, text, ends=True, special=True)
+        ids = tokenize(self._lib, self._vocab, text, add_special=True, special=True)
         if self._closing and ids[-len(self._closing) :] != self._closing:
             ids = ids + self._closing
         if len(ids) > self.info.max_tokens:
@@ -101,7 +101,7 @@ class LlamaEmbedder:
 
     def _closing_tokens(self) -> list[int]:
         """The special tokens that end every text."""
-        empty = tokenize(self._lib, self._vocab, "", ends=True, special=True)
+        empty = tokenize(self._lib, self._vocab, "", add_special=True, special=True)
         if empty and empty[0] == self._lib.llama_vocab_bos(self._vocab):
             empty = empty[1:]
         eos = self._lib.llama_vocab_eos(self._vocab)
@@ -109,62 +109,62 @@ class LlamaEmbedder:
             return [int(eos)]
         return empty
 
-    def _vector(self, ids: list[int]) -> Any:
+    def _embed_tokens(self, ids: list[int]) -> Any:
         """The pooled vector of one text, shape (dimensions,), float32, any length."""
         import numpy as np
 
-        self._make_room(len(ids))
-        piece = min(self._options.prefill_chunk, self._room) if self._kind.splits else self._room
-        if self._kind.cached:
+        self._ensure_capacity(len(ids))
+        piece = min(self._options.prefill_chunk, self._capacity) if self._mode.splits else self._capacity
+        if self._mode.has_cache:
             self._lib.llama_memory_clear(self._lib.llama_get_memory(self._context), True)
         for start in range(0, len(ids), piece):
             self._compute(ids[start : start + piece], start)
         pointer = self._lib.llama_get_embeddings_seq(self._context, 0)
         if not pointer:
-            raise BackendError(f"llama.cpp returned no vector for {len(ids)} tokens: {log.said()}.")
+            raise BackendError(f"llama.cpp returned no vector for {len(ids)} tokens: {log.error_text()}.")
         return np.ctypeslib.as_array(pointer, shape=(self.info.dimensions,)).copy()
 
     def _compute(self, ids: list[int], start: int) -> None:
         # Pooling takes the tokens that are asked for: all.
         self._batch.fill(ids, range(start, start + len(ids)), 0, range(len(ids)))
         log.clear()
-        run = self._lib.llama_decode if self._kind.cached else self._lib.llama_encode
+        run = self._lib.llama_decode if self._mode.has_cache else self._lib.llama_encode
         code = compute(run, self._context, self._batch.native)
         if code != 0:
             raise BackendError(
-                f"llama.cpp failed with code {code} on a text of {start + len(ids)} tokens: {log.said()}.",
+                f"llama.cpp failed with code {code} on a text of {start + len(ids)} tokens: {log.error_text()}.",
                 fix=f"If memory ran out, lower max_length or n_gpu_layers in the card of {self.info.name}.",
             )
 
-    def _make_room(self, tokens: int) -> None:
+    def _ensure_capacity(self, tokens: int) -> None:
         """Context for the given number of tokens: the present one, or a larger one that replaces it."""
-        if tokens <= self._room:
+        if tokens <= self._capacity:
             return
         self._drop_context()
-        room = min(max(_LEAST_CONTEXT, 1 << (tokens - 1).bit_length()), max(self.info.max_tokens, tokens))
-        piece = min(self._options.prefill_chunk, room) if self._kind.splits else room
-        self._check_memory(room, piece)
+        capacity = min(max(_LEAST_CONTEXT, 1 << (tokens - 1).bit_length()), max(self.info.max_tokens, tokens))
+        piece = min(self._options.prefill_chunk, capacity) if self._mode.splits else capacity
+        self._check_memory(capacity, piece)
         self._context = _new_context(
-            self._lib, self._model, self._options, tokens=room, piece=piece, name=self.info.name
+            self._lib, self._model, self._options, tokens=capacity, piece=piece, name=self.info.name
         )
         self._batch = StepBatch(self._lib, piece)
-        self._room = room
+        self._capacity = capacity
 
     def _drop_context(self) -> None:
         if self._context is not None:
             self._lib.llama_free(self._context)
-            self._context, self._batch, self._room = None, None, 0
+            self._context, self._batch, self._capacity = None, None, 0
 
-    def _check_memory(self, room: int, piece: int) -> None:
+    def _check_memory(self, capacity: int, piece: int) -> None:
         """Linux grants memory that it does not have, and then kills the process: ask before."""
         if self._options.n_gpu_layers and self._lib.llama_supports_gpu_offload():
             return  # the GPU's driver refuses more than it has
-        needed = kv_cache_bytes(self._lib, self._model, LlamaOptions(), room) if self._kind.cached else 0
-        needed += 4 * self._lib.llama_model_n_head(self._model) * room * piece  # the attention of one layer
+        needed = kv_cache_bytes(self._lib, self._model, LlamaOptions(), capacity) if self._mode.has_cache else 0
+        needed += 4 * self._lib.llama_model_n_head(self._model) * capacity * piece  # the attention of one layer
         available = available_bytes()
         if available is not None and needed > available:
             raise BackendError(
-                f"{self.info.name} needs {needed / 2**30:.1f} GiB for a text of {room} tokens; "
+                f"{self.info.name} needs {needed / 2**30:.1f} GiB for a text of {capacity} tokens; "
                 f"{available / 2**30:.1f} GiB are available.",
                 fix="Lower max_length in its card.",
             )
@@ -180,64 +180,64 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaEmbedde
     options = card.options_as(LlamaEmbeddingOptions)
     check_gguf(weights)
     log.debug = debug
-    llama_cpp = library()
+    llama_cpp = load_llama_cpp()
     model = load_model(llama_cpp, weights, n_gpu_layers=options.n_gpu_layers, repack=options.repack)
     try:
-        kind = _kind(llama_cpp, model, card, options)
+        mode = _read_mode(llama_cpp, model, card, options)
         declared = declared_window(weights) or DeclaredWindow(llama_cpp.llama_model_n_ctx_train(model))
         longest = _max_tokens(declared.tokens, card, options)
         settings = {
-            "pooling": kind.pooling,
+            "pooling": mode.pooling,
             "max_length": longest,
             "flash_attention": options.flash_attention,
             "append_eos": options.append_eos,
             "repack": options.repack,
-            "prefill_chunk": options.prefill_chunk if kind.splits else 0,
+            "prefill_chunk": options.prefill_chunk if mode.splits else 0,
             "prompts": [options.query_prefix, options.document_prefix],
         }
         info = EmbedderInfo(
             name=card.name,
             backend="llamacpp_embedding",
             version=f"llama-cpp-python {llama_cpp.__version__}",
-            fingerprint=fingerprint_of("llamacpp_embedding", fingerprint(weights, whole=True), settings),
+            fingerprint=fingerprint_of("llamacpp_embedding", fingerprint(weights, every_byte=True), settings),
             dimensions=llama_cpp.llama_model_n_embd_out(model),
             max_tokens=longest,
         )
-        return LlamaEmbedder(llama_cpp, model, kind, info, options)
+        return LlamaEmbedder(llama_cpp, model, mode, info, options)
     except BaseException:
         llama_cpp.llama_model_free(model)
         raise
 
 
-def _kind(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaEmbeddingOptions) -> _EmbeddingMode:
+def _read_mode(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaEmbeddingOptions) -> _EmbeddingMode:
     """Read settings from a small context, which combines the file, its architecture and the card."""
     context = _new_context(llama_cpp, model, options, tokens=64, piece=64, name=card.name)
     try:
         pooling = llama_cpp.llama_pooling_type(context)
         causal = bool(llama_cpp.llama_get_causal_attn(context))
-        cached = bool(llama_cpp.llama_get_memory(context))
+        has_cache = bool(llama_cpp.llama_get_memory(context))
     finally:
         llama_cpp.llama_free(context)
-    known = (llama_cpp.LLAMA_POOLING_TYPE_MEAN, llama_cpp.LLAMA_POOLING_TYPE_LAST, llama_cpp.LLAMA_POOLING_TYPE_CLS)
+    poolings = (llama_cpp.LLAMA_POOLING_TYPE_MEAN, llama_cpp.LLAMA_POOLING_TYPE_LAST, llama_cpp.LLAMA_POOLING_TYPE_CLS)
     if pooling == llama_cpp.LLAMA_POOLING_TYPE_RANK:
         raise BackendError(f"{card.name} is a reranker: it returns no vectors.", fix="Use an embedding model.")
-    if pooling not in known:
+    if pooling not in poolings:
         raise BackendError(
             f"The model file of {card.name} does not define the pooling of token vectors.",
             fix="If it is an embedding model, set pooling in its card as its authors recommend (mean, last or cls). "
             "For a model that writes text, set backend = 'llamacpp'.",
         )
-    splits = causal and cached and pooling == llama_cpp.LLAMA_POOLING_TYPE_LAST
-    return _EmbeddingMode(pooling=pooling, cached=cached, splits=splits)
+    splits = causal and has_cache and pooling == llama_cpp.LLAMA_POOLING_TYPE_LAST
+    return _EmbeddingMode(pooling=pooling, has_cache=has_cache, splits=splits)
 
 
-def _max_tokens(declared: int, card: ModelCard, options: LlamaEmbeddingOptions) -> int:
-    if options.max_length > declared:
+def _max_tokens(declared_tokens: int, card: ModelCard, options: LlamaEmbeddingOptions) -> int:
+    if options.max_length > declared_tokens:
         raise BackendError(
-            f"{card.name} has positions for {declared} tokens, fewer than max_length = {options.max_length}.",
+            f"{card.name} has positions for {declared_tokens} tokens, fewer than max_length = {options.max_length}.",
             fix="Lower max_length in its card.",
         )
-    return options.max_length or declared
+    return options.max_length or declared_tokens
 
 
 def _new_context(
@@ -263,7 +263,7 @@ def _new_context(
     context = llama_cpp.llama_init_from_model(model, params)
     if not context:
         raise BackendError(
-            f"llama.cpp cannot create a context of {tokens} tokens for {name}: {log.said()}.",
+            f"llama.cpp cannot create a context of {tokens} tokens for {name}: {log.error_text()}.",
             fix="Lower max_length in its card.",
         )
     return context

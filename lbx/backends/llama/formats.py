@@ -32,12 +32,12 @@ REARRANGED = {
 SLOW = {"Q4_1": ("Q4_0", "1.4 to 1.9"), "Q5_1": ("Q5_0", "1.3 to 1.7")}
 """Slow types: llama.cpp computes products of many tokens by the code for one. With the type to use instead, and its
 speed-up for prompts on x86 (measured with SmolLM2-135M, on AVX2 and AVX-512)."""
-_BY_TILES = {"Q4_1"}
+_AMX_TYPES = {"Q4_1"}
 """Slow types with code for AMX (speed-up 1.1 there)."""
 _INDICES = "I32", ".ffn_gate_tid2eid."
 """A table of integers that llama.cpp reads: the experts of each token."""
 _LONGEST_NAME = 64
-_ANOTHER = "Use a GGUF file of the model in another format (Q4_K_M, Q8_0), or convert the model again."
+_USE_ANOTHER_FORMAT = "Use a GGUF file of the model in another format (Q4_K_M, Q8_0), or convert the model again."
 
 
 def check_gguf(path: Path) -> None:
@@ -69,7 +69,7 @@ def format_title(path: Path) -> str:
     return " and ".join(name for name in types if name not in PLAIN.values())
 
 
-def slow_format(title: str, features: str) -> str:
+def slow_format_warning(title: str, features: str) -> str:
     """Warning for a model in a format that is slow on this CPU; "" for other formats.
 
     Args:
@@ -77,7 +77,7 @@ def slow_format(title: str, features: str) -> str:
         features: the CPU code in use, as llama.cpp spells it.
     """
     name = title.partition(" and ")[0]
-    if name not in SLOW or "AVX" not in features or (name in _BY_TILES and "AMX_INT8" in features):
+    if name not in SLOW or "AVX" not in features or (name in _AMX_TYPES and "AMX_INT8" in features):
         return ""
     other, times = SLOW[name]
     return (
@@ -109,13 +109,17 @@ def _type_name(path: Path, tensor: GgufTensor) -> str:
     other = NO_WEIGHTS.get(number, "")
     if other == _INDICES[0] and _INDICES[1] in tensor.name:
         return other
-    fix = _ANOTHER
+    fix = _USE_ANOTHER_FORMAT
     if other:
         why = f"{other}, a type that llama.cpp does not support for weights"
     elif name := REMOVED.get(number) or REARRANGED.get(number):
         why = f"{name}, which llama.cpp no longer supports"
-        fix = f"Use its {name[:-4]} file: llama.cpp rearranges it by itself." if number in REARRANGED else _ANOTHER
+        fix = (
+            f"Use its {name[:-4]} file: llama.cpp rearranges it by itself."
+            if number in REARRANGED
+            else _USE_ANOTHER_FORMAT
+        )
     else:
         why = f"type {number}, which this version of llama.cpp does not know"
-        fix = f"A newer llama.cpp or a fork may have written it, or the file is damaged. {_ANOTHER}"
+        fix = f"A newer llama.cpp or a fork may have written it, or the file is damaged. {_USE_ANOTHER_FORMAT}"
     raise BackendError(f"{path} stores {tensor.name[:_LONGEST_NAME]} as {why}.", fix=fix)

@@ -32,18 +32,18 @@ class PassSize(NamedTuple):
     llama.cpp has different kernels for few tokens, which round sums differently.
 
     Attributes:
-        least: least number of tokens for the kernels for many.
+        min_tokens: least number of tokens for the kernels for many.
         multiple: number of tokens that a kernel computes together.
     """
 
-    least: int = 1
+    min_tokens: int = 1
     multiple: int = 1
 
     def padding(self, tokens: int) -> int:
         """Number of padding tokens of a pass; 0 if it is empty."""
-        return max(self.least, -(-tokens // self.multiple) * self.multiple) - tokens if tokens else 0
+        return max(self.min_tokens, -(-tokens // self.multiple) * self.multiple) - tokens if tokens else 0
 
-    def padded(self, tokens: int) -> int:
+    def padded_size(self, tokens: int) -> int:
         return tokens + self.padding(tokens)
 
 
@@ -110,8 +110,8 @@ class Blocks:
         """
         free, assigned = self._users == 0, []
         for sequence, tokens in items:
-            missing, held = self.missing(sequence, tokens), self._blocks[sequence]
-            above = held[-1] + 1 if held else 0
+            missing, sequence_blocks = self.missing(sequence, tokens), self._blocks[sequence]
+            above = sequence_blocks[-1] + 1 if sequence_blocks else 0
             blocks = above + np.flatnonzero(free[above:])[:missing]
             if len(blocks) < missing:
                 return None
@@ -125,9 +125,9 @@ class Blocks:
         self._users[list(blocks)] += 1
         self._blocks[sequence].extend(blocks)
         self._lengths[sequence] = start + tokens
-        places = np.arange(start, start + tokens)
-        held = np.asarray(self._blocks[sequence], dtype=np.int64)
-        return held[places // self.grain] * self.grain + places % self.grain
+        positions = np.arange(start, start + tokens)
+        sequence_blocks = np.asarray(self._blocks[sequence], dtype=np.int64)
+        return sequence_blocks[positions // self.grain] * self.grain + positions % self.grain
 
     def share(self, source: int, length: int, target: int) -> None:
         """Share the source's first tokens, a multiple of ``grain``, with an empty sequence."""
@@ -151,12 +151,12 @@ class Blocks:
         """{block: (its index in a sequence, owners)} of the blocks in use, in rising order."""
         owners: dict[int, tuple[int, list[int]]] = {}
         for sequence, blocks in enumerate(self._blocks):
-            for place, block in enumerate(blocks):
-                owners.setdefault(block, (place, []))[1].append(sequence)
+            for index, block in enumerate(blocks):
+                owners.setdefault(block, (index, []))[1].append(sequence)
         return dict(sorted(owners.items()))
 
-    def move(self, block: int, place: int, owners: Sequence[int], target: int) -> None:
+    def move(self, block: int, index: int, owners: Sequence[int], target: int) -> None:
         """Replace a block by a free one in all its owners."""
         for sequence in owners:
-            self._blocks[sequence][place] = target
+            self._blocks[sequence][index] = target
         self._users[target], self._users[block] = len(owners), 0

@@ -25,17 +25,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lbx.backends.llama.formats import tensor_types
-from lbx.backends.llama.variants import FOLDER_VARIABLE, VARIANT, Trial, choose
+from lbx.backends.llama.variants import FOLDER_VARIABLE, VARIANT, VariantCheck, choose_variant
 from lbx.base.crash_report import farewell
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
-from lbx.base.interrupts import uninterrupted
+from lbx.base.interrupts import defer_signals
 from lbx.base.visible import visible
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Numbers = Sequence[int] | NDArray[np.int64]
+    Integers = Sequence[int] | NDArray[np.int64]
 
 
 _UNKNOWN_ARCHITECTURE = re.compile(r"unknown model architecture: '([^']*)'")
@@ -62,7 +62,7 @@ class NativeLog:
     def clear(self) -> None:
         self._lines.clear()
 
-    def said(self) -> str:
+    def error_text(self) -> str:
         """Errors logged since ``clear``, or else the last warning."""
         errors = [line for level, line in self._lines if level == _ERROR]
         return "; ".join(errors[:2] or [line for _, line in self._lines][-1:]).rstrip(".") or "no reason given"
@@ -90,7 +90,7 @@ _callbacks: list[Any] = []  # the native side keeps bare pointers: these objects
 
 
 @functools.cache
-def library() -> Any:
+def load_llama_cpp() -> Any:
     """The module ``llama_cpp``, ready to load a model.
 
     Raises:
@@ -129,7 +129,7 @@ def load_model(llama_cpp: Any, path: Path, *, n_gpu_layers: int, repack: bool) -
     log.clear()
     model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
     if not model:
-        cause = log.said()
+        cause = log.error_text()
         if unknown := _UNKNOWN_ARCHITECTURE.search(cause):
             raise BackendError(
                 f"llama.cpp cannot load {path}: this version does not know the architecture {unknown[1]}.",
@@ -162,25 +162,25 @@ def load_vocabulary(llama_cpp: Any, path: Path) -> Any:
     model = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
     if not model:
         raise BackendError(
-            f"llama.cpp cannot read the tokenizer of {path}: {log.said()}.",
+            f"llama.cpp cannot read the tokenizer of {path}: {log.error_text()}.",
             fix="The file may be truncated: compare its size and hash with the source.",
         )
     return model
 
 
 @functools.cache
-def variants_tried() -> tuple[Trial, tuple[Trial, ...]]:
+def select_variant() -> tuple[VariantCheck, tuple[VariantCheck, ...]]:
     """The CPU variant that is used, and those that were passed over for it.
 
     Raises:
-        ImportError, BackendError: as ``library``.
+        ImportError, BackendError: as ``load_llama_cpp``.
     """
-    chosen, refused = choose(*libraries())
-    return chosen, tuple(refused)
+    best, refused = choose_variant(*find_libraries())
+    return best, tuple(refused)
 
 
 @functools.cache
-def libraries() -> tuple[Path, list[Path] | None]:
+def find_libraries() -> tuple[Path, list[Path] | None]:
     """Path of this process's libggml, and its loadable CPU variants; None if the CPU code is linked in."""
     import llama_cpp
 
@@ -190,14 +190,14 @@ def libraries() -> tuple[Path, list[Path] | None]:
     native.ggml_backend_dev_count.restype = ctypes.c_size_t
     linked_in = native.ggml_backend_dev_count() and not os.environ.get(FOLDER_VARIABLE)
     ggml = next(iter(mapped), package / "lib" / "libggml.so")
-    return ggml, None if linked_in else [file for file in _backends(package) if VARIANT.fullmatch(file.name)]
+    return ggml, None if linked_in else [file for file in _backend_files(package) if VARIANT.fullmatch(file.name)]
 
 
-def _backends(package: Path) -> list[Path]:
+def _backend_files(package: Path) -> list[Path]:
     """Libraries that llama.cpp can load: CPU variants, and GPU backends if it was built with any."""
     folder = os.environ.get(FOLDER_VARIABLE, "")
-    places = [Path(folder)] if folder else [package / "lib", package.parent / "bin"]
-    files = sorted(file for place in places for file in place.glob("libggml-*.so"))
+    directories = [Path(folder)] if folder else [package / "lib", package.parent / "bin"]
+    files = sorted(file for directory in directories for file in directory.glob("libggml-*.so"))
     return [file for file in files if not file.name.startswith("libggml-base")]
 
 
@@ -207,13 +207,13 @@ def _register_variants(llama_cpp: Any) -> None:
     The function is looked up through libllama: a second copy of libggml, which opening it by another of its names
     would give, has a registry of its own that llama.cpp never reads.
     """
-    chosen, _ = variants_tried()
-    if not chosen.file:
+    best, _ = select_variant()
+    if not best.file:
         return
     load = llama_cpp.llama_cpp._lib.ggml_backend_load
     load.argtypes, load.restype = [ctypes.c_char_p], ctypes.c_void_p
-    files = _backends(Path(llama_cpp.__file__).resolve().parent)
-    for file in [*(str(file) for file in files if not VARIANT.fullmatch(file.name)), chosen.file]:
+    files = _backend_files(Path(llama_cpp.__file__).resolve().parent)
+    for file in [*(str(file) for file in files if not VARIANT.fullmatch(file.name)), best.file]:
         load(os.fsencode(file))
 
 
@@ -225,14 +225,14 @@ def cpu_variant() -> dict[str, str]:
         spells them; "variants_refused" where better ones computed wrongly: which, and why.
 
     Raises:
-        ImportError, BackendError: as ``library``.
+        ImportError, BackendError: as ``load_llama_cpp``.
     """
-    llama_cpp = library()
-    chosen, refused = variants_tried()
+    llama_cpp = load_llama_cpp()
+    best, refused = select_variant()
     features = " ".join(llama_cpp.llama_print_system_info().decode("utf-8", "replace").split())
-    variant = {"variant": chosen.variant, "file": chosen.file, "features": features}
+    variant = {"variant": best.variant, "file": best.file, "features": features}
     if refused:
-        variant["variants_refused"] = "; ".join(f"{one.variant} {one.problem}" for one in refused)
+        variant["variants_refused"] = "; ".join(f"{check.variant} {check.problem}" for check in refused)
     return variant
 
 
@@ -250,7 +250,7 @@ _thread = ThreadPoolExecutor(1, "llama.cpp")
 
 def compute(run: Callable[..., int], *arguments: Any) -> int:
     """Return code of ``llama_decode`` or ``llama_encode``. Ctrl-C takes effect after the call."""
-    with uninterrupted():
+    with defer_signals():
         return _thread.submit(run, *arguments).result()
 
 
@@ -267,7 +267,7 @@ class StepBatch:
         self._position = np.zeros(capacity, np.int32)
         self._count = np.ones(capacity, np.int32)
         self._sequence = np.zeros(capacity, np.int32)
-        self._wanted = np.zeros(capacity, np.int8)
+        self._logits = np.zeros(capacity, np.int8)
         row = self._sequence.strides[0]
         self._rows = self._sequence.ctypes.data + row * np.arange(capacity, dtype=np.uintp)
         number, pointer = ctypes.POINTER(ctypes.c_int32), ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))
@@ -278,22 +278,24 @@ class StepBatch:
             pos=self._position.ctypes.data_as(number),
             n_seq_id=self._count.ctypes.data_as(number),
             seq_id=self._rows.ctypes.data_as(pointer),
-            logits=self._wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
+            logits=self._logits.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
         )
 
-    def fill(self, tokens: Numbers, positions: Numbers, sequences: int | Numbers, wanted: Sequence[int]) -> None:
+    def fill(
+        self, tokens: Integers, positions: Integers, sequences: int | Integers, logit_indices: Sequence[int]
+    ) -> None:
         """Fill the batch with these tokens.
 
         Args:
             tokens: at most the capacity.
             positions: of each token in its sequence.
             sequences: of each token, or one for all.
-            wanted: indices of the tokens to compute logits for.
+            logit_indices: indices of the tokens to compute logits for.
         """
         count = len(tokens)
         self._token[:count] = tokens
         self._position[:count] = positions
         self._sequence[:count] = sequences
-        self._wanted[:count] = 0
-        self._wanted[list(wanted)] = 1
+        self._logits[:count] = 0
+        self._logits[list(logit_indices)] = 1
         self.native.n_tokens = count

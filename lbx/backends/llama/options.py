@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lbx.backends.options import POOLINGS, BackendOptions, at_least, one_of
+from lbx.backends.options import POOLINGS, BackendOptions, check_at_least, check_choice
 from lbx.base.errors import UsageError
 
 CACHE_TYPES = ("f16", "f32", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
@@ -60,13 +60,13 @@ class LlamaOptions(BackendOptions):
     batch_invariant: bool | None = None
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "prefill_chunk", "max_sequences")
-        at_least(self, 0, "threads", "yarn_original_context", "kv_cells", "rope_freq_base", "rope_freq_scale")
-        at_least(self, -1, "n_gpu_layers")
+        check_at_least(self, 1, "prefill_chunk", "max_sequences")
+        check_at_least(self, 0, "threads", "yarn_original_context", "kv_cells", "rope_freq_base", "rope_freq_scale")
+        check_at_least(self, -1, "n_gpu_layers")
         if self.max_sequences > MOST_SEQUENCES:
             raise UsageError(f"max_sequences = {self.max_sequences} is too large: it must be at most {MOST_SEQUENCES}.")
-        one_of(self, CACHE_TYPES, "cache_type_k", "cache_type_v")
-        one_of(self, ROPE_SCALINGS, "rope_scaling")
+        check_choice(self, CACHE_TYPES, "cache_type_k", "cache_type_v")
+        check_choice(self, ROPE_SCALINGS, "rope_scaling")
         if self.cache_type_v.startswith("q") and not self.flash_attention:
             raise UsageError(
                 f"cache_type_v = {self.cache_type_v!r} needs flash attention.",
@@ -108,7 +108,7 @@ class LlamaEmbeddingOptions(BackendOptions):
     document_prefix: str = ""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "prefill_chunk")
-        at_least(self, -1, "n_gpu_layers")
-        at_least(self, 0, "threads", "max_length")
-        one_of(self, POOLINGS, "pooling")
+        check_at_least(self, 1, "prefill_chunk")
+        check_at_least(self, -1, "n_gpu_layers")
+        check_at_least(self, 0, "threads", "max_length")
+        check_choice(self, POOLINGS, "pooling")

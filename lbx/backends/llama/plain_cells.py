@@ -30,7 +30,7 @@ class PlainCells:
     def __init__(self, count: int, sequences: int, *, llama_cpp: Any = None, memory: Any = None) -> None:
         self._lib = llama_cpp
         self._memory = memory
-        self._held = [array("i") for _ in range(sequences)]
+        self._cells = [array("i") for _ in range(sequences)]
         self._count(count)
 
     def move_to(self, context: Any, count: int) -> None:
@@ -49,40 +49,40 @@ class PlainCells:
         return self.count - self.free
 
     def length(self, sequence: int) -> int:
-        return len(self._held[sequence])
+        return len(self._cells[sequence])
 
-    def needed(self, items: Sequence[tuple[int, int]]) -> int:
+    def required_cells(self, items: Sequence[tuple[int, int]]) -> int:
         """Cells that (sequence, tokens) need."""
         return sum(tokens for _, tokens in items)
 
     def start(self) -> None:
         self.clear()
 
-    def place(self, items: Sequence[tuple[int, int]]) -> None:
+    def allocate(self, items: Sequence[tuple[int, int]]) -> None:
         """Count (sequence, tokens), for which there is room."""
         for sequence, tokens in items:
             taken = self._free[self.free - tokens : self.free]
             self._users[taken] = 1
-            self._held[sequence].frombytes(taken.tobytes())
+            self._cells[sequence].frombytes(taken.tobytes())
             self.free -= tokens
 
-    def settle(self) -> None:
+    def finish_pass(self) -> None:
         """Called after the pass."""
 
     def share(self, source: int, length: int, target: int) -> None:
         """Share a sequence's first cells with an empty one."""
-        self._held[target] = self._held[source][:length]
+        self._cells[target] = self._cells[source][:length]
         if not length:
             return
-        self._users[np.frombuffer(self._held[target], np.int32)] += 1
+        self._users[np.frombuffer(self._cells[target], np.int32)] += 1
         if self._memory is not None:
             self._lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
 
     def drop(self, sequence: int) -> None:
-        held, self._held[sequence] = self._held[sequence], array("i")
-        if not held:
+        buffer, self._cells[sequence] = self._cells[sequence], array("i")
+        if not buffer:
             return
-        cells = np.frombuffer(held, np.int32)
+        cells = np.frombuffer(buffer, np.int32)
         self._users[cells] -= 1
         freed = cells[self._users[cells] == 0]
         self._free[self.free : self.free + len(freed)] = freed
@@ -94,7 +94,7 @@ class PlainCells:
         """Forget all cells after the cache was cleared."""
         self._users[:] = 0
         self._free[:] = np.arange(self.count, dtype=np.int32)
-        self._held = [array("i") for _ in self._held]
+        self._cells = [array("i") for _ in self._cells]
         self.free = self.count
 
 
@@ -108,21 +108,21 @@ class SlidingCells(PlainCells):
     def __init__(self, count: int, sequences: int, *, llama_cpp: Any, context: Any) -> None:
         super().__init__(count, sequences, llama_cpp=llama_cpp, memory=llama_cpp.llama_get_memory(context))
         self._context = context
-        self._trimmed: dict[int, int] = {}  # length of each sequence when it was last trimmed
+        self._trim_lengths: dict[int, int] = {}  # length of each sequence when it was last trimmed
 
     def share(self, source: int, length: int, target: int) -> None:
-        if self._trimmed.get(source) != length:
+        if self._trim_lengths.get(source) != length:
             self._trim(source)
-            self._trimmed[source] = length
+            self._trim_lengths[source] = length
         super().share(source, length, target)
-        self._trimmed[target] = length
+        self._trim_lengths[target] = length
 
     def drop(self, sequence: int) -> None:
-        self._trimmed.pop(sequence, None)
+        self._trim_lengths.pop(sequence, None)
         super().drop(sequence)
 
     def clear(self) -> None:
-        self._trimmed = {}
+        self._trim_lengths = {}
         super().clear()
 
     def _trim(self, sequence: int) -> None:
@@ -145,11 +145,11 @@ class StackedCells(PlainCells):
         super().__init__(count, sequences, llama_cpp=llama_cpp)
         self._stack = memory
 
-    def place(self, items: Sequence[tuple[int, int]]) -> None:
+    def allocate(self, items: Sequence[tuple[int, int]]) -> None:
         ((sequence, _),) = items
         if (length := self.length(sequence)) < self.used:
             raise ValueError(f"sequence {sequence} has {length} tokens, but another has {self.used}")
-        super().place(items)
+        super().allocate(items)
 
     def drop(self, sequence: int) -> None:
         before = self.used

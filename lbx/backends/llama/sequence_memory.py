@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lbx.backends.llama.batch_invariant_cells import AlignedCells
+from lbx.backends.llama.batch_invariant_cells import BatchInvariantCells
 from lbx.backends.llama.layout import PADDING, TRUNKS, PassSize
 from lbx.backends.llama.library import StepBatch, compute, log
 from lbx.backends.llama.plain_cells import PlainCells, SlidingCells, StackedCells
@@ -60,17 +60,17 @@ class LlamaSequences:
         self.max_step = max_step
         self._row_type = ctypes.c_float * vocabulary
         self._pass_size, self._filler = room.pass_size or PassSize(), filler
-        self._batch = StepBatch(llama_cpp, self._pass_size.padded(max_step))
-        self._cells: AlignedCells | PlainCells
-        self._stacked = room.stacked
-        if room.stacked:
+        self._batch = StepBatch(llama_cpp, self._pass_size.padded_size(max_step))
+        self._cells: BatchInvariantCells | PlainCells
+        self._is_stacked = room.is_stacked
+        if room.is_stacked:
             self._cells = StackedCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory)
         elif room.slides:
             self._cells = SlidingCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, context=context)
         elif room.pass_size is None:
             self._cells = PlainCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory)
         else:
-            self._cells = AlignedCells(
+            self._cells = BatchInvariantCells(
                 llama_cpp,
                 context,
                 cells=room.context_cells,
@@ -86,9 +86,9 @@ class LlamaSequences:
             cheap_cells, price, self._cells.grain, forks_anywhere=room.keeps_prefix, trunks=trunks
         )
         self._requested_size = self._size
-        self._closed = False
-        self._started = False  # whether the cells are laid out
-        self._unsure = False  # whether a change did not complete
+        self._is_closed = False
+        self._has_layout = False  # whether the cells are laid out
+        self._change_incomplete = False  # whether a change did not complete
 
     @property
     def used_cells(self) -> int:
@@ -105,18 +105,18 @@ class LlamaSequences:
         self._check_room([(item.sequence, len(item.tokens)) for item in items])
         if not items:
             return []
-        with self._changing():
+        with self._guard_change():
             rows = self._fill(items)
             log.clear()
             code = compute(self._lib.llama_decode, self._context, self._batch.native)
             if code:
-                failure = f"code {code}: {log.said()}"
+                failure = f"code {code}: {log.error_text()}"
             else:
-                self._cells.settle()
+                self._cells.finish_pass()
                 logits = [None if row is None else self._logits(row) for row in rows]
-                failure = self._fault(logits)
+                failure = self._logits_problem(logits)
             if failure:
-                self._forget()
+                self._reset()
         if failure:
             raise BackendError(
                 f"llama.cpp failed on {count} tokens of {len(items)} sequences: {failure}.",
@@ -134,11 +134,11 @@ class LlamaSequences:
             raise ValueError(f"cannot fork {length} tokens of sequence {source}, which has {has}, into {list(targets)}")
         if length != has and not self.traits.forks_anywhere:
             raise ValueError(f"sequence {source} has {has} tokens and can only be forked at its end, not at {length}")
-        with self._changing():
+        with self._guard_change():
             for target in targets:
                 self._cells.drop(target)
         self._check_room([(target, length % self.traits.grain) for target in targets])
-        with self._changing():
+        with self._guard_change():
             for target in targets:
                 self._cells.share(source, length, target)
 
@@ -146,7 +146,7 @@ class LlamaSequences:
         check_number(sequence, self.max_sequences)
         self._settle()
         if self._cells.length(sequence):
-            with self._changing():
+            with self._guard_change():
                 self._cells.drop(sequence)
 
     def fit(self, cells: int) -> None:
@@ -155,16 +155,16 @@ class LlamaSequences:
             self._requested_size = self._room.cells_for(min(cells, self.max_cells))
 
     def close(self) -> None:
-        self._closed = True
+        self._is_closed = True
         self._free_context()
 
     def _free_context(self) -> None:
         context, self._context, self._memory = self._context, None, None
-        self._forget()
+        self._reset()
         if context is not None:
             self._lib.llama_free(context)
 
-    def _make_anew(self) -> None:
+    def _recreate_context(self) -> None:
         """Replace the context of an empty memory by one of the requested size."""
         self._free_context()
         self._context = self._make(self._requested_size)
@@ -172,38 +172,38 @@ class LlamaSequences:
         self._cells.move_to(self._context, self._size)
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _guard_change(self) -> Iterator[None]:
         """A change after which all sequences are dropped unless it completes."""
-        self._unsure = True
+        self._change_incomplete = True
         yield
-        self._unsure = False
+        self._change_incomplete = False
 
     def _settle(self) -> None:
         """Drop all sequences after an interruption."""
-        if self._unsure:
-            self._forget()
+        if self._change_incomplete:
+            self._reset()
 
-    def _forget(self) -> None:
-        self._unsure = True
+    def _reset(self) -> None:
+        self._change_incomplete = True
         if self._context is not None:
             self._lib.llama_memory_clear(self._memory, True)  # also the data: NaN times a weight of 0 is NaN
         self._cells.clear()
-        self._started = self._unsure = False
+        self._has_layout = self._change_incomplete = False
 
     def _begin(self) -> None:
         """Prepare the context for a change."""
-        if self._closed:
+        if self._is_closed:
             raise BackendError("The model is closed.")
         self._settle()
         if self._context is None or self._size != self._requested_size:
-            self._make_anew()
-        if not self._started:
-            with self._changing():
+            self._recreate_context()
+        if not self._has_layout:
+            with self._guard_change():
                 self._cells.start()
-            self._started = True
+            self._has_layout = True
 
     def _check_room(self, growth: Sequence[tuple[int, int]]) -> None:
-        needed = self._cells.needed(growth)
+        needed = self._cells.required_cells(growth)
         if needed > self._cells.free:
             raise MemoryFullError(
                 f"The memory for {self.max_cells} tokens is full: {self._cells.free} are free, "
@@ -216,9 +216,9 @@ class LlamaSequences:
         counts = [len(item.tokens) for item in items]
         tokens = list(chain.from_iterable(item.tokens for item in items))
         starts = [self._cells.length(item.sequence) for item in items]
-        cells = self._cells.place([(item.sequence, count) for item, count in zip(items, counts, strict=True)])
+        cells = self._cells.allocate([(item.sequence, count) for item, count in zip(items, counts, strict=True)])
         padding = self._pass_size.padding(len(tokens))
-        numbers = [0 if self._stacked else item.sequence for item in items]
+        numbers = [0 if self._is_stacked else item.sequence for item in items]
         sequences = np.repeat([*numbers, self.max_sequences + PADDING], [*counts, padding])
         positions = np.concatenate(
             [np.arange(start, start + count) for start, count in zip((*starts, 0), (*counts, padding), strict=True)]
@@ -230,11 +230,11 @@ class LlamaSequences:
         row_of[order] = np.arange(len(order))
         last = row_of[np.cumsum(counts) - 1]
         rows = [int(row) if item.wants_logits else None for row, item in zip(last, items, strict=True)]
-        wanted = [row for row in rows if row is not None]
-        if more := self._pass_size.padding(len(wanted)):  # the last layers compute only these rows
-            wanted += [row for row in range(len(order)) if row not in wanted][:more]
+        logit_rows = [row for row in rows if row is not None]
+        if more := self._pass_size.padding(len(logit_rows)):  # the last layers compute only these rows
+            logit_rows += [row for row in range(len(order)) if row not in logit_rows][:more]
         padded = np.array([*tokens, *[self._filler] * padding])
-        self._batch.fill(padded[order], positions[order], sequences[order], wanted)
+        self._batch.fill(padded[order], positions[order], sequences[order], logit_rows)
         return rows
 
     def _logits(self, row: int) -> Logits:
@@ -245,10 +245,10 @@ class LlamaSequences:
         row_data = self._row_type.from_address(ctypes.addressof(pointer.contents))
         return np.frombuffer(memoryview(row_data).cast("B"), np.float32).copy()
 
-    def _fault(self, rows: Sequence[Logits | None]) -> str:
+    def _logits_problem(self, rows: Sequence[Logits | None]) -> str:
         """Problem of the logits, or "". A NaN in the hidden state makes all logits NaN."""
         if any(logits is not None and not len(logits) for logits in rows):
-            return f"no logits: {log.said()}"
+            return f"no logits: {log.error_text()}"
         if any(logits is not None and np.isnan(logits[0]) for logits in rows):
             return "the model produced NaN logits; every sequence is dropped"
         return ""

@@ -46,7 +46,7 @@ class LlamaTokenizer:
         self._open_vocab: Any = llama_cpp.llama_model_get_vocab(model)
         self.size: int = llama_cpp.llama_vocab_n_tokens(self._vocab)
         self.chat_template = chat_template
-        self._pieces = dict.fromkeys(self._printed.values(), b"")
+        self._pieces = dict.fromkeys(self._printed_tokens.values(), b"")
         self._text_model: Any = None
         prefix = metadata(llama_cpp, model, "tokenizer.ggml.add_space_prefix")
         sentencepiece = llama_cpp.llama_vocab_type(self._vocab) in (
@@ -86,28 +86,28 @@ class LlamaTokenizer:
         if self.bos_id is not None and self._lib.llama_vocab_get_add_bos(self._vocab):
             return (self.bos_id,)
         # GLM's own tokenizer puts these before every text; a GGUF file has no field for this.
-        marks = [self.control_tokens.get(text) for text in ("[gMASK]", "<sop>")]
-        return tuple(mark for mark in marks if mark is not None) if None not in marks else ()
+        token_ids = [self.control_tokens.get(text) for text in ("[gMASK]", "<sop>")]
+        return tuple(token_id for token_id in token_ids if token_id is not None) if None not in token_ids else ()
 
     @cached_property
     def control_tokens(self) -> Mapping[str, int]:
-        return {**self.hidden_tokens, **self._unflagged}
+        return {**self.hidden_tokens, **self._unflagged_tokens}
 
     @cached_property
     def hidden_tokens(self) -> Mapping[str, int]:
-        marks = self._lib.LLAMA_TOKEN_ATTR_CONTROL | self._lib.LLAMA_TOKEN_ATTR_UNKNOWN
-        return {**self._texts(marks), **self._printed}
+        attributes = self._lib.LLAMA_TOKEN_ATTR_CONTROL | self._lib.LLAMA_TOKEN_ATTR_UNKNOWN
+        return {**self._texts(attributes), **self._printed_tokens}
 
     @cached_property
-    def _unflagged(self) -> Mapping[str, int]:
+    def _unflagged_tokens(self) -> Mapping[str, int]:
         """Control tokens that llama.cpp takes for text tokens."""
         added = self._texts(self._lib.LLAMA_TOKEN_ATTR_USER_DEFINED)
         return {text: number for text, number in added.items() if is_control_token(text, self.chat_template)}
 
     @cached_property
-    def _printed(self) -> Mapping[str, int]:
+    def _printed_tokens(self) -> Mapping[str, int]:
         is_bpe = self._lib.llama_vocab_type(self._vocab) == self._lib.LLAMA_VOCAB_TYPE_BPE
-        return {text: number for text, number in self._unflagged.items() if is_bpe and text in _PRINTED}
+        return {text: number for text, number in self._unflagged_tokens.items() if is_bpe and text in _PRINTED}
 
     def _texts(self, attributes: int) -> dict[str, int]:
         """Text -> id of the tokens with one of these attributes."""
@@ -123,10 +123,10 @@ class LlamaTokenizer:
         return frozenset(ends - gaps | {self._lib.llama_vocab_eos(vocab)} - {self._lib.LLAMA_TOKEN_NULL})
 
     def encode(self, text: str, *, special: bool) -> list[int]:
-        ids = tokenize(self._lib, self._vocab, text, ends=False, special=special)
+        ids = tokenize(self._lib, self._vocab, text, add_special=False, special=special)
         if special or self._control_ids.isdisjoint(ids):
             return ids
-        return tokenize(self._lib, self._text_vocab, text, ends=False, special=False)
+        return tokenize(self._lib, self._text_vocab, text, add_special=False, special=False)
 
     def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
         ids: list[int] = []
@@ -199,11 +199,11 @@ class LlamaTokenizer:
         return (self._lib.llama_vocab_get_text(self._vocab, token) or b"").decode("utf-8", "replace")
 
 
-def tokenize(llama_cpp: Any, vocab: Any, text: str, *, ends: bool, special: bool) -> list[int]:
+def tokenize(llama_cpp: Any, vocab: Any, text: str, *, add_special: bool, special: bool) -> list[int]:
     """A text's tokens.
 
     Args:
-        ends: with the special tokens that the model file asks for at both ends.
+        add_special: with the special tokens that the model file asks for at both ends.
         special: the text of a control token is read as that token.
 
     Raises:
@@ -213,7 +213,7 @@ def tokenize(llama_cpp: Any, vocab: Any, text: str, *, ends: bool, special: bool
     room = len(data) + 8  # a token is at least one byte, except for SentencePiece's leading space
     while True:
         tokens = (llama_cpp.llama_token * room)()
-        count = llama_cpp.llama_tokenize(vocab, data, len(data), tokens, room, ends, special)
+        count = llama_cpp.llama_tokenize(vocab, data, len(data), tokens, room, add_special, special)
         if count >= 0:
             return list(tokens[:count])
         if -count <= room or count == -(2**31):

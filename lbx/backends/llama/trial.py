@@ -30,24 +30,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-LARGEST_ERROR = 5e-4
+MAX_ERROR = 5e-4
 """Mean squared error over the mean square. With activations rounded to 8 bits, correct kernels reach 1.1e-4."""
 
 ROWS, COLUMNS = 64, 512  # a multiple of every kernel's tile; two blocks of a K-quant
-EXPERTS, USED = 4, 2
+EXPERTS, USED_EXPERTS = 4, 2
 TOKENS = (1, 3, 34)
 THREADS = (1, 2)
 _TIMED_S = 0.1
 _DRAWN = 1 << 20  # numbers: enough that each type has hundreds of ordinary blocks among them
 _LEAST, _MOST = 0.5, 8.0  # of an ordinary block's largest number
-BEYOND = 43
+FIRST_UNKNOWN_TYPE = 43
 """The first number that is not a type of llama.cpp 0.3.36 (as llama-cpp-python counts)."""
 _F32, _I32 = 0, 26  # enum ggml_type
 _CPU = 0  # enum ggml_backend_dev_type
 
 
 class Size(NamedTuple):
-    """Sizes of weights and activations; 0 experts: one matrix, otherwise each token uses ``USED`` experts."""
+    """Sizes of weights and activations; 0 experts: one matrix, otherwise each token uses ``USED_EXPERTS`` experts."""
 
     rows: int
     columns: int
@@ -55,7 +55,7 @@ class Size(NamedTuple):
     experts: int = 0
 
 
-class Weights(NamedTuple):
+class RandomWeights(NamedTuple):
     """Blocks in ggml's type of this number and name.
 
     Attributes:
@@ -83,7 +83,7 @@ class Traits(ctypes.Structure):
     )
 
 
-def _random_weights(number: int, traits: Traits) -> Weights:
+def _random_weights(number: int, traits: Traits) -> RandomWeights:
     """Random blocks for the trial's largest matrix: random bytes if they decode to numbers of ordinary size."""
     rng, name = np.random.default_rng(number), traits.name.decode().upper()
     data = rng.integers(0, 256, (_DRAWN // traits.block, traits.size), dtype=np.uint8)
@@ -94,8 +94,8 @@ def _random_weights(number: int, traits: Traits) -> Weights:
     ordinary = np.flatnonzero((largest >= _LEAST) & (largest < _MOST))  # which a NaN is not
     if not len(ordinary):
         raise RuntimeError(f"libggml-base decodes {name} to NaN or infinity")
-    chosen = rng.choice(ordinary, EXPERTS * ROWS * COLUMNS // traits.block)
-    return Weights(number, name, data[chosen], values[chosen])
+    indices = rng.choice(ordinary, EXPERTS * ROWS * COLUMNS // traits.block)
+    return RandomWeights(number, name, data[indices], values[indices])
 
 
 class _InitParams(ctypes.Structure):
@@ -131,7 +131,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 class Ggml:
-    """The library's functions by name, and its CPU device once ``use`` has been called."""
+    """The library's functions by name, and its CPU device once ``load_variant`` has been called."""
 
     def __init__(self, path: str) -> None:
         self.native = ctypes.CDLL(path)
@@ -142,7 +142,7 @@ class Ggml:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.native, f"ggml_{name}")
 
-    def use(self, variant: str | None) -> None:
+    def load_variant(self, variant: str | None) -> None:
         """Register a variant, and start its backend."""
         if variant and not self.backend_load(os.fsencode(variant)):
             raise RuntimeError("it cannot be loaded")
@@ -151,10 +151,10 @@ class Ggml:
             raise RuntimeError("it has no CPU device")
         self.backend = self.backend_dev_init(self.device, None)
 
-    def weights(self) -> list[Weights]:
+    def weights(self) -> list[RandomWeights]:
         """Of every type that ggml decodes: it has others for activations and indices."""
-        known = [(number, self.get_type_traits(number).contents) for number in range(BEYOND)]
-        return [_random_weights(number, traits) for number, traits in known if traits.to_float or number == _F32]
+        type_traits = [(number, self.get_type_traits(number).contents) for number in range(FIRST_UNKNOWN_TYPE)]
+        return [_random_weights(number, traits) for number, traits in type_traits if traits.to_float or number == _F32]
 
     def set_threads(self, threads: int) -> None:
         address = self._address("ggml_backend_set_n_threads")
@@ -179,17 +179,17 @@ class Ggml:
 class Product:
     """Weights in a buffer, activations, and the graph that multiplies the two."""
 
-    def __init__(self, ggml: Ggml, buffer_type: Any, weights: Weights, size: Size) -> None:
+    def __init__(self, ggml: Ggml, buffer_type: Any, weights: RandomWeights, size: Size) -> None:
         self._ggml, self._weights, self._size = ggml, weights, size
         rows, columns, tokens, experts = size
-        self._shape = tokens, USED if experts else 1, rows
+        self._shape = tokens, USED_EXPERTS if experts else 1, rows
         self._contexts = first, here = ggml.context(), ggml.context()
         self._matrix = ggml.new_tensor_3d(first, weights.number, columns, rows, experts or 1)
-        self._chosen = None
+        self._expert_ids = None
         if experts:
             self._inputs = ggml.new_tensor_3d(here, _F32, columns, 1, tokens)
-            self._chosen = ggml.new_tensor_2d(here, _I32, USED, tokens)
-            self._result = ggml.mul_mat_id(here, self._matrix, self._inputs, self._chosen)
+            self._expert_ids = ggml.new_tensor_2d(here, _I32, USED_EXPERTS, tokens)
+            self._result = ggml.mul_mat_id(here, self._matrix, self._inputs, self._expert_ids)
         else:
             self._inputs = ggml.new_tensor_2d(here, _F32, columns, tokens)
             self._result = ggml.mul_mat(here, self._matrix, self._inputs)
@@ -199,7 +199,7 @@ class Product:
             ggml.backend_alloc_ctx_tensors_from_buft(first, buffer_type),
             ggml.backend_alloc_ctx_tensors_from_buft(here, ggml.backend_dev_buffer_type(ggml.device)),
         ]
-        self.supported = bool(ggml.backend_dev_supports_op(ggml.device, self._result))
+        self.is_supported = bool(ggml.backend_dev_supports_op(ggml.device, self._result))
 
     def fill(self) -> np.ndarray:
         """Put random numbers in; returns the product as numpy has it: (tokens, experts used or 1, rows)."""
@@ -211,8 +211,8 @@ class Product:
         self._set(self._inputs, activations)
         ids = np.zeros((tokens, 1), dtype=np.int32)
         if experts:
-            ids = np.stack([rng.permutation(experts)[:USED] for _ in range(tokens)]).astype(np.int32)
-            self._set(self._chosen, ids)
+            ids = np.stack([rng.permutation(experts)[:USED_EXPERTS] for _ in range(tokens)]).astype(np.int32)
+            self._set(self._expert_ids, ids)
         tables = np.resize(values, shape).astype(np.float64)
         products: np.ndarray = activations.astype(np.float64) @ tables.swapaxes(1, 2)
         return products[ids, np.arange(tokens)[:, None]]
@@ -240,31 +240,31 @@ class Product:
         self._ggml.backend_tensor_set(tensor, data.tobytes(), 0, data.nbytes)
 
 
-def errors(ggml: Ggml, stored: Iterable[Weights]) -> Iterator[tuple[str, float]]:
+def product_errors(ggml: Ggml, all_weights: Iterable[RandomWeights]) -> Iterator[tuple[str, float]]:
     """Yield each product in words, and its error. Prints each before computing it: that may be the last line."""
     sizes = [Size(ROWS, COLUMNS, tokens, experts) for experts in (0, EXPERTS) for tokens in TOKENS]
-    for weights, buffer_type, size in itertools.product(stored, ggml.buffer_types(), sizes):
+    for weights, buffer_type, size in itertools.product(all_weights, ggml.buffer_types(), sizes):
         product = Product(ggml, buffer_type, weights, size)
-        if product.supported:
-            wanted = product.fill()
-            place = f"{weights.name} in {ggml.backend_buft_name(buffer_type).decode()}"
+        if product.is_supported:
+            expected = product.fill()
+            title = f"{weights.name} in {ggml.backend_buft_name(buffer_type).decode()}"
             for threads in THREADS:
                 how = f"{' by experts' if size.experts else ''}, {size.tokens} tokens, {threads} threads"
-                print(place + how, flush=True)
+                print(title + how, flush=True)
                 ggml.set_threads(threads)
                 product.clear()
                 product.compute()
-                yield place + how, float(np.mean((product.result() - wanted) ** 2) / np.mean(wanted**2))
+                yield title + how, float(np.mean((product.result() - expected) ** 2) / np.mean(expected**2))
         product.close()
 
 
-def tokens_per_second(ggml: Ggml, weights: Weights) -> float:
+def tokens_per_second(ggml: Ggml, weights: RandomWeights) -> float:
     """Tokens that one thread multiplies with 10^9 weights in a second, in the first buffer that takes them."""
     size = Size(2048, 2048, 64)
     ggml.set_threads(1)
     for buffer_type in ggml.buffer_types():
         product, passes = Product(ggml, buffer_type, weights, size), 0
-        if product.supported:
+        if product.is_supported:
             product.fill()
             product.compute()
             begun = time.perf_counter()
@@ -291,12 +291,14 @@ def scores(files: list[str]) -> dict[str, int]:
 def check(library: str, variant: str | None) -> dict[str, Any]:
     """{"products", "worst" error, "wrong": description of the fault or "", "tokens_per_s"}"""
     ggml = Ggml(library)
-    stored = ggml.weights()  # before there is a variant
-    ggml.use(variant)
-    by_type = dict(errors(ggml, stored))
+    all_weights = ggml.weights()  # before there is a variant
+    ggml.load_variant(variant)
+    by_type = dict(product_errors(ggml, all_weights))
     # A NaN is no number below the bound.
-    wrong = [f"{what}: error {error:.1e}" for what, error in by_type.items() if not error < LARGEST_ERROR]
-    speed = 0.0 if wrong else tokens_per_second(ggml, next(one for one in stored if one.name == "Q4_K"))
+    wrong = [f"{what}: error {error:.1e}" for what, error in by_type.items() if not error < MAX_ERROR]
+    speed = (
+        0.0 if wrong else tokens_per_second(ggml, next(weights for weights in all_weights if weights.name == "Q4_K"))
+    )
     return {
         "products": len(by_type),
         "worst": max(by_type.values()),

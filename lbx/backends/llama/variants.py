@@ -19,22 +19,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lbx.base.errors import BackendError
-from lbx.base.inputs import LARGE, SMALL, expanded, read_input
-from lbx.base.outputs import write_whole
+from lbx.base.inputs import LARGE, SMALL, expand_user, read_input
+from lbx.base.outputs import write_file
 from lbx.base.processes import DEVNULL, CompletedProcess, TimeoutExpired, python_command, run_tool
 
 FOLDER_VARIABLE = "LBX_GGML_BACKENDS"
 NATIVE = "native"
 VARIANT = re.compile(r"libggml-cpu(?:-([\w.]+?))?\.(?:so|dylib)")
-_TRIAL = Path(__file__).with_name("trial.py")
-_PATIENCE_S = 120.0
+_CHECK_SCRIPT = Path(__file__).with_name("trial.py")
+_TIMEOUT_S = 120.0
 _LIMIT = 1 << 20
-_OF_A_PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags", "Features")
-_ITS_OWN_DEATHS = frozenset({signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT})
+_PROCESSOR_FIELDS = ("vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags", "Features")
+_CRASH_SIGNALS = frozenset({signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGABRT})
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class VariantCheck:
     """Result of trying a variant.
 
     Attributes:
@@ -50,7 +50,7 @@ class Trial:
     tokens_per_s: float
 
 
-def trials(library: Path, files: Sequence[Path] | None) -> Iterator[Trial]:
+def check_variants(library: Path, files: Sequence[Path] | None) -> Iterator[VariantCheck]:
     """Try the variants that claim to suit this processor, the best first by llama.cpp's scores.
 
     Args:
@@ -58,32 +58,32 @@ def trials(library: Path, files: Sequence[Path] | None) -> Iterator[Trial]:
         files: the variants; None if the CPU code is linked in.
     """
     if files is None:
-        yield _cached_trial(library, None)
+        yield _cached_check(library, None)
         return
     scores = _scores(library, files)
     for file in sorted(files, key=lambda file: -scores[str(file)]):
         if scores[str(file)] > 0:
-            yield _cached_trial(library, file)
+            yield _cached_check(library, file)
 
 
-def choose(library: Path, files: Sequence[Path] | None) -> tuple[Trial, list[Trial]]:
+def choose_variant(library: Path, files: Sequence[Path] | None) -> tuple[VariantCheck, list[VariantCheck]]:
     """Return the best correct variant, and the variants passed over for it.
 
     Raises:
         BackendError: no variant multiplies correctly.
     """
-    refused: list[Trial] = []
-    for trial in trials(library, files):
-        if not trial.problem:
-            return trial, refused
-        refused.append(trial)
+    refused: list[VariantCheck] = []
+    for check in check_variants(library, files):
+        if not check.problem:
+            return check, refused
+        refused.append(check)
     if not refused:
-        raise _nothing(f"llama.cpp has no CPU code for this machine ({platform.machine()}).")
-    reasons = "; ".join(f"{trial.variant} {trial.problem}" for trial in refused)
-    raise _nothing(f"llama.cpp computes wrongly on this processor: {reasons}.")
+        raise _no_variant_error(f"llama.cpp has no CPU code for this machine ({platform.machine()}).")
+    reasons = "; ".join(f"{check.variant} {check.problem}" for check in refused)
+    raise _no_variant_error(f"llama.cpp computes wrongly on this processor: {reasons}.")
 
 
-def _nothing(cause: str) -> BackendError:
+def _no_variant_error(cause: str) -> BackendError:
     if folder := os.environ.get(FOLDER_VARIABLE, ""):
         cause += f" Its variants come from {FOLDER_VARIABLE}={folder}."
         return BackendError(cause, fix=f"Unset {FOLDER_VARIABLE}.", command="lbx doctor")
@@ -98,67 +98,67 @@ def _scores(library: Path, files: Sequence[Path]) -> dict[str, int]:
     if not files:
         return {}
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in (library, *files)]
-    place = _cache_path("cpu-scores", repr(stats).encode())
+    path = _cache_path("cpu-scores", repr(stats).encode())
     try:
-        known = json.loads(read_input(place, _LIMIT))
-        return {str(file): int(known[str(file)]) for file in files}
+        cached_scores = json.loads(read_input(path, _LIMIT))
+        return {str(file): int(cached_scores[str(file)]) for file in files}
     except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         done = _run("scores", library, *files)
     if done is not None and done.returncode == 0:
         scores_by_file: dict[str, int] = json.loads(done.stdout)
-        _cache_result(place, scores_by_file)
+        _cache_result(path, scores_by_file)
         return scores_by_file
     if len(files) == 1:
         return {str(files[0]): 0}
     return {name: score for file in files for name, score in _scores(library, [file]).items()}
 
 
-def _cached_trial(library: Path, file: Path | None) -> Trial:
-    parts = (_TRIAL, library, *library.parent.glob("libggml-base.so"), *([file] if file else []))
-    place = _cache_path("cpu-variants", *(read_input(part, LARGE) for part in parts))
+def _cached_check(library: Path, file: Path | None) -> VariantCheck:
+    parts = (_CHECK_SCRIPT, library, *library.parent.glob("libggml-base.so"), *([file] if file else []))
+    path = _cache_path("cpu-variants", *(read_input(part, LARGE) for part in parts))
     try:
-        known = Trial(**{**json.loads(read_input(place, _LIMIT)), "file": str(file or "")})
-        if [type(one) for one in (known.variant, known.problem, known.tokens_per_s)] == [str, str, float]:
-            return known
+        previous = VariantCheck(**{**json.loads(read_input(path, _LIMIT)), "file": str(file or "")})
+        if [type(value) for value in (previous.variant, previous.problem, previous.tokens_per_s)] == [str, str, float]:
+            return previous
     except (OSError, ValueError, TypeError, RecursionError):
         pass  # not there, or of another version: found out again
-    trial, lasting = _run_trial(library, file)
+    check, lasting = _run_check(library, file)
     if lasting:
-        _cache_result(place, asdict(trial))
-    return trial
+        _cache_result(path, asdict(check))
+    return check
 
 
-def _cache_result(place: Path, found: Mapping[str, object]) -> None:
+def _cache_result(path: Path, result: Mapping[str, object]) -> None:
     """Cache a result; if the folder is not writable, the next process repeats the trial."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(place, json.dumps(found))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, json.dumps(result))
     except OSError:
         return
 
 
-def _run_trial(library: Path, file: Path | None) -> tuple[Trial, bool]:
+def _run_check(library: Path, file: Path | None) -> tuple[VariantCheck, bool]:
     """Try a variant; returns the result, and whether it is a lasting one rather than a passing failure."""
     match = VARIANT.fullmatch(file.name) if file else None
     name, path = (match and match[1]) or NATIVE, str(file or "")
     done = _run("check", library, *([file] if file else []))
     if done is None:
-        return Trial(name, path, f"did not finish its trial in {_PATIENCE_S:.0f} s", 0.0), False
+        return VariantCheck(name, path, f"did not finish its trial in {_TIMEOUT_S:.0f} s", 0.0), False
     lines = done.stdout.splitlines() or ["its first product"]
     if done.returncode == 0:
         trial = json.loads(lines[-1])
         problem = f"multiplies wrongly ({trial['wrong']})" if trial["wrong"] else ""
-        return Trial(name, path, problem, trial["tokens_per_s"]), True
+        return VariantCheck(name, path, problem, trial["tokens_per_s"]), True
     if done.returncode > 0:
         why = (done.stderr.splitlines() or ["it gave no reason"])[-1]
-        return Trial(name, path, f"could not be tried ({why})", 0.0), False
+        return VariantCheck(name, path, f"could not be tried ({why})", 0.0), False
     number = signal.Signals(-done.returncode)
-    return Trial(name, path, f"died ({number.name}) of {lines[-1]}", 0.0), number in _ITS_OWN_DEATHS
+    return VariantCheck(name, path, f"died ({number.name}) of {lines[-1]}", 0.0), number in _CRASH_SIGNALS
 
 
 def _run(job: str, *paths: Path) -> CompletedProcess[str] | None:
     """Run the trial script; None if it does not finish in time."""
-    command = python_command(str(_TRIAL), job, *map(str, paths))
+    command = python_command(str(_CHECK_SCRIPT), job, *map(str, paths))
     # On busy cores waiting threads would spin for seconds, llama.cpp's and numpy's.
     environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}
     try:
@@ -167,7 +167,7 @@ def _run(job: str, *paths: Path) -> CompletedProcess[str] | None:
             stdin=DEVNULL,
             capture_output=True,
             text=True,
-            timeout=_PATIENCE_S,
+            timeout=_TIMEOUT_S,
             check=False,
             env=environment,
         )
@@ -181,7 +181,7 @@ def _cache_path(kind: str, *parts: bytes) -> Path:
     for part in (*parts, f"{_processor()}{platform.machine()}{platform.release()}".encode()):
         digest.update(part)
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return expanded(Path(base)) / "lbx" / kind / f"{digest.hexdigest()[:24]}.json"
+    return expand_user(Path(base)) / "lbx" / kind / f"{digest.hexdigest()[:24]}.json"
 
 
 def _processor() -> str:
@@ -190,4 +190,4 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     fields = (line.partition(":") for line in first.splitlines())
-    return ";".join(value.strip() for name, _, value in fields if name.strip() in _OF_A_PROCESSOR)
+    return ";".join(value.strip() for name, _, value in fields if name.strip() in _PROCESSOR_FIELDS)

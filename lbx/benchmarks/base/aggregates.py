@@ -31,7 +31,7 @@ def task_score(name: str, rows: Sequence[ScoredSample], metric: str, digits: int
 
     Officially it is 100 * sum / n, not 100 * (sum / n): the last digit can differ.
     """
-    rows, values = ScoredRows.of(rows).having(metric)
+    rows, values = ScoredRows.of(rows).with_metric(metric)
     if not len(values):
         return []
     official = None if digits is None else round(mean(values, 100), digits)
@@ -45,12 +45,12 @@ def estimate(rows: Sequence[ScoredSample], values: Iterable[float], *, linear: b
     return Estimate((stratum,), bool(of.column("clustered").all()), linear)
 
 
-def numbers(
+def numbers_by_task(
     aggregate: Callable[[str, Sequence[ScoredSample]], list[TaskScore]], tasks: Mapping[str, Sequence[ScoredSample]]
 ) -> dict[str, dict[str, TaskScore]]:
     """Return {task: {metric: number}} of the tasks that have any."""
-    by_task = {task: {one.metric: one for one in aggregate(task, rows)} for task, rows in tasks.items()}
-    return {task: one for task, one in by_task.items() if one}
+    by_task = {task: {score.metric: score for score in aggregate(task, rows)} for task, rows in tasks.items()}
+    return {task: scores for task, scores in by_task.items() if scores}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Average:
         n: number of scores under it.
         score: the mean of the parts' scores, in 0..1.
         percent: the unrounded mean of the parts' official figures, which are rounded.
-        whole: whether all parts are present.
+        complete: whether all parts are present.
         partial: whether any score lacks a part.
         estimate: see ``TaskScore``; None if a part has none.
     """
@@ -69,12 +69,12 @@ class Average:
     n: int
     score: float
     percent: float
-    whole: bool
+    complete: bool
     partial: bool
     estimate: Estimate | None
 
     @classmethod
-    def of(cls, parts: Sequence[TaskScore | Average], *, whole: bool) -> Average | None:
+    def of(cls, parts: Sequence[TaskScore | Average], *, complete: bool) -> Average | None:
         """Return the mean of the parts, or None if there are none."""
         if not parts:
             return None
@@ -82,28 +82,28 @@ class Average:
             n=sum(part.n for part in parts),
             score=mean([part.score for part in parts]),
             percent=mean([_percent(part) for part in parts]),
-            whole=whole and all(part.whole for part in parts if isinstance(part, Average)),
+            complete=complete and all(part.complete for part in parts if isinstance(part, Average)),
             partial=any(part.partial for part in parts),
             estimate=average([part.estimate for part in parts]),
         )
 
     def group(self, grouping: str, name: str, metric: str = "average", *, digits: int = 1) -> GroupScore:
         """Return it as a number of the report; ``official`` is rounded to ``digits``, or None if a part is missing."""
-        official = round(self.percent, digits) if self.whole else None
+        official = round(self.percent, digits) if self.complete else None
         return GroupScore(grouping, name, metric, self.n, self.score, official, self.partial, self.estimate)
 
 
 def first_overall(groups: Sequence[GroupScore], heads: Sequence[TaskScore]) -> GroupScore | None:
     """Return a benchmark's overall score: its first group over everything, else the mean of its tasks' headlines."""
-    own = next((group for group in groups if group.grouping == "overall"), None)
-    mean_of_tasks = None if own else Average.of(heads, whole=False)
-    return mean_of_tasks.group("overall", "all") if mean_of_tasks else own
+    overall = next((group for group in groups if group.grouping == "overall"), None)
+    mean_of_tasks = None if overall else Average.of(heads, complete=False)
+    return mean_of_tasks.group("overall", "all") if mean_of_tasks else overall
 
 
 def average(parts: Sequence[Estimate | None]) -> Estimate | None:
     """Return the mean of estimates with equal weights; None if any is unknown."""
-    known = [part for part in parts if part is not None]
-    return Estimate.average(known) if len(known) == len(parts) else None
+    estimates = [part for part in parts if part is not None]
+    return Estimate.average(estimates) if len(estimates) == len(parts) else None
 
 
 def _percent(part: TaskScore | Average) -> float:

@@ -17,13 +17,13 @@ from lbx.base.layout import Bundle
 from lbx.base.records import (
     PLAIN,
     Chunk,
-    Compared,
     GroupScore,
     Mode,
     Prompt,
     Sample,
     Score,
     ScoredSample,
+    SimilarityInput,
     Task,
     TaskScore,
 )
@@ -53,23 +53,23 @@ class TaskCatalogue:
     Attributes:
         names: every task in the paper's order; () for a family that defines its tasks in the bundle.
         selections: names of groups of tasks for ``--tasks``.
-        embedding: tasks that an embedding model scores half of (``Benchmark.compared``).
-        open: tasks with free-text answers, which people or a judge can rate; None for all.
+        embedding_tasks: tasks that an embedding model scores half of (``Benchmark.compared``).
+        open_tasks: tasks with free-text answers, which people or a judge can rate; None for all.
         length_groups: {task: name of its group of tasks that ask the same about documents of other lengths}.
     """
 
     names: tuple[str, ...] = ()
     selections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    embedding: tuple[str, ...] = ()
-    open: tuple[str, ...] | None = None
+    embedding_tasks: tuple[str, ...] = ()
+    open_tasks: tuple[str, ...] | None = None
     length_groups: Mapping[str, str] = field(default_factory=dict)
 
-    def has(self, task: str) -> bool:
+    def has_task(self, task: str) -> bool:
         """Return whether the family may have this task; imported files may have others."""
         return not self.names or task in self.names
 
     def is_open(self, task: str) -> bool:
-        return self.open is None or task in self.open
+        return self.open_tasks is None or task in self.open_tasks
 
 
 def _allow_mode(task: str, mode: Mode) -> None:
@@ -126,7 +126,7 @@ class ScoringRules:
         scores = dict.fromkeys(metrics, value)
         return {**scores, self.uncounted_metric: 0.0} if self.uncounted_metric else scores
 
-    def is_printed(self, metric: str, headline: str) -> bool:
+    def is_in_paper(self, metric: str, headline: str) -> bool:
         """Return whether the paper's tables have a task's metric: the headline and its parts, "accuracy/easy"."""
         return self.prints_all_metrics or metric == headline or metric.startswith(f"{headline}/")
 
@@ -149,7 +149,7 @@ class Benchmark(ABC):
     """Tables of its paper."""
     boards: ClassVar[Boards] = Boards()
     """Tables and charts of its leaderboards."""
-    published: ClassVar[PublishedFigures] = PublishedFigures()
+    published_figures: ClassVar[PublishedFigures] = PublishedFigures()
     """Published figures of models."""
 
     @abstractmethod
@@ -197,7 +197,7 @@ class Benchmark(ABC):
         """Return the mean score of guessing, in 0..1: 0.25 for four choices."""
         return 0.0
 
-    def compared(self, sample: Sample, output: str) -> Compared | None:
+    def similarity_input(self, sample: Sample, output: str) -> SimilarityInput | None:
         """Return the texts that an embedding model has to compare before ``score`` can give a whole score, if any."""
         return None
 
@@ -206,7 +206,7 @@ class Benchmark(ABC):
         """Return the official metrics of one output, the headline first; never raises on any output.
 
         Args:
-            similarity: the largest cosine between the texts of ``compared``; None without an embedding model.
+            similarity: the largest cosine between the texts of ``similarity_input``; None without an embedding model.
         """
 
     def cluster(self, sample: Sample, document: str) -> str:

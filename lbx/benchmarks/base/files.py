@@ -43,82 +43,84 @@ class DataRow(NamedTuple):
     """One record of a data file.
 
     Attributes:
-        where: file and line, for messages.
+        location: file and line, for messages.
     """
 
-    where: str
+    location: str
     values: dict[str, Any]
 
     def get(self, name: str, kind: type[T]) -> T:
         """Return a required field. Raises BundleError if it is missing or of another type."""
         if name not in self.values:
-            raise damaged(self.where, f"the field {name!r} is missing")
+            raise damaged_file_error(self.location, f"the field {name!r} is missing")
         value = self.values[name]
         if not isinstance(value, kind):
-            raise damaged(self.where, f"the field {name!r} is {type(value).__name__}, not {kind.__name__}")
+            raise damaged_file_error(
+                self.location, f"the field {name!r} is {type(value).__name__}, not {kind.__name__}"
+            )
         return value
 
     def identifier(self, name: str) -> str:
         """Return a row's name: text or a whole number. Raises BundleError."""
         value = self.get(name, object)
         if isinstance(value, bool) or not isinstance(value, str | int):
-            raise damaged(self.where, f"the field {name!r} must be text or a whole number")
+            raise damaged_file_error(self.location, f"the field {name!r} must be text or a whole number")
         return str(value)
 
 
-def damaged(where: str, what: str) -> BundleError:
+def damaged_file_error(location: str, reason: str) -> BundleError:
     """Return the error for a data file that cannot be used."""
-    return BundleError(f"The data file {where} is damaged: {what}.", fix=_FIX, command=_COMMAND)
+    return BundleError(f"The data file {location} is damaged: {reason}.", fix=_FIX, command=_COMMAND)
 
 
 @contextmanager
-def _reading(where: str) -> Iterator[None]:
+def _translate_errors(source: str) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, KeyError) as exc:
         # zipfile raises KeyError for a missing member, NotImplementedError for an unknown compression.
-        raise damaged(where, str(exc).strip("'\"") or type(exc).__name__) from exc
+        raise damaged_file_error(source, str(exc).strip("'\"") or type(exc).__name__) from exc
     except UnicodeDecodeError as exc:
-        raise damaged(where, f"it is not UTF-8 ({exc.reason})") from exc
+        raise damaged_file_error(source, f"it is not UTF-8 ({exc.reason})") from exc
     except json.JSONDecodeError as exc:
-        raise damaged(f"{where}, line {exc.lineno}", f"{exc.msg} at column {exc.colno}") from exc
+        raise damaged_file_error(f"{source}, line {exc.lineno}", f"{exc.msg} at column {exc.colno}") from exc
     except (ValueError, RecursionError) as exc:  # a number of thousands of digits, brackets within brackets
-        raise damaged(where, f"cannot parse its JSON ({exc})") from exc
+        raise damaged_file_error(source, f"cannot parse its JSON ({exc})") from exc
 
 
-def while_unchanged(read: Callable[[Path, *More], T]) -> Callable[[Path, *More], T]:
+def cached_by_mtime(read_file: Callable[[Path, *More], T]) -> Callable[[Path, *More], T]:
     """Cache a function's result for a file until its time or size changes. Raises BundleError."""
 
     @lru_cache(maxsize=256)
-    def remembered(_changed: int, _size: int, path: Path, *args: *More) -> T:
-        return read(path, *args)
+    def cached_read(_mtime_ns: int, _size: int, path: Path, *args: *More) -> T:
+        return read_file(path, *args)
 
-    @wraps(read)
-    def looked_up(path: Path, *args: *More) -> T:
-        with _reading(str(path)):
+    @wraps(read_file)
+    def wrapper(path: Path, *args: *More) -> T:
+        with _translate_errors(str(path)):
             stat = path.stat()
-            return remembered(stat.st_mtime_ns, stat.st_size, path, *args)
+            return cached_read(stat.st_mtime_ns, stat.st_size, path, *args)
 
-    return looked_up
+    return wrapper
 
 
-def first_sign(path: Path) -> bytes:
+def first_byte(path: Path) -> bytes:
     """Return the first byte of a JSON file that is not white space. Raises BundleError."""
-    with _reading(str(path)), open_input(path) as file:
+    with _translate_errors(str(path)), open_input(path) as file:
         return file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()[:1]
 
 
 def read_jsonl(path: Path) -> Iterator[DataRow]:
     """Yield the rows of a JSON lines file. Raises BundleError."""
-    with _reading(str(path)), open_input(path) as file:
-        yield from _rows(_lines(file, str(path)), str(path))
+    with _translate_errors(str(path)), open_input(path) as file:
+        yield from _parse_rows(_read_lines(file, str(path)), str(path))
 
 
 def read_zip_jsonl(path: Path, member: str) -> Iterator[DataRow]:
     """Yield the rows of a JSON lines file inside a zip, unpacked as they are read. Raises BundleError."""
-    where = f"{path}, {member}"
-    with _reading(where), _unzipped(path) as archive, _member(archive, member) as file:
-        yield from _rows(_lines(file, where), where)
+    source = f"{path}, {member}"
+    with _translate_errors(source), _open_zip(path) as archive, _open_member(archive, member) as file:
+        yield from _parse_rows(_read_lines(file, source), source)
 
 
 def read_json_array(path: Path) -> Iterator[DataRow]:
@@ -126,7 +128,7 @@ def read_json_array(path: Path) -> Iterator[DataRow]:
 
     Raises BundleError.
     """
-    with _reading(str(path)), open_input(path) as file:
+    with _translate_errors(str(path)), open_input(path) as file:
         yield from _Array(file, str(path)).rows()
 
 
@@ -138,99 +140,103 @@ def read_csv(path: Path) -> Iterator[DataRow]:
     Raises:
         BundleError: it is damaged; names file and line, and the spreadsheet's row if that is another number.
     """
-    where = str(path)
+    source = str(path)
     number = 1  # of the row: a cell may have several lines
 
-    def place(line: int) -> str:
-        return f"{where}, line {line}" if line == number else f"{where}, row {number} (line {line})"
+    def location_of(line: int) -> str:
+        return f"{source}, line {line}" if line == number else f"{source}, row {number} (line {line})"
 
-    def text(line: bytes, position: int) -> str:
+    def decode_line(line: bytes, position: int) -> str:
         try:
             return line.decode("utf-8")
         except UnicodeDecodeError as exc:
-            what = f'it is not UTF-8 ({exc.reason}; spreadsheets save it as "CSV UTF-8")'
-            raise damaged(place(position), what) from exc
+            reason = f'it is not UTF-8 ({exc.reason}; spreadsheets save it as "CSV UTF-8")'
+            raise damaged_file_error(location_of(position), reason) from exc
 
     # For the whole process; no other code reads CSV, and a document is longer than Python's own limit.
     csv.field_size_limit(_LIMIT)
-    with _reading(where), open_input(path) as file:
-        lines = (text(line, position) for position, line in enumerate(_lines(file, where), 1))
+    with _translate_errors(source), open_input(path) as file:
+        lines = (decode_line(line, position) for position, line in enumerate(_read_lines(file, source), 1))
         header, delimiter, skipped = next(lines, ""), "", 0
         if separator := _SEPARATOR_LINE.fullmatch(header.strip("\r\n")):
             header, delimiter, skipped, number = next(lines, ""), separator[1], 1, 2
         reader = csv.reader(
-            itertools.chain([header], lines), delimiter=delimiter or _delimiter(header, place(1)), strict=True
+            itertools.chain([header], lines),
+            delimiter=delimiter or _detect_delimiter(header, location_of(1)),
+            strict=True,
         )
         columns: list[str] | None = None
         before = skipped
         try:
             for cells in reader:
-                here, before = place(before + 1), skipped + reader.line_num
+                location, before = location_of(before + 1), skipped + reader.line_num
                 if columns is None:
-                    columns = _columns(cells, here)
+                    columns = _parse_header(cells, location)
                 elif any(cell.strip() for cell in cells):
                     if len(cells) < len(columns) or any(cell.strip() for cell in cells[len(columns) :]):
-                        raise damaged(here, f"it has {len(cells)} cells, but the first line has {len(columns)} columns")
+                        raise damaged_file_error(
+                            location, f"it has {len(cells)} cells, but the first line has {len(columns)} columns"
+                        )
                     values = {name: cell for name, cell in zip(columns, cells, strict=False) if cell.strip()}
-                    yield DataRow(here, values)
+                    yield DataRow(location, values)
                 number += 1
         except csv.Error as exc:
-            raise damaged(place(before + 1), f"it is not valid CSV ({exc})") from exc
+            raise damaged_file_error(location_of(before + 1), f"it is not valid CSV ({exc})") from exc
 
 
 _SEPARATOR_LINE = re.compile(r'"?sep=([^\w\s"]|\t)"?', re.IGNORECASE)
 """First line by which a spreadsheet sets the separator of the cells below."""
 
 
-def _delimiter(header: str, place: str) -> str:
+def _detect_delimiter(header: str, location: str) -> str:
     """Return the separator of the columns: a comma, or the separators of spreadsheets in other countries."""
     unquoted = re.sub(r'"(?:[^"]|"")*"?', "", header)
     found = [sign for sign in ",;\t" if sign in unquoted]
     if len(found) > 1:
         names = " or ".join(repr(sign) for sign in found)
-        raise damaged(
-            place,
+        raise damaged_file_error(
+            location,
             f'the column separator may be {names}: quote names with a separator, or start the file with "sep=;"',
         )
     return found[0] if found else ","
 
 
-def _columns(names: list[str], place: str) -> list[str]:
+def _parse_header(names: list[str], location: str) -> list[str]:
     names = [name.strip() for name in names]
     while names and not names[-1]:
         names.pop()
     if not all(names) or len(set(names)) < len(names):
-        raise damaged(place, "every column must have a name, and no two columns the same")
+        raise damaged_file_error(location, "every column must have a name, and no two columns the same")
     return names
 
 
-@while_unchanged
+@cached_by_mtime
 def read_json(path: Path) -> dict[str, Any]:
     """Read a small JSON file with one object. Raises BundleError."""
-    return _row(str(path), _DECODER.decode(_small(path))).values
+    return _make_row(str(path), _DECODER.decode(_read_small(path))).values
 
 
-@while_unchanged
+@cached_by_mtime
 def read_text(path: Path) -> str:
     """Read a small UTF-8 file. Raises BundleError."""
-    return _small(path)
+    return _read_small(path)
 
 
 def zip_members(path: Path) -> list[str]:
     """Return the names of the files in a zip. Raises BundleError."""
-    with _reading(str(path)), _unzipped(path) as archive:
+    with _translate_errors(str(path)), _open_zip(path) as archive:
         return [info.filename for info in archive.infolist() if not info.is_dir()]
 
 
-@while_unchanged
+@cached_by_mtime
 def count_zip_lines(path: Path, member: str) -> int:
     """Count the lines that are not blank, without parsing them. Raises BundleError."""
-    where = f"{path}, {member}"
-    with _reading(where), _unzipped(path) as archive, _member(archive, member) as file:
-        return sum(1 for line in _lines(file, where) if line.strip())
+    source = f"{path}, {member}"
+    with _translate_errors(source), _open_zip(path) as archive, _open_member(archive, member) as file:
+        return sum(1 for line in _read_lines(file, source) if line.strip())
 
 
-@while_unchanged
+@cached_by_mtime
 def count_keys(path: Path, key: str) -> int:
     """Count the objects of a JSON file that have the key, without parsing. Raises BundleError.
 
@@ -249,69 +255,71 @@ def count_keys(path: Path, key: str) -> int:
     return count
 
 
-def _small(path: Path) -> str:
+def _read_small(path: Path) -> str:
     """Return the text of a file that is read at once. Raises BundleError if it is too large for that."""
     size = path.stat().st_size
     if size > _LIMIT:
-        raise damaged(str(path), f"it has {size:,} bytes; the limit for such a file is {_LIMIT:,}")
+        raise damaged_file_error(str(path), f"it has {size:,} bytes; the limit for such a file is {_LIMIT:,}")
     return read_input(path, _LIMIT).decode("utf-8")
 
 
-def is_zip_bomb(declared: int, size: int) -> bool:
-    """Return whether a zip of ``size`` bytes that declares ``declared`` unpacked bytes is too large for a dataset.
+def is_zip_bomb(unpacked_size: int, packed_size: int) -> bool:
+    """Return whether a zip of ``packed_size`` bytes that declares ``unpacked_size`` unpacked bytes is too large for a dataset.
 
     Text shrinks to a third or a tenth; Deflate could reach a thousandth, and members that share their bytes even less.
     zipfile returns at most the declared bytes of a member, so the declared size is the bound.
     """
-    return declared > _ZIP_SLACK + _ZIP_RATIO * size
+    return unpacked_size > _ZIP_SLACK + _ZIP_RATIO * packed_size
 
 
 @contextmanager
-def _unzipped(path: Path) -> Iterator[zipfile.ZipFile]:
+def _open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     with open_input(path) as file, zipfile.ZipFile(file) as archive:
         declared, size = sum(info.file_size for info in archive.infolist()), path.stat().st_size
         if is_zip_bomb(declared, size):
-            raise damaged(str(path), f"its {size:,} bytes would unpack to {declared:,}, a zip bomb ({_TOO_MUCH})")
+            raise damaged_file_error(
+                str(path), f"its {size:,} bytes would unpack to {declared:,}, a zip bomb ({_TOO_MUCH})"
+            )
         yield archive
 
 
-def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+def _open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     """Open a zip's member with a larger buffer; its own reader would read a long line in steps of 4 KiB."""
     return io.BufferedReader(archive.open(name), _BUFFER)  # type: ignore[type-var]
 
 
-def _lines(file: IO[bytes], where: str) -> Iterator[bytes]:
+def _read_lines(file: IO[bytes], source: str) -> Iterator[bytes]:
     """Yield lines, without the byte order mark that some programs write before the first."""
     number = 0
     while line := file.readline(_LIMIT + 1):
         number += 1
         if len(line) > _LIMIT:
-            raise damaged(f"{where}, line {number}", f"the line has more than {_LIMIT:,} bytes")
+            raise damaged_file_error(f"{source}, line {number}", f"the line has more than {_LIMIT:,} bytes")
         yield line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
 
 
-def _text(line: bytes, place: str) -> str:
+def _decode(line: bytes, location: str) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as exc:
-        raise damaged(place, f"it is not UTF-8 ({exc.reason})") from exc
+        raise damaged_file_error(location, f"it is not UTF-8 ({exc.reason})") from exc
 
 
-def _rows(file: Iterable[bytes], where: str) -> Iterator[DataRow]:
+def _parse_rows(file: Iterable[bytes], source: str) -> Iterator[DataRow]:
     for number, line in enumerate(file, 1):
         if not line.strip():
             continue
-        place = f"{where}, line {number}"
+        location = f"{source}, line {number}"
         try:
-            values = _DECODER.decode(_text(line, place))
+            values = _DECODER.decode(_decode(line, location))
         except json.JSONDecodeError as exc:
-            raise damaged(place, f"{exc.msg} at column {exc.colno}") from exc
+            raise damaged_file_error(location, f"{exc.msg} at column {exc.colno}") from exc
         except (ValueError, RecursionError) as exc:
-            raise damaged(place, f"cannot parse its JSON ({exc})") from exc
-        yield _row(place, values)
+            raise damaged_file_error(location, f"cannot parse its JSON ({exc})") from exc
+        yield _make_row(location, values)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a JSON object. Raises ValueError if a field appears twice: Python would silently keep the last value."""
     values = dict(pairs)
     if len(values) < len(pairs):
@@ -321,81 +329,81 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object)
+_DECODER = json.JSONDecoder(object_pairs_hook=_build_object)
 
 
-def _row(place: str, values: object) -> DataRow:
+def _make_row(location: str, values: object) -> DataRow:
     if not isinstance(values, dict):
-        raise damaged(place, f"it contains a JSON {type(values).__name__} instead of an object")
-    return DataRow(place, values)
+        raise damaged_file_error(location, f"it contains a JSON {type(values).__name__} instead of an object")
+    return DataRow(location, values)
 
 
 class _Array:
     """Reader of one JSON array through a window of the text."""
 
-    def __init__(self, file: IO[bytes], where: str) -> None:
+    def __init__(self, file: IO[bytes], source: str) -> None:
         self._file = file
-        self._where = where
+        self._source = source
         self._text = ""
         self._at = 0
         self._line = 1
         self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
-        self._ended = False
+        self._at_end = False
 
     def rows(self) -> Iterator[DataRow]:
-        if self._sign() != "[":
-            raise self._damaged("it must start with '[' and be one array of objects; name JSON lines files *.jsonl")
+        if self._peek() != "[":
+            raise self._error("it must start with '[' and be one array of objects; name JSON lines files *.jsonl")
         self._at += 1
         sign = ","
-        if self._sign() == "]":
+        if self._peek() == "]":
             sign, self._at = "]", self._at + 1
         while sign != "]":
-            self._sign()
-            place = f"{self._where}, line {self._line}"
-            yield _row(place, self._value())
-            sign = self._sign()
+            self._peek()
+            location = f"{self._source}, line {self._line}"
+            yield _make_row(location, self._read_value())
+            sign = self._peek()
             self._at += 1
             if sign not in ("]", ","):
-                raise self._damaged("it ends too early" if not sign else "',' or ']' should follow an object")
-        if self._sign():
-            raise self._damaged("text follows the array and would be ignored: put all objects into one array")
+                raise self._error("it ends too early" if not sign else "',' or ']' should follow an object")
+        if self._peek():
+            raise self._error("text follows the array and would be ignored: put all objects into one array")
 
-    def _sign(self) -> str:
+    def _peek(self) -> str:
         """Return the next character that is not white space, "" at the end, without consuming it."""
         while True:
             match = _SPACE.match(self._text, self._at)
             assert match is not None  # the pattern matches the empty string
             self._line += match.group().count("\n")
             self._at = match.end()
-            if self._at < len(self._text) or not self._more():
+            if self._at < len(self._text) or not self._read_more():
                 return self._text[self._at : self._at + 1]
 
-    def _value(self) -> object:
+    def _read_value(self) -> object:
         while True:
             try:
                 value, end = _DECODER.raw_decode(self._text, self._at)
             except json.JSONDecodeError as exc:
-                if self._more():
+                if self._read_more():
                     continue
                 line = self._line + self._text.count("\n", self._at, exc.pos)
-                raise damaged(f"{self._where}, line {line}", exc.msg) from exc
+                raise damaged_file_error(f"{self._source}, line {line}", exc.msg) from exc
             except (ValueError, RecursionError) as exc:
-                raise self._damaged(f"cannot parse its JSON ({exc})") from exc
+                raise self._error(f"cannot parse its JSON ({exc})") from exc
             self._line += self._text.count("\n", self._at, end)
             self._at = end
             return value
 
-    def _more(self) -> bool:
-        if self._ended:
+    def _read_more(self) -> bool:
+        if self._at_end:
             return False
         rest = self._text[self._at :]
         if len(rest) > _LIMIT:
-            raise self._damaged(f"an object has more than {_LIMIT:,} characters")
+            raise self._error(f"an object has more than {_LIMIT:,} characters")
         # Double the window: a long object is then tried a few times, not once per chunk.
         read = self._file.read(max(_CHUNK, len(rest)))
-        self._ended = not read
-        self._text, self._at = rest + self._decode(read, final=self._ended), 0
-        return not self._ended
+        self._at_end = not read
+        self._text, self._at = rest + self._decode(read, final=self._at_end), 0
+        return not self._at_end
 
-    def _damaged(self, what: str) -> BundleError:
-        return damaged(f"{self._where}, line {self._line}", what)
+    def _error(self, reason: str) -> BundleError:
+        return damaged_file_error(f"{self._source}, line {self._line}", reason)

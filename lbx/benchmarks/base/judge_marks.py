@@ -16,8 +16,8 @@ BY_NAME: Mapping[str, tuple[str, ...]] = {"llm": (LLM,), "human": (HUMAN,), "bot
 def marks_in(meta: object) -> tuple[str, ...]:
     """Return the marks in a sample's ``meta``, which comes from a file, so any value is possible."""
     fields = meta if isinstance(meta, Mapping) else {}
-    others = fields.get("judged_by")
-    values = [fields.get("evaluation"), *(others if isinstance(others, list | tuple) else ())]
+    copy_marks = fields.get("judged_by")
+    values = [fields.get("evaluation"), *(copy_marks if isinstance(copy_marks, list | tuple) else ())]
     return tuple(mark for mark in MARKS if mark in values)
 
 
@@ -36,7 +36,7 @@ def row_count(marks: Sequence[str], asked_marks: Collection[str]) -> int:
 
 
 def copy_pairs(
-    marks: Sequence[str], answers: Collection[int], others: Collection[int]
+    marks: Sequence[str], answers: Collection[int], opponent_answers: Collection[int]
 ) -> dict[tuple[int, int], tuple[str, ...]]:
     """Return {(iteration, opponent's iteration): marks of the copies that this pair counts for}.
 
@@ -44,6 +44,9 @@ def copy_pairs(
     """
     pairs: dict[tuple[int, int], tuple[str, ...]] = {}
     for index, mark in enumerate(marks):
-        pair = (index if index in answers else min(answers), index if index in others else min(others))
+        pair = (
+            index if index in answers else min(answers),
+            index if index in opponent_answers else min(opponent_answers),
+        )
         pairs[pair] = (*pairs.get(pair, ()), mark)
     return pairs

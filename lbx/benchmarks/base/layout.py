@@ -33,7 +33,7 @@ class LengthCurve(NamedTuple):
         return "document" if self.clustered else "sample"
 
 
-class Place(NamedTuple):
+class TableCell(NamedTuple):
     """Position of a number: table, one of a run's rows there ("" if it has just one), and column."""
 
     table: str
@@ -41,9 +41,9 @@ class Place(NamedTuple):
     column: str
 
 
-def by_group(key: NumberKey) -> Place | None:
+def by_group(key: NumberKey) -> TableCell | None:
     """Return a position in a table for each grouping and one for the tasks, with a row for each metric."""
-    return Place(key.grouping or "tasks", key.metric, key.name)
+    return TableCell(key.grouping or "tasks", key.metric, key.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Paper:
 
     Attributes:
         titles: {table: title}; other tables are called by their names.
-        place: position of a number; None if another number repeats it.
+        cell_of: position of a number; None if another number repeats it.
         averages: the (table, row)s with the benchmark's averages; () if all its averages are.
         average_heading: heading of an average next to other columns; None uses its column.
         curves: tables of ``ScoringRules.curves`` instead of stored numbers: {grouping: tasks that may be in it}.
@@ -60,7 +60,7 @@ class Paper:
     """
 
     titles: Mapping[str, str] = field(default_factory=dict)
-    place: Callable[[NumberKey], Place | None] = by_group
+    cell_of: Callable[[NumberKey], TableCell | None] = by_group
     averages: tuple[tuple[str, str], ...] = ()
     average_heading: Callable[[NumberKey], str] | None = None
     curves: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -87,22 +87,22 @@ class PublishedFigures:
 
 
 Row = dict[str, Any]
-Sure = tuple[float | None, float | None, str | None, str | None]
+IntervalValues = tuple[float | None, float | None, str | None, str | None]
 """Low and high end of a number's interval, its method, and the name of its clusters."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BoardEntry:
     """A run, or a published model (``run_id`` None).
 
     Attributes:
         model: its name; a published model's ends with "*".
-        mode: how it was asked, if not in the plain way; ``way`` leaves out the part that ``reasons`` covers.
+        mode: how it was asked, if not in the plain way; ``mode_without_reasoning`` leaves out the part that ``reasons`` covers.
         reasons: whether it was asked to reason before its answers: with CoT, or thinking.
-        about: facts about the model and how it was asked, by lower-case names.
+        attributes: facts about the model and how it was asked, by lower-case names.
         figures: official numbers by their keys without a run; the score so far if there is no official number, with the
-            key in ``open``.
-        sure: intervals of runs' figures, in the figure's unit.
+            key in ``unofficial``.
+        intervals: intervals of runs' figures, in the figure's unit.
         cluster_by: name of the intervals' clusters; "sample" if any figure has samples as clusters.
         note: a problem for comparisons: samples without an answer, a published row that contradicts itself.
         remark: another problem of the numbers: answers with reasoning that never closed.
@@ -112,27 +112,27 @@ class Entry:
     run_id: str | None = None
     backend: str | None = None
     mode: str | None = None
-    way: str | None = None
+    mode_without_reasoning: str | None = None
     differs_in: str | None = None
     reasons: bool = False
-    about: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
     figures: Mapping[NumberKey, float] = field(default_factory=dict)
-    open: frozenset[NumberKey] = frozenset()
-    sure: Mapping[NumberKey, Sure] = field(default_factory=dict)
+    unofficial: frozenset[NumberKey] = frozenset()
+    intervals: Mapping[NumberKey, IntervalValues] = field(default_factory=dict)
     cluster_by: str | None = None
     note: str | None = None
     remark: str | None = None
 
-    def described(self, name: str) -> str | None:
+    def describe(self, name: str) -> str | None:
         """Return a fact about the model: from its row if published, from ``--metadata`` of a run otherwise."""
-        metadata = self.about.get("metadata", {})
-        known = self.about if self.run_id is None else {key.casefold(): text for key, text in metadata.items()}
-        return str(known[name]) if known.get(name) else None
+        metadata = self.attributes.get("metadata", {})
+        facts = self.attributes if self.run_id is None else {key.casefold(): text for key, text in metadata.items()}
+        return str(facts[name]) if facts.get(name) else None
 
     @property
     def window(self) -> str | None:
         """Context window of a run."""
-        return thousands(self.about.get("context_window"))
+        return thousands(self.attributes.get("context_window"))
 
 
 def thousands(tokens: object) -> str | None:
@@ -152,9 +152,9 @@ def file_names(settings: Mapping[str, Any]) -> list[str]:
 MODE = Column("mode", "mode", optional=True)
 
 
-def first_known(describe: Callable[[Entry], object]) -> Callable[[Sequence[Entry]], object]:
+def first_value(describe: Callable[[BoardEntry], object]) -> Callable[[Sequence[BoardEntry]], object]:
     """Return the first value that is not None, of the plain entry, then of the one that reasons."""
-    return lambda entries: next((value for one in entries if (value := describe(one)) is not None), None)
+    return lambda entries: next((value for entry in entries if (value := describe(entry)) is not None), None)
 
 
 def best_of(*columns: str) -> Callable[[Row], float | None]:
@@ -163,24 +163,24 @@ def best_of(*columns: str) -> Callable[[Row], float | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BoardPart:
     """A part of a table, with a row for each model that has any of its numbers.
 
     Attributes:
         numbers: {column: number}; columns that are not in the table can be ranked by.
-        reasoned: numbers of the run that was asked to reason, in tables that pair it with the plain one.
+        reasoning_numbers: numbers of the run that was asked to reason, in tables that pair it with the plain one.
         texts: constant columns of its rows: {"language": "English"}.
         curve: name in ``ScoringRules.curves`` of points of a curve; "" for numbers of the report ``paper``.
     """
 
     numbers: Mapping[str, NumberKey]
-    reasoned: Mapping[str, NumberKey] = field(default_factory=dict)
+    reasoning_numbers: Mapping[str, NumberKey] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     curve: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class AnswerLengthRule:
     """A column "length": the mean number of words in a run's answers.
 
     Attributes:
@@ -213,23 +213,23 @@ class Chart:
     scale: float = 1.0
 
 
-class Radar(Chart):
+class RadarChart(Chart):
     """A radar chart with an axis a column, a shape a model."""
 
 
-class Lines(Chart):
+class LineChart(Chart):
     """A line chart with a line a model, over the columns."""
 
 
-class Dots(Chart):
+class DotChart(Chart):
     """A dot chart with a line of dots for each column, a dot a model."""
 
 
-class ModelDots(Chart):
+class ModelDotChart(Chart):
     """A dot chart with a line of dots for each model, a dot a column; the column's name follows the model's."""
 
 
-class Heat(Chart):
+class HeatMap(Chart):
     """A heat map with a row a model.
 
     With ``by`` it has a chart for each model, and a row for each of the column's values except ``only``.
@@ -246,10 +246,10 @@ class Board:
         first: columns before the model's.
         by: ranking of the rows of a part, best first; None keeps their order.
         ordered_by: the number that models are ordered by in all parts alike; None keeps their order.
-        paired: whether a model's plain run and the one that reasons share a row.
+        pairs_modes: whether a model's plain run and the one that reasons share a row.
         keeps_empty: whether a model without any of a part's numbers has a row, too.
-        called: returns a model's label, if not its name.
-        shown: transforms a part's rows before they are shown.
+        model_label: returns a model's label, if not its name.
+        postprocess_rows: transforms a part's rows before they are shown.
         words: the answers for the column "length", their mean length.
         charts: charts that its authors draw of it.
         small_charts: whether they are placed side by side.
@@ -259,15 +259,15 @@ class Board:
 
     title: str
     columns: Sequence[Column]
-    parts: Sequence[Part]
+    parts: Sequence[BoardPart]
     first: Sequence[Column] = ()
     by: Callable[[Row], float | None] | None = None
     ordered_by: NumberKey | None = None
-    paired: bool = False
+    pairs_modes: bool = False
     keeps_empty: bool = False
-    called: Callable[[Entry], str] | None = None
-    shown: Callable[[list[Row]], list[Row]] | None = None
-    words: Words | None = None
+    model_label: Callable[[BoardEntry], str] | None = None
+    postprocess_rows: Callable[[list[Row]], list[Row]] | None = None
+    words: AnswerLengthRule | None = None
     charts: Sequence[Chart] = ()
     small_charts: bool = False
     note: str = ""
@@ -280,10 +280,10 @@ class Boards:
 
     Attributes:
         tables: by the names of their reports.
-        always: published models that are shown next to any run, in a table of pairs on both sides.
-        completed: adds numbers that follow from an entry's figures: averages of a published model's tasks.
+        reference_models: published models that are shown next to any run, in a table of pairs on both sides.
+        complete_entry: adds numbers that follow from an entry's figures: averages of a published model's tasks.
     """
 
     tables: Mapping[str, Board] = field(default_factory=dict)
-    always: Sequence[str] = ()
-    completed: Callable[[Entry], Entry] = lambda entry: entry
+    reference_models: Sequence[str] = ()
+    complete_entry: Callable[[BoardEntry], BoardEntry] = lambda entry: entry

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from lbx.benchmarks.base.files import damaged, read_text
+from lbx.benchmarks.base.files import damaged_file_error, read_text
 
 _FAULTS = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 """Errors of parsing and of ast.literal_eval; text that is nested too deeply raises the last two."""
@@ -25,35 +25,37 @@ def read_literals(path: Path, names: tuple[str, ...]) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=8)
-def _read_literals(text: str, where: str, names: tuple[str, ...]) -> dict[str, Any]:
-    nodes = {name: node for name, node in _assignments(text, where) if name in names}
+def _read_literals(text: str, location: str, names: tuple[str, ...]) -> dict[str, Any]:
+    nodes = {name: node for name, node in _assignments(text, location) if name in names}
     for name in names:
         if name not in nodes:
-            raise damaged(where, f"it assigns no value to {name}")
-    return {name: _value(nodes[name], name, where) for name in names}
+            raise damaged_file_error(location, f"it assigns no value to {name}")
+    return {name: _literal_value(nodes[name], name, location) for name in names}
 
 
-def texts_given(text: str, where: str, name: str) -> list[str]:
+def assigned_texts(text: str, location: str, name: str) -> list[str]:
     """Return every text that a Python file assigns to a name anywhere, in the file's order, as ``text_of`` reads it.
 
     Raises:
         BundleError: the file is not Python.
     """
-    return [value for node in values_given(text, where, name) if (value := text_of(node)) is not None]
+    return [value for node in assigned_values(text, location, name) if (value := text_of(node)) is not None]
 
 
-def values_given(text: str, where: str, name: str) -> list[ast.expr]:
+def assigned_values(text: str, location: str, name: str) -> list[ast.expr]:
     """Return every expression that a Python file assigns to a name anywhere, in the file's order.
 
     Raises:
         BundleError: the file is not Python.
     """
-    nodes = [node for node in ast.walk(parse_python(text, where)) if isinstance(node, ast.Assign)]
-    named = [node for node in nodes if any(isinstance(one, ast.Name) and one.id == name for one in node.targets)]
-    return [node.value for node in sorted(named, key=lambda node: node.lineno)]
+    nodes = [node for node in ast.walk(parse_python(text, location)) if isinstance(node, ast.Assign)]
+    assignments = [
+        node for node in nodes if any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+    ]
+    return [node.value for node in sorted(assignments, key=lambda node: node.lineno)]
 
 
-def texts_of_keys(text: str, where: str, name: str, keys: tuple[str, ...]) -> dict[str, str]:
+def texts_of_keys(text: str, location: str, name: str, keys: tuple[str, ...]) -> dict[str, str]:
     """Return the texts under some keys of a dict that a Python file assigns to a name anywhere.
 
     The dict's other values need not be literals.
@@ -61,13 +63,13 @@ def texts_of_keys(text: str, where: str, name: str, keys: tuple[str, ...]) -> di
     Raises:
         BundleError: the file is not Python, or has no dict of that name with a text under each key; names the file.
     """
-    for node in values_given(text, where, name):
+    for node in assigned_values(text, location, name):
         if isinstance(node, ast.Dict):
             pairs = [(text_of(key), text_of(value)) for key, value in zip(node.keys, node.values, strict=True) if key]
             values = {key: content for key, content in pairs if key in keys and content is not None}
             if len(values) == len(keys):
                 return {key: values[key] for key in keys}
-    raise damaged(where, f"it assigns {name} no dict with text under {', '.join(keys)}")
+    raise damaged_file_error(location, f"it assigns {name} no dict with text under {', '.join(keys)}")
 
 
 def text_of(node: ast.expr) -> str | None:
@@ -76,7 +78,7 @@ def text_of(node: ast.expr) -> str | None:
         case ast.Constant(str(text)):
             return text
         case ast.FormattedValue(value):
-            return f"\0{unparsed(value)}\0"
+            return f"\0{unparse(value)}\0"
         case ast.JoinedStr(values):
             return "".join(text_of(value) or "" for value in values)
         case ast.BinOp(_, ast.Add()):
@@ -96,7 +98,7 @@ def _summands(node: ast.expr) -> Iterator[ast.expr]:
                 yield other
 
 
-def unparsed(node: ast.expr) -> str:
+def unparse(node: ast.expr) -> str:
     """Return an expression as text; "..." for one nested deeper than any author's prompt."""
     try:
         return ast.unparse(node)
@@ -104,7 +106,7 @@ def unparsed(node: ast.expr) -> str:
         return "..."
 
 
-def parse_python(text: str, where: str) -> ast.Module:
+def parse_python(text: str, location: str) -> ast.Module:
     """Return a Python file's syntax tree. Raises BundleError if it is not Python; names file and line."""
     try:
         with warnings.catch_warnings():
@@ -113,12 +115,12 @@ def parse_python(text: str, where: str) -> ast.Module:
     except _FAULTS as exc:
         line = f", line {exc.lineno}" if isinstance(exc, SyntaxError) and exc.lineno else ""
         reason = exc.msg if isinstance(exc, SyntaxError) else str(exc) or type(exc).__name__
-        raise damaged(where + line, f"it is not valid Python ({reason})") from exc
+        raise damaged_file_error(location + line, f"it is not valid Python ({reason})") from exc
 
 
-def _assignments(text: str, where: str) -> list[tuple[str, ast.expr]]:
+def _assignments(text: str, location: str) -> list[tuple[str, ast.expr]]:
     """Return the assignments to plain names at the top level, in order."""
-    tree = parse_python(text, where)
+    tree = parse_python(text, location)
     assignments: list[tuple[str, ast.expr]] = []
     for node in tree.body:
         if isinstance(node, ast.Assign):
@@ -128,10 +130,10 @@ def _assignments(text: str, where: str) -> list[tuple[str, ast.expr]]:
     return assignments
 
 
-def _value(node: ast.expr, name: str, where: str) -> object:
+def _literal_value(node: ast.expr, name: str, location: str) -> object:
     try:
         return ast.literal_eval(node)
     except _FAULTS as exc:
-        raise damaged(
-            f"{where}, line {node.lineno}", f"the value of {name} is not a literal, and lbx does not run the file"
+        raise damaged_file_error(
+            f"{location}, line {node.lineno}", f"the value of {name} is not a literal, and lbx does not run the file"
         ) from exc

@@ -26,29 +26,29 @@ class PredictionLine:
     """One row of a file.
 
     Attributes:
-        where: file and line, for messages.
+        location: file and line, for messages.
         number: line number, from 1.
         raw: the line verbatim, without the final line feed; it includes a carriage return, a byte order mark and
             adjacent blank lines, so that the lines joined by the file's separator are the file again.
         values: the JSON object on it.
     """
 
-    where: str
+    location: str
     number: int
     raw: str
     values: dict[str, Any]
 
-    def need(self, name: str) -> Any:
+    def require(self, name: str) -> Any:
         """Return a required field. Raises UsageError."""
         if name not in self.values:
-            raise wrong(self.where, f"the key {name!r} is missing")
+            raise prediction_file_error(self.location, f"the key {name!r} is missing")
         return self.values[name]
 
     def text(self, name: str) -> str:
         """Return a required text field. Raises UsageError."""
-        value = self.need(name)
+        value = self.require(name)
         if not isinstance(value, str):
-            raise wrong(self.where, f"{name!r} must be text, not {_kind(value)}")
+            raise prediction_file_error(self.location, f"{name!r} must be text, not {_describe(value)}")
         return value
 
     def optional_text(self, name: str) -> str:
@@ -58,7 +58,7 @@ class PredictionLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class FileRows:
     """Rows of a file.
 
     Attributes:
@@ -77,14 +77,14 @@ def row_length(line: PredictionLine, *, needed_by: str = "") -> int:
     if isinstance(value, int | float) and not isinstance(value, bool) and -_LONGEST < value < _LONGEST:
         return int(value)
     if needed_by:
-        raise wrong(line.where, f"'length' must be a number: the score of {needed_by} depends on it")
+        raise prediction_file_error(line.location, f"'length' must be a number: the score of {needed_by} depends on it")
     return 0
 
 
-def wrong(where: str, what: str) -> UsageError:
+def prediction_file_error(location: str, reason: str) -> UsageError:
     """Return the error for a prediction file that cannot be imported."""
     return UsageError(
-        f"{where}: {what}.", fix="No rows were imported. Correct the file or leave it out, and try again."
+        f"{location}: {reason}.", fix="No rows were imported. Correct the file or leave it out, and try again."
     )
 
 
@@ -106,27 +106,27 @@ def read_bytes(path: Path) -> bytes:
             f"{path} is compressed with gzip.", fix="Decompress it first.", command=as_command("gunzip", path)
         )
     if not data.strip():
-        raise wrong(str(path), "the file is empty")
+        raise prediction_file_error(str(path), "the file is empty")
     return data
 
 
-def split(
-    path: Path, data: bytes, *, array: bool = False, plain: Callable[[str], object] = lambda _text: False
-) -> Content:
+def split_rows(
+    path: Path, data: bytes, *, array: bool = False, is_filler: Callable[[str], object] = lambda _text: False
+) -> FileRows:
     """Split a JSON lines file into rows. Raises UsageError: not UTF-8, not JSON, or a line without an object.
 
     Args:
         array: also accept a file that is one JSON array.
-        plain: returns whether a line is not a row, and belongs to the row before it as blank lines do.
+        is_filler: returns whether a line is not a row, and belongs to the row before it as blank lines do.
     """
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as exc:
         number = data.count(b"\n", 0, exc.start) + 1
-        raise wrong(f"{path}, line {number}", f"it is not UTF-8 ({exc.reason})") from exc
+        raise prediction_file_error(f"{path}, line {number}", f"it is not UTF-8 ({exc.reason})") from exc
     if text.lstrip(f"{_BOM} \t\r\n").startswith("["):
         if array:
-            return Content(list(_elements(path, text)), final_newline=False, separator="")
+            return FileRows(list(_parse_array(path, text)), final_newline=False, separator="")
         raise UsageError(
             f"{path} is one JSON array, but this format has one object per line.",
             fix="Convert it to one object per line first.",
@@ -136,28 +136,28 @@ def split(
     separator = "\n" if "\n" in text else "\r"
     final_newline = text.endswith(separator)
     pieces = (text[:-1] if final_newline else text).split(separator)
-    return Content(list(_lines(path, pieces, separator, plain)), final_newline, separator)
+    return FileRows(list(_parse_lines(path, pieces, separator, is_filler)), final_newline, separator)
 
 
-def _elements(path: Path, text: str) -> Iterator[PredictionLine]:
+def _parse_array(path: Path, text: str) -> Iterator[PredictionLine]:
     """Yield the objects of a JSON array; ``raw`` begins after the previous object, and the last one has the rest."""
     spans = []
-    at, line, counted = _past(text, 0, f"{_BOM}["), 1, 0
+    at, line, counted = _skip(text, 0, f"{_BOM}["), 1, 0
     while at < len(text) and text[at] != "]":
         line, counted = line + text.count("\n", counted, at), at
-        values, end = _element(f"{path}, line {line}", text, at)
+        values, end = _parse_element(f"{path}, line {line}", text, at)
         spans.append((line, end, values))
-        at = _past(text, end, "")
+        at = _skip(text, end, "")
         if text[at : at + 1] == ",":
-            at = _past(text, at + 1, "")
+            at = _skip(text, at + 1, "")
         elif text[at : at + 1] != "]":
             break
     if text[at:].strip(" \t\r\n") != "]":
-        raise wrong(
+        raise prediction_file_error(
             f"{path}, line {text.count(chr(10), 0, at) + 1}", "it is not valid JSON (the array breaks off here)"
         )
     if not spans:
-        raise wrong(str(path), "the array is empty")
+        raise prediction_file_error(str(path), "the array is empty")
     begin = 0
     for number, (line, end, values) in enumerate(spans, 1):
         stop = len(text) if number == len(spans) else end
@@ -165,66 +165,68 @@ def _elements(path: Path, text: str) -> Iterator[PredictionLine]:
         begin = stop
 
 
-def _past(text: str, at: int, signs: str) -> int:
+def _skip(text: str, at: int, signs: str) -> int:
     """Return the index of the first character from ``at`` that is neither white space nor one of the signs."""
     while at < len(text) and text[at] in f" \t\r\n{signs}":
         at += 1
     return at
 
 
-def _element(where: str, text: str, at: int) -> tuple[dict[str, Any], int]:
-    with _json(where):
+def _parse_element(location: str, text: str, at: int) -> tuple[dict[str, Any], int]:
+    with _translate_json_errors(location):
         values, end = json.JSONDecoder().raw_decode(text, at)
-    return _object(where, values), end
+    return _require_object(location, values), end
 
 
 @contextmanager
-def _json(where: str) -> Iterator[None]:
+def _translate_json_errors(location: str) -> Iterator[None]:
     try:
         yield
     except json.JSONDecodeError as exc:
-        raise wrong(where, f"it is not valid JSON ({exc.msg} at column {exc.colno})") from exc
+        raise prediction_file_error(location, f"it is not valid JSON ({exc.msg} at column {exc.colno})") from exc
     except (ValueError, RecursionError) as exc:
-        raise wrong(where, f"cannot parse its JSON ({exc})") from exc
+        raise prediction_file_error(location, f"cannot parse its JSON ({exc})") from exc
 
 
-def _object(where: str, values: object) -> dict[str, Any]:
+def _require_object(location: str, values: object) -> dict[str, Any]:
     if not isinstance(values, dict):
-        raise wrong(where, f"it contains {_kind(values)} instead of an object")
+        raise prediction_file_error(location, f"it contains {_describe(values)} instead of an object")
     return values
 
 
-def _lines(path: Path, pieces: list[str], separator: str, plain: Callable[[str], object]) -> Iterator[PredictionLine]:
+def _parse_lines(
+    path: Path, pieces: list[str], separator: str, is_filler: Callable[[str], object]
+) -> Iterator[PredictionLine]:
     before, at = "", 0
     while at < len(pieces):
         number, raw = at + 1, pieces[at]
         at += 1
-        if _is_none(raw, plain):
+        if _is_skipped(raw, is_filler):
             before += raw + separator
             continue
-        values = _parsed(where := f"{path}, line {number}", _bare(raw))
-        while at < len(pieces) and _is_none(pieces[at], plain):
+        values = _parse_object(location := f"{path}, line {number}", _strip(raw))
+        while at < len(pieces) and _is_skipped(pieces[at], is_filler):
             raw += separator + pieces[at]
             at += 1
-        yield PredictionLine(where, number, before + raw, values)
+        yield PredictionLine(location, number, before + raw, values)
         before = ""
 
 
-def _is_none(raw: str, plain: Callable[[str], object]) -> bool:
-    text = _bare(raw)
-    return not text or bool(plain(text))
+def _is_skipped(raw: str, is_filler: Callable[[str], object]) -> bool:
+    text = _strip(raw)
+    return not text or bool(is_filler(text))
 
 
-def _bare(raw: str) -> str:
+def _strip(raw: str) -> str:
     return raw.removeprefix(_BOM).strip(" \t\r\n")
 
 
-def _parsed(where: str, text: str) -> dict[str, Any]:
-    with _json(where):
-        return _object(where, json.loads(text))
+def _parse_object(location: str, text: str) -> dict[str, Any]:
+    with _translate_json_errors(location):
+        return _require_object(location, json.loads(text))
 
 
-def _kind(value: object) -> str:
+def _describe(value: object) -> str:
     match value:
         case None:
             return "null"
@@ -236,6 +238,6 @@ def _kind(value: object) -> str:
             return "text"
         case list():
             bad = next((item for item in value if not isinstance(item, str)), None)
-            return f"a list with {_kind(bad)} in it" if bad is not None or None in value else "a list"
+            return f"a list with {_describe(bad)} in it" if bad is not None or None in value else "a list"
         case _:
             return "an object"

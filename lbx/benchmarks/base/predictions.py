@@ -43,7 +43,7 @@ class Prediction:
         output: the answer; None without one.
         error: the file's reason for a missing answer.
         reasoning, reasoning_closed: the model's reasoning before its answer, and whether that ended.
-        judged: whether the file marks the answer right or wrong; None without a mark.
+        marked_right: whether the file marks the answer right or wrong; None without a mark.
         note: a sentence on how the row was read, if not literally.
     """
 
@@ -59,12 +59,12 @@ class Prediction:
     reasoning_closed: bool | None = None
     finish_reason: str | None = None
     steps: Sequence[Mapping[str, Any]] | None = None
-    judged: bool | None = None
+    marked_right: bool | None = None
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class StoredAnswer:
+class AnswerToExport:
     """One stored answer, as input of an export.
 
     ``position`` is the sample's position in the data, ``source_row`` the line that an imported answer was read from.
@@ -81,11 +81,11 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ExportedFile:
-    """An exported file: ``name`` may have folders; ``left_out`` counts omitted answers by reason."""
+    """An exported file: ``name`` may have folders; ``omitted_counts`` counts omitted answers by reason."""
 
     name: str
     rows: Sequence[Mapping[str, Any]]
-    left_out: Mapping[str, int] = field(default_factory=dict)
+    omitted_counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +109,12 @@ class PredictionFormat(ABC):
 
     A question that is answered again is then a further iteration.
     """
-    stands_alone: ClassVar[bool] = True
+    is_self_contained: ClassVar[bool] = True
     """Whether a row has enough content to be scored without its sample in a bundle."""
     reasoning_key: ClassVar[str] = "reasoning"
-    scored: ClassVar[tuple[str, ...]] = ()
+    score_keys: ClassVar[tuple[str, ...]] = ()
     """Keys of ``Sample.meta`` that scores depend on: samples that differ in any of them are different."""
-    filled_in: ClassVar[frozenset[str]] = frozenset()
+    fillable_keys: ClassVar[frozenset[str]] = frozenset()
     """Keys of ``scored`` that a file may leave out if another source has them."""
 
     def task_of(self, stem: str, *, e: bool) -> str:
@@ -129,32 +129,32 @@ class PredictionFormat(ABC):
     def identity(self, sample: Sample) -> object:
         """Return the values by which a file's sample and the bundle's are matched."""
 
-    def for_judges(self, line: PredictionLine) -> bool:
+    def is_judge_row(self, line: PredictionLine) -> bool:
         """Return whether a row is in a file for a judge, which has several tasks and is named after its model."""
         return False
 
-    def read_judged(self, lines: Sequence[PredictionLine]) -> list[Prediction]:
+    def read_judge_rows(self, lines: Sequence[PredictionLine]) -> list[Prediction]:
         """Return the rows of a judge's file, as ``read``; ``meta["evaluation"]`` is a sample's kind of judge."""
         raise NotImplementedError
 
     def unmatched_name(self, sample: Sample) -> str:
         """Return a name for a sample that the bundle does not have; equal samples get equal names in all files."""
-        scored = [sample.meta.get(key) for key in self.scored]
-        content = [self.identity(sample), sample.question, sample.references, sample.length, scored]
+        score_values = [sample.meta.get(key) for key in self.score_keys]
+        content = [self.identity(sample), sample.question, sample.references, sample.length, score_values]
         return f"{UNMATCHED}{sha256_text(canonical_json(content))[:16]}"
 
-    def free_standing(self, prediction: Prediction) -> bool:
+    def accepts_unmatched(self, prediction: Prediction) -> bool:
         """Return whether to accept a row that answers no sample of the bundle."""
         return prediction.sample is None
 
-    def same_place(self, prediction: Prediction, sample: Sample) -> bool:
+    def may_match_by_position(self, prediction: Prediction, sample: Sample) -> bool:
         """Return whether a row may answer the sample at its position in the data despite a different ``identity``.
 
         Called only if a file's rows do not match, and used only if true for every row of the file.
         """
         return False
 
-    def apart(self, prediction: Prediction, split: SplitReasoning) -> Prediction:
+    def split_reasoning(self, prediction: Prediction, split: SplitReasoning) -> Prediction:
         """Return the row with its reasoning split from its answer."""
         reasoning, answer, closed = split(prediction.output or "")
         if reasoning is None:
@@ -166,7 +166,7 @@ class PredictionFormat(ABC):
         """Return why the file's own mark of the answer is impossible with this sample, or None."""
         return None
 
-    def place(self, model: str, task: str | None, name: str) -> str:
+    def export_path(self, model: str, task: str | None, name: str) -> str:
         """Return the path for an imported file when it is exported again."""
         return name
 
@@ -179,52 +179,56 @@ class PredictionFormat(ABC):
         """Return the path of a task's answers; the same for every task in a format with a single file."""
 
     @abstractmethod
-    def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
+    def row(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
         """Return one answer in the form that its scorer reads."""
 
-    def written(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
+    def row_with_reasoning(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
         """Return the row, with reasoning under a key that scorers never read: official files have only the answer."""
         row = self.row(model, task, answer)
         return row if answer.reasoning is None else {**row, self.reasoning_key: answer.reasoning}
 
-    def left_out(self, answer: StoredAnswer) -> str:
+    def omission_reason(self, answer: AnswerToExport) -> str:
         """Return the reason why an answer has no row in a file, as a label for counts; "" if it has one."""
         return "further iterations" if answer.iteration else ""
 
-    def export(self, model: str, task: str, answers: Sequence[StoredAnswer]) -> ExportedFile:
+    def export(self, model: str, task: str, answers: Sequence[AnswerToExport]) -> ExportedFile:
         """Return a task's first answers as a file; the caller concatenates rows for the same file.
 
         Args:
             answers: in the data's order, then by iteration.
         """
-        chosen = [answer for answer in answers if not self.left_out(answer)]
-        rows = [self.written(model, task, answer) for answer in chosen]
-        others = Counter(why for answer in answers if (why := self.left_out(answer)))
-        return ExportedFile(self.file_name(model, task), rows, others)
+        exported_answers = [answer for answer in answers if not self.omission_reason(answer)]
+        rows = [self.row_with_reasoning(model, task, answer) for answer in exported_answers]
+        omitted_counts = Counter(why for answer in answers if (why := self.omission_reason(answer)))
+        return ExportedFile(self.file_name(model, task), rows, omitted_counts)
 
-    def answered(self, line: PredictionLine, place: int, sample: Sample, key: str) -> Prediction:
+    def make_prediction(self, line: PredictionLine, position: int, sample: Sample, key: str) -> Prediction:
         """Return the prediction of a row with its answer under ``key``; a value that is not text becomes "", marked."""
-        output = line.need(key)
+        output = line.require(key)
         answer = (output, None) if isinstance(output, str) else ("", NOT_TEXT)
-        return Prediction(line, sample.task, sample.sample_id, place, sample, answer[0], finish_reason=answer[1])
+        return Prediction(line, sample.task, sample.sample_id, position, sample, answer[0], finish_reason=answer[1])
 
 
-def differences(mine: Sample, known: Sample, scored: Sequence[str], filled_in: Collection[str] = frozenset()) -> str:
+def differences(
+    first: Sample, second: Sample, score_keys: Sequence[str], fillable_keys: Collection[str] = frozenset()
+) -> str:
     """Return names of fields that two samples of one name disagree on; "" if they agree.
 
     Only fields that both have and scoring reads are compared.
 
     Args:
-        scored: keys of ``meta``; a missing key counts as null.
-        filled_in: keys that may be missing from ``mine``.
+        score_keys: keys of ``meta``; a missing key counts as null.
+        fillable_keys: keys that may be missing from ``first``.
     """
     mismatches = [
         name
         for name in ("references", "question", "length")
-        if getattr(mine, name) and getattr(known, name) and not _same(getattr(mine, name), getattr(known, name))
+        if getattr(first, name)
+        and getattr(second, name)
+        and not _are_equal(getattr(first, name), getattr(second, name))
     ]
-    scored = [key for key in scored if key in mine.meta or key not in filled_in]
-    mismatches += [key for key in scored if not _same(mine.meta.get(key), known.meta.get(key))]
+    score_keys = [key for key in score_keys if key in first.meta or key not in fillable_keys]
+    mismatches += [key for key in score_keys if not _are_equal(first.meta.get(key), second.meta.get(key))]
     return ", ".join(mismatches)
 
 
@@ -233,10 +237,10 @@ def file_part(model: str) -> str:
     return model.rstrip("/").rpartition("/")[2].strip(".") or "model"
 
 
-def _same(mine: object, known: object) -> bool:
+def _are_equal(first: object, second: object) -> bool:
     # The results file cannot store a lone surrogate; its replacement is not a difference.
-    return _stored(mine) == _stored(known)
+    return _storable_json(first) == _storable_json(second)
 
 
-def _stored(value: object) -> str:
+def _storable_json(value: object) -> str:
     return canonical_json(value).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
-from lbx.base.visible import cell
+from lbx.base.visible import spreadsheet_cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,14 @@ class ScoredLine:
         failed: whether the official scorer would stop at it, or counts it as a failure.
     """
 
-    scored: ScoredSample
+    scored_sample: ScoredSample
     output: str
     row: Callable[[], Mapping[str, Any]]
     failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgeResult:
     """Result of judging a run by the official rubric, over all rounds.
 
     Attributes:
@@ -52,9 +52,9 @@ class ScoredRun:
     Attributes:
         model: name in prediction files (``PredictionFormat.label``).
         settings, metadata: from the row in ``runs``.
-        made: False for an imported run, which has unknown settings.
+        has_settings: False for an imported run, which has unknown settings.
         file: name of the file it was imported from, or would be exported to; "" for several.
-        finished: end of the run, UTC.
+        finished_at: end of the run, UTC.
         numbers: {task: {metric: number}}, from ``Benchmark.aggregate``.
         groups: the family's numbers over several tasks.
     """
@@ -63,13 +63,13 @@ class ScoredRun:
     model: str
     settings: Mapping[str, Any]
     metadata: Mapping[str, str]
-    made: bool
+    has_settings: bool
     file: str
-    finished: datetime
+    finished_at: datetime
     lines: Sequence[ScoredLine]
     numbers: Mapping[str, Mapping[str, TaskScore]]
     groups: Sequence[GroupScore]
-    judged: Sequence[Judged] = ()
+    judge_results: Sequence[JudgeResult] = ()
 
     @property
     def tasks(self) -> dict[str, list[ScoredSample]]:
@@ -79,7 +79,7 @@ class ScoredRun:
 def rows_by_task(lines: Iterable[ScoredLine]) -> dict[str, list[ScoredSample]]:
     by_task: dict[str, list[ScoredSample]] = {}
     for line in lines:
-        by_task.setdefault(line.scored.sample.task, []).append(line.scored)
+        by_task.setdefault(line.scored_sample.sample.task, []).append(line.scored_sample)
     return by_task
 
 
@@ -105,13 +105,17 @@ class ResultFormat:
     holds_predictions: bool = False
 
 
-def table(rows: Sequence[Mapping[str, object]]) -> str:
+def to_csv(rows: Sequence[Mapping[str, object]]) -> str:
     """Return rows as CSV with a column for each key, in the order of first appearance; missing values are empty.
 
-    Texts are escaped as in every CSV that lbx writes, by ``lbx.base.visible.cell``.
+    Texts are escaped as in every CSV that lbx writes, by ``lbx.base.visible.spreadsheet_cell``.
     """
     cells = [
-        {cell(key): cell(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows
+        {
+            spreadsheet_cell(key): spreadsheet_cell(value) if isinstance(value, str) else value
+            for key, value in row.items()
+        }
+        for row in rows
     ]
     columns = dict.fromkeys(key for row in cells for key in row)
     file = io.StringIO()
@@ -121,6 +125,6 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
     return file.getvalue()
 
 
-def joined_tables(first: str, second: str) -> str:
+def join_csv(first: str, second: str) -> str:
     """Concatenate the rows of two CSV texts."""
-    return table([row for text in (first, second) for row in csv.DictReader(io.StringIO(text))])
+    return to_csv([row for text in (first, second) for row in csv.DictReader(io.StringIO(text))])

@@ -97,7 +97,7 @@ def winners_in(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
         verdicts: pairs as in ``Rubric.verdicts``.
     """
     official = [winner for mark, winner in verdicts if mark and isinstance(mark, str) and mark in text]
-    return official or _winners_on_lines(verdicts, text)
+    return official or _winners_by_line(verdicts, text)
 
 
 def bare_mark(mark: str) -> str:
@@ -105,7 +105,7 @@ def bare_mark(mark: str) -> str:
     return mark.strip(_EDGES).casefold()
 
 
-def _winners_on_lines(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
+def _winners_by_line(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
     """Return winners by marks in any case on lines of their own, perhaps after a label: "Verdict: one."
 
     Within a sentence "one" may be a pronoun. If lines differ, the last line of the text counts, and comes first; []

@@ -18,15 +18,15 @@ from lbx.benchmarks.base.files import (
     DataRow,
     count_keys,
     count_zip_lines,
-    damaged,
-    first_sign,
+    damaged_file_error,
+    first_byte,
     read_json_array,
     read_jsonl,
     read_zip_jsonl,
 )
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """Rows of one task. Both methods raise BundleError if a file is damaged."""
 
     def rows(self) -> Iterator[DataRow]: ...
@@ -80,23 +80,23 @@ class Parquet:
     paths: Sequence[Path]
 
     def rows(self) -> Iterator[DataRow]:
-        where = str(self.paths[0].parent)
+        location = str(self.paths[0].parent)
         try:
             for number, (names, values) in enumerate(parquet_rows(self.paths), 1):
-                yield DataRow(f"{where}, row {number}", dict(zip(names, values, strict=True)))
+                yield DataRow(f"{location}, row {number}", dict(zip(names, values, strict=True)))
         except ValueError as exc:
-            raise damaged(where, str(exc)) from exc
+            raise damaged_file_error(location, str(exc)) from exc
 
     def count(self) -> int:
         try:
             return count_parquet_rows(self.paths)
         except ValueError as exc:
-            raise damaged(str(self.paths[0].parent), str(exc)) from exc
+            raise damaged_file_error(str(self.paths[0].parent), str(exc)) from exc
 
 
-def json_rows(path: Path, key: str) -> Source:
+def json_rows(path: Path, key: str) -> RowSource:
     """Return the rows of a JSON file: one array, or one object a line; ``key`` is a field that every object has."""
-    return JsonLines(path) if first_sign(path) == b"{" else JsonArray(path, key)
+    return JsonLines(path) if first_byte(path) == b"{" else JsonArray(path, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,31 +127,33 @@ class DataSource:
             )
         return next(iter(folders.values()), None)
 
-    def official_file(self, bundle: Bundle, place: str) -> Path:
+    def official_file(self, bundle: Bundle, relative_path: str) -> Path:
         """Return a file with official prompts or settings. Raises NoDataError if it is missing."""
-        path = bundle.file(place)
+        path = bundle.file(relative_path)
         if path is None:
-            raise self.missing(bundle, f"data/files/{place} with the official settings")
+            raise self.missing_data_error(bundle, f"data/files/{relative_path} with the official settings")
         return path
 
-    def missing(self, bundle: Bundle, what: str) -> NoDataError:
+    def missing_data_error(self, bundle: Bundle, description: str) -> NoDataError:
         """Return the error for a bundle without some data or official settings."""
         return NoDataError(
-            f"The bundle at {bundle.root} does not contain {what}.",
+            f"The bundle at {bundle.root} does not contain {description}.",
             fix="Bundle the data on a connected machine.",
             command=as_command("lbx", "bundle", self.recipe),
         )
 
 
-def find(folder: Path | None, place: str, config: str, make: Callable[[Path], Source | None]) -> Source | None:
-    """Return ``make`` of the file at ``place`` in a dataset's folder, else the parquet of ``config``."""
+def find_in_folder(
+    folder: Path | None, relative_path: str, config: str, make_source: Callable[[Path], RowSource | None]
+) -> RowSource | None:
+    """Return ``make_source`` of the file at ``relative_path`` in a dataset's folder, else the parquet of ``config``."""
     if folder is None:
         return None
-    path = folder / place
-    return make(path) if path.is_file() else find_parquet(folder, config)
+    path = folder / relative_path
+    return make_source(path) if path.is_file() else find_parquet(folder, config)
 
 
-def find_parquet(folder: Path, config: str) -> Source | None:
+def find_parquet(folder: Path, config: str) -> RowSource | None:
     """Return the shards of a configuration's only split, or None.
 
     The hub's branch ``refs/convert/parquet`` has CONFIG/SPLIT/0000.parquet. A dataset that was pushed to it as parquet
@@ -161,14 +163,14 @@ def find_parquet(folder: Path, config: str) -> Source | None:
         BundleError: there are several splits, or only a part of one.
     """
     splits: dict[str, list[Path]] = {}
-    for place in ("default", "data") if config == "default" else (config,):
-        for path in sorted((folder / place).glob("*/*.parquet")):
-            splits.setdefault(f"{place}/{path.parent.name}", []).append(path)
-        for path in sorted((folder / place).glob("*.parquet")):
-            splits.setdefault(f"{place}/{path.name.partition('-')[0]}", []).append(path)
+    for subfolder in ("default", "data") if config == "default" else (config,):
+        for path in sorted((folder / subfolder).glob("*/*.parquet")):
+            splits.setdefault(f"{subfolder}/{path.parent.name}", []).append(path)
+        for path in sorted((folder / subfolder).glob("*.parquet")):
+            splits.setdefault(f"{subfolder}/{path.name.partition('-')[0]}", []).append(path)
     if len(splits) > 1:
-        raise damaged(str(folder), f"it has several splits, {', '.join(sorted(splits))}")
+        raise damaged_file_error(str(folder), f"it has several splits, {', '.join(sorted(splits))}")
     for split in splits:
         if "/partial-" in split:
-            raise damaged(str(folder), f"{split} has only part of the rows")
+            raise damaged_file_error(str(folder), f"{split} has only part of the rows")
     return next((Parquet(tuple(paths)) for paths in splits.values()), None)

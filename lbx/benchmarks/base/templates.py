@@ -21,12 +21,12 @@ def fill_format(template: str, values: Mapping[str, str], *, document: str, sour
         BundleError: the template is invalid, or has a field that ``values`` lacks.
     """
     pieces = [""]
-    held = ""
+    document_text = ""
     try:
         for literal, name in template_fields(template):
             pieces[-1] += literal
             if name == document and len(pieces) == 1:
-                held = values[name]
+                document_text = values[name]
                 pieces.append("")
             elif name is not None:
                 pieces[-1] += values[name]
@@ -36,10 +36,10 @@ def fill_format(template: str, values: Mapping[str, str], *, document: str, sour
             fix="lbx supports only the pinned version of this file; bundle that version.",
             command="lbx bundle RECIPE",
         ) from exc
-    return (pieces[0], held, pieces[1]) if len(pieces) == 2 else (pieces[0], "", "")
+    return (pieces[0], document_text, pieces[1]) if len(pieces) == 2 else (pieces[0], "", "")
 
 
-def fill_marks(template: str, document: tuple[str, str], values: Mapping[str, str]) -> tuple[str, str, str]:
+def fill_placeholders(template: str, document: tuple[str, str], values: Mapping[str, str]) -> tuple[str, str, str]:
     """Fill in a template with marks like ``$Q$`` in order, in three pieces.
 
     Args:
@@ -47,9 +47,9 @@ def fill_marks(template: str, document: tuple[str, str], values: Mapping[str, st
         values: the other marks, in order. As officially, a mark in a text that was filled in earlier is replaced, too,
             including the document's.
     """
-    mark, text = document
-    before, mark_text, after = template.partition(mark)
-    pieces = [before, text if mark_text else "", after.replace(mark, text)]
+    placeholder, text = document
+    before, mark_text, after = template.partition(placeholder)
+    pieces = [before, text if mark_text else "", after.replace(placeholder, text)]
     for name, value in values.items():
         pieces = [piece.replace(name, value) for piece in pieces]
     return pieces[0], pieces[1], pieces[2]

@@ -34,7 +34,7 @@ from lbx.base.commands import as_command
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
-from lbx.benchmarks.base.aggregates import Average, average, estimate, mean, numbers, task_score
+from lbx.benchmarks.base.aggregates import Average, average, estimate, mean, numbers_by_task, task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.results import ResultFormat
@@ -72,7 +72,7 @@ from lbx.metrics.rouge_n import rouge
 
 _TOPICS = ("first", "second", "third")
 _APART = "topic_retrieval_longchat"
-_NOT_FOUND = frozenset({"yes", "no", "unanswerable"})
+_NON_EVIDENCE = frozenset({"yes", "no", "unanswerable"})
 """Answers that judge the document; an occurrence of such a word in it is no evidence."""
 
 
@@ -80,7 +80,7 @@ class LEval(Benchmark):
     name = "leval"
     metric_version = 1
     data = DATA
-    catalogue = TaskCatalogue(tuple(KINDS), open=OPEN_TASKS)
+    catalogue = TaskCatalogue(tuple(KINDS), open_tasks=OPEN_TASKS)
     protocol = AskingProtocol(modes=frozenset({"rag", "length_hint"}), retrieval=RULES)
     scoring = ScoringRules(prints_all_metrics=True)
     predictions = LEvalFormat(name, catalogue.names)
@@ -103,7 +103,7 @@ class LEval(Benchmark):
         """Yield a task's samples, with the id "document-question", both counted from 0."""
         source = find_source(bundle, task)
         if source is None:
-            raise self.data.missing(bundle, f"{REPO}, {task}.jsonl")
+            raise self.data.missing_data_error(bundle, f"{REPO}, {task}.jsonl")
         return (make_sample(task, question) for question in read_questions(source))
 
     def chance(self, sample: Sample) -> float:
@@ -113,9 +113,9 @@ class LEval(Benchmark):
         if mode.rag:
             return retrieval_prompt(_official_file(bundle, STUFF), self.query(sample, bundle), chunks)
         if not mode.length_hint and KINDS[sample.task] in OPEN:
-            script, answers = (_official_file(bundle, place) for place in (FOUNDING_SCRIPT, FOUNDING_ANSWERS))
+            script, answers = (_official_file(bundle, file_name) for file_name in (FOUNDING_SCRIPT, FOUNDING_ANSWERS))
             return founding_prompt(script, answers, sample, mode.context_window)
-        config, script = (_official_file(bundle, place) for place in (CONFIG, SCRIPT))
+        config, script = (_official_file(bundle, file_name) for file_name in (CONFIG, SCRIPT))
         return official_prompt(config, script, sample, mode.context_window)
 
     def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
@@ -138,7 +138,7 @@ class LEval(Benchmark):
         """
         if KINDS[sample.task] not in ("f1", "topics"):
             return ()
-        return [text for text in sample.references if text.strip(" .").casefold() not in _NOT_FOUND]
+        return [text for text in sample.references if text.strip(" .").casefold() not in _NON_EVIDENCE]
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """Return the task's official metric; [] for questions marked "LLM" or "human".
@@ -159,8 +159,8 @@ class LEval(Benchmark):
                 return _rouge_scores(output, reference)
             case "statements":
                 return _statement_scores(output, reference)
-        answered, wanted = _exam_answers(kind, output, reference)
-        return [Score("exact_match", 0.0 if wanted is None else exam.exact_match(answered, wanted), answered)]
+        answered, expected = _exam_answers(kind, output, reference)
+        return [Score("exact_match", 0.0 if expected is None else exam.exact_match(answered, expected), answered)]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """Return the numbers that auto_eval.py prints: percent with four decimals.
@@ -173,14 +173,14 @@ class LEval(Benchmark):
             return _rouge_aggregate(rows)
         if kind == "topics":
             groups = {
-                f"exact_match/{name}": ScoredRows.of(rows).where(partial(_of_topic, place))
-                for place, name in enumerate(_TOPICS)
+                f"exact_match/{name}": ScoredRows.of(rows).filter(partial(_has_topic, topic_index))
+                for topic_index, name in enumerate(_TOPICS)
             }
-            return _averaged(
+            return _with_average(
                 [part for name, group in groups.items() for part in task_score(name, group, "exact_match", 4)]
             )
         if kind == "statements":
-            return _averaged(task_score("loyalty", rows, "loyalty", 4) + task_score("fact", rows, "fact", 4))
+            return _with_average(task_score("loyalty", rows, "loyalty", 4) + task_score("fact", rows, "fact", 4))
         metric = METRICS[kind][0]
         return task_score(metric, rows, metric, 4)
 
@@ -189,31 +189,31 @@ class LEval(Benchmark):
 
         ``official`` is None as long as a task is missing. "overall" is lbx's own, the mean of all tasks' headlines.
         """
-        found_in = numbers(self.aggregate, tasks)
+        task_numbers = numbers_by_task(self.aggregate, tasks)
         tables = [("closed", "exact_match", [t for t, kind in KINDS.items() if kind not in OPEN and t != _APART])]
         tables += [("open", "f1", [task for task, kind in KINDS.items() if kind == "f1"])]
         summaries = [task for task, kind in KINDS.items() if kind == "rouge"]
         tables += [("open", metric, summaries) for metric in METRICS["rouge"][1:]]
         scores = []
         for grouping, metric, members in tables:
-            parts = [found_in[task][metric] for task in members if task in found_in]
-            if average := Average.of(parts, whole=len(parts) == len(members)):
+            parts = [task_numbers[task][metric] for task in members if task in task_numbers]
+            if average := Average.of(parts, complete=len(parts) == len(members)):
                 scores.append(average.group(grouping, "all", metric, digits=2))
-        heads = [found_in[task][METRICS[kind][0]] for task, kind in KINDS.items() if task in found_in]
-        if average := Average.of(heads, whole=False):
+        heads = [task_numbers[task][METRICS[kind][0]] for task, kind in KINDS.items() if task in task_numbers]
+        if average := Average.of(heads, complete=False):
             scores.append(average.group("overall", "all"))
         return scores
 
 
-def _official_file(bundle: Bundle, place: str) -> Path:
+def _official_file(bundle: Bundle, relative_path: str) -> Path:
     """Return ``DataSource.official_file``; the files for --rag have a separate recipe."""
-    if place in (STUFF, RETRIEVAL_SCRIPT) and bundle.file(place) is None:
+    if relative_path in (STUFF, RETRIEVAL_SCRIPT) and bundle.file(relative_path) is None:
         raise BundleError(
-            f"The bundle at {bundle.root} does not contain {place}, which L-Eval needs for --rag.",
+            f"The bundle at {bundle.root} does not contain {relative_path}, which L-Eval needs for --rag.",
             fix="Bundle it together with L-Eval's data on a connected machine.",
             command=as_command("lbx", "bundle", DATA.recipe, RULES.recipe),
         )
-    return DATA.official_file(bundle, place)
+    return DATA.official_file(bundle, relative_path)
 
 
 def _official_error(kind: str, sample: Sample, output: str) -> str | None:
@@ -242,10 +242,10 @@ def _exam_answers(kind: str, output: str, reference: str) -> tuple[str, str | No
 
 
 def _statement_scores(output: str, reference: str) -> list[Score]:
-    answered, wanted = exam.statement_answer(output), exam.statement_reference(reference)
-    if answered is None or wanted is None:
+    answered, expected = exam.statement_answer(output), exam.statement_reference(reference)
+    if answered is None or expected is None:
         return [Score(metric, 0.0) for metric in METRICS["statements"]]
-    loyalty, fact = (exam.exact_match(answer, right) for answer, right in zip(answered, wanted, strict=True))
+    loyalty, fact = (exam.exact_match(answer, right) for answer, right in zip(answered, expected, strict=True))
     return [
         Score("exact_match", (loyalty + fact) / 2, f"{answered[0]} [fact: {answered[1]}]"),
         Score("loyalty", loyalty, answered[0]),
@@ -265,34 +265,44 @@ def _rouge_scores(output: str, reference: str) -> list[Score]:
 
 def _rouge_aggregate(rows: Sequence[ScoredSample]) -> list[TaskScore]:
     names = METRICS["rouge"][1:]
-    held = ScoredRows.of(rows)
+    complete_rows = ScoredRows.of(rows)
     for metric in names:
-        held, _ = held.having(metric)
-    if not held:
+        complete_rows, _ = complete_rows.with_metric(metric)
+    if not complete_rows:
         return []
     # Officially each F becomes a percentage before the mean is computed.
-    figures = {metric: held.having(metric)[1] * 100 for metric in names}
+    figures = {metric: complete_rows.with_metric(metric)[1] * 100 for metric in names}
     means = {metric: mean(values) for metric, values in figures.items()}
-    together = (means["rouge1"] * means["rouge2"] * means["rougeL"]) ** (1 / 3)
+    geometric_mean = (means["rouge1"] * means["rouge2"] * means["rougeL"]) ** (1 / 3)
     # Linearised: a row moves the geometric mean of means by the mean of its relative changes of each of them.
-    moved = [figures[metric] / means[metric] if means[metric] else np.zeros(len(held)) for metric in names]
-    together_of = estimate(held, together / 300 * sum(moved, np.zeros(len(held))), linear=False)
-    estimates = {metric: estimate(held, figures[metric] / 100) for metric in names}
+    relative_changes = [
+        figures[metric] / means[metric] if means[metric] else np.zeros(len(complete_rows)) for metric in names
+    ]
+    geometric_mean_estimate = estimate(
+        complete_rows, geometric_mean / 300 * sum(relative_changes, np.zeros(len(complete_rows))), linear=False
+    )
+    estimates = {metric: estimate(complete_rows, figures[metric] / 100) for metric in names}
     return [
-        TaskScore(metric, len(held), value / 100, round(value, 4), estimate=estimates.get(metric, together_of))
-        for metric, value in {"geometric_mean": together, **means}.items()
+        TaskScore(
+            metric,
+            len(complete_rows),
+            value / 100,
+            round(value, 4),
+            estimate=estimates.get(metric, geometric_mean_estimate),
+        )
+        for metric, value in {"geometric_mean": geometric_mean, **means}.items()
     ]
 
 
-def _of_topic(place: int, row: ScoredSample) -> bool:
-    return bool(row.sample.meta["topic"] == place)
+def _has_topic(topic_index: int, row: ScoredSample) -> bool:
+    return bool(row.sample.meta["topic"] == topic_index)
 
 
-def _averaged(parts: Sequence[TaskScore]) -> list[TaskScore]:
+def _with_average(parts: Sequence[TaskScore]) -> list[TaskScore]:
     if not parts:
         return []
     n = max(part.n for part in parts) if parts[0].metric == "loyalty" else sum(part.n for part in parts)
     score = mean([part.score for part in parts])
     official = mean([part.official for part in parts if part.official is not None])
-    whole = TaskScore("exact_match", n, score, official, estimate=average([part.estimate for part in parts]))
-    return [whole, *parts]
+    total = TaskScore("exact_match", n, score, official, estimate=average([part.estimate for part in parts]))
+    return [total, *parts]

@@ -14,7 +14,7 @@ from typing import Any
 
 from lbx.base.layout import FILES, Bundle
 from lbx.base.records import Sample
-from lbx.benchmarks.base.files import damaged, read_text
+from lbx.benchmarks.base.files import damaged_file_error, read_text
 from lbx.benchmarks.base.judge_marks import HUMAN, LLM, MARKS
 from lbx.benchmarks.base.literals import texts_of_keys
 from lbx.benchmarks.base.prediction_lines import PredictionLine
@@ -68,8 +68,11 @@ def published_files(bundle: Bundle, *, length_hint: bool) -> dict[str, list[str]
             folders.setdefault(path.name.removesuffix(_ENDING), []).append(folder)
     *halves, _ = ANSWER_FILES
     return {
-        model: [f"{root}/{folder}/{model}{_ENDING}" for folder in (halves if {*halves} <= {*named} else named[-1:])]
-        for model, named in sorted(folders.items())
+        model: [
+            f"{root}/{folder}/{model}{_ENDING}"
+            for folder in (halves if {*halves} <= {*model_folders} else model_folders[-1:])
+        ]
+        for model, model_folders in sorted(folders.items())
     }
 
 
@@ -79,20 +82,20 @@ def parse_rubric(path: Path) -> Rubric:
     Raises:
         BundleError: the file differs from the supported version.
     """
-    where = str(path)
-    system, template, form = texts_of_keys(read_text(path), where, "judge_prompts", _KEYS).values()
+    location = str(path)
+    system, template, form = texts_of_keys(read_text(path), location, "judge_prompts", _KEYS).values()
     if form != VERDICTS[0][0]:
-        raise damaged(where, f"its judge's verdict format is {form!r} instead of {VERDICTS[0][0]!r}")
-    return Rubric(NAME, PAIR, system, _with_our_fields(template, where), VERDICTS, source=SCRIPT)
+        raise damaged_file_error(location, f"its judge's verdict format is {form!r} instead of {VERDICTS[0][0]!r}")
+    return Rubric(NAME, PAIR, system, _convert_fields(template, location), VERDICTS, source=SCRIPT)
 
 
-def _with_our_fields(template: str, where: str) -> str:
+def _convert_fields(template: str, location: str) -> str:
     try:
         pieces = list(template_fields(template))
     except ValueError as exc:
-        raise damaged(where, f"its judge's prompt is not a valid template: {exc}") from exc
+        raise damaged_file_error(location, f"its judge's prompt is not a valid template: {exc}") from exc
     if {name for _, name in pieces if name is not None} != set(_FIELDS):
-        raise damaged(where, f"the fields of its judge's prompt differ from {', '.join(_FIELDS)}")
+        raise damaged_file_error(location, f"the fields of its judge's prompt differ from {', '.join(_FIELDS)}")
     literal = (text.replace("{", "{{").replace("}", "}}") for text, _ in pieces)
     return "".join(
         text + (f"{{{_FIELDS[name]}}}" if name else "") for text, (_, name) in zip(literal, pieces, strict=True)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.benchmarks.base.prediction_lines import Content, PredictionLine, read_bytes, split, wrong
+from lbx.benchmarks.base.prediction_lines import FileRows, PredictionLine, prediction_file_error, read_bytes, split_rows
 from lbx.benchmarks.base.rubric import FIRST, PAIR, SECOND, TIE, Rubric, winners_in
 from lbx.benchmarks.base.templates import template_fields
 from lbx.benchmarks.leval.judge import JUDGEMENT_FORMAT, SCRIPT, VERDICTS, parse_rubric
@@ -72,7 +72,7 @@ class JudgeFile:
 
     path: Path
     attempts: Sequence[Sequence[JudgedPair]]
-    content: Content
+    content: FileRows
     sha256: str
     rubric: Rubric
 
@@ -91,9 +91,9 @@ def read_judge_file(path: Path, bundle: Bundle | None = None) -> JudgeFile:
         BundleError: the bundle's rubric differs from the supported version.
     """
     data = read_bytes(path)
-    content = split(path, data, plain=_NUMBERS.fullmatch)
+    content = split_rows(path, data, is_filler=_NUMBERS.fullmatch)
     if not content.lines:
-        raise wrong(str(path), "it contains no judgements")
+        raise prediction_file_error(str(path), "it contains no judgements")
     if content.lines[0].values.keys().isdisjoint(("judge", *WINNER_KEYS)):
         raise UsageError(
             f"{path} contains no judge's verdicts: its rows have neither 'judge' nor 'g1_winner'.",
@@ -103,7 +103,7 @@ def read_judge_file(path: Path, bundle: Bundle | None = None) -> JudgeFile:
     rows = _with_names(path, [_parse_row(line) for line in content.lines])
     judges = list(dict.fromkeys(row.judge for row in rows))
     if len(judges) > 1:
-        raise wrong(
+        raise prediction_file_error(
             str(path),
             f"it contains judgements of several judges, {' and '.join(judges[:3])}; a file must have one judge",
         )
@@ -134,14 +134,16 @@ def _with_names(path: Path, rows: Sequence[JudgedPair]) -> list[JudgedPair]:
     for row in rows:
         for key, winner in zip(WINNER_KEYS, row.winners, strict=True):
             if isinstance(winner, int) and (name := _text(row.line, key)) not in (TIE, ERROR):
-                winners[winner].setdefault(name, row.line.where)
-    for several in winners:
-        if len(several) > 1:
-            (first, first_line), (second, line) = list(several.items())[:2]
-            where = first_line.rpartition(", ")[2]
-            raise wrong(line, f"the winner is {second!r}, but {first!r} in {where}; a file must compare two models")
+                winners[winner].setdefault(name, row.line.location)
+    for model_names in winners:
+        if len(model_names) > 1:
+            (first, first_line), (second, line) = list(model_names.items())[:2]
+            location = first_line.rpartition(", ")[2]
+            raise prediction_file_error(
+                line, f"the winner is {second!r}, but {first!r} in {location}; a file must compare two models"
+            )
     # The file does not name a model that never wins, but its own name contains the judged model.
-    judged, against = (next(iter(several), "") for several in winners)
+    judged, against = (next(iter(model_names), "") for model_names in winners)
     names = judged or _FILE_ENDING.sub("", path.name) or "judged", against or "baseline"
     return [replace(row, names=names, note=_note(row, names)) for row in rows]
 
@@ -157,8 +159,8 @@ def _note(row: JudgedPair, names: tuple[str, str]) -> str:
 def _name(line: PredictionLine, key: str) -> str:
     text = _text(line, key)
     if not text.strip() or len(text) > _MAX_NAME_LENGTH:
-        raise wrong(
-            line.where,
+        raise prediction_file_error(
+            line.location,
             f"{key!r} is {'longer than 200 characters' if text.strip() else 'blank'}, which is not a valid name",
         )
     return text

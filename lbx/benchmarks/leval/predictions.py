@@ -37,17 +37,17 @@ from typing import Any
 
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks.base.judge_marks import MARKS
-from lbx.benchmarks.base.prediction_lines import PredictionLine, wrong
+from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
 from lbx.benchmarks.base.predictions import (
     NO_TASK,
+    AnswerToExport,
     ExportedFile,
     Prediction,
     PredictionFormat,
-    StoredAnswer,
     file_part,
     judged_sample,
 )
-from lbx.benchmarks.base.results import Judged, ScoredRun, joined_tables, table
+from lbx.benchmarks.base.results import JudgeResult, ScoredRun, join_csv, to_csv
 from lbx.benchmarks.leval.judge import published_run_id
 from lbx.benchmarks.leval.tasks import BASELINE, KINDS, OPEN, SCORED
 
@@ -62,41 +62,47 @@ class LEvalFormat(PredictionFormat):
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
         answer_key = _answer_key(lines)
-        return _numbered(self._prediction(task, number, line, answer_key) for number, line in enumerate(lines))
+        return _with_unique_ids(self._prediction(task, number, line, answer_key) for number, line in enumerate(lines))
 
-    def for_judges(self, line: PredictionLine) -> bool:
+    def is_judge_row(self, line: PredictionLine) -> bool:
         return line.values.get("evaluation") in MARKS
 
-    def read_judged(self, lines: Sequence[PredictionLine]) -> list[Prediction]:
+    def read_judge_rows(self, lines: Sequence[PredictionLine]) -> list[Prediction]:
         answer_key = _answer_key(lines)
-        return _numbered(self._judged(number, line, answer_key) for number, line in enumerate(lines))
+        return _with_unique_ids(
+            self._judge_row_prediction(number, line, answer_key) for number, line in enumerate(lines)
+        )
 
-    def _judged(self, number: int, line: PredictionLine, answer_key: str) -> Prediction:
+    def _judge_row_prediction(self, number: int, line: PredictionLine, answer_key: str) -> Prediction:
         evaluation = line.text("evaluation")
         if evaluation not in MARKS:
-            raise wrong(
-                line.where,
+            raise prediction_file_error(
+                line.location,
                 f"'evaluation' is {evaluation!r}; a file without a task name has rows for a judge (LLM, human)",
             )
-        question, reference = (_printed(line.need(key)) for key in ("query", "gt"))
+        question, reference = (_to_text(line.require(key)) for key in ("query", "gt"))
         sample = judged_sample(self.name, question, reference, evaluation)
-        answer = line.need(answer_key)
-        others = [key for key in line.values if "_pred" in key and key != answer_key]
+        answer = line.require(answer_key)
+        ignored_keys = [key for key in line.values if "_pred" in key and key != answer_key]
         notes = [_NO_TEXT] * (not isinstance(answer, str))
-        notes += [f"{' and '.join(map(repr, others))} ignored: {answer_key!r} has the answer"] * bool(others)
-        return Prediction(line, NO_TASK, sample.sample_id, number, sample, _printed(answer), note="; ".join(notes))
+        notes += [f"{' and '.join(map(repr, ignored_keys))} ignored: {answer_key!r} has the answer"] * bool(
+            ignored_keys
+        )
+        return Prediction(line, NO_TASK, sample.sample_id, number, sample, _to_text(answer), note="; ".join(notes))
 
     def _prediction(self, task: str, number: int, line: PredictionLine, answer_key: str) -> Prediction:
         evaluation, sample_id = line.values.get("evaluation"), "gap"
         if evaluation is None:
-            evaluation = _expected(task)
+            evaluation = _expected_evaluation(task)
         if not isinstance(evaluation, str):
             evaluation = line.text("evaluation")
         if evaluation == _GAP and isinstance(line.values.get("error"), str):
             return Prediction(line, task, sample_id, number, None, error=line.values["error"])
-        if evaluation in SCORED and evaluation != _expected(task):
-            raise wrong(line.where, f"{task} is scored by {_expected(task)!r}, but 'evaluation' is {evaluation!r}")
-        reference = as_text(task, line.need("gt"))
+        if evaluation in SCORED and evaluation != _expected_evaluation(task):
+            raise prediction_file_error(
+                line.location, f"{task} is scored by {_expected_evaluation(task)!r}, but 'evaluation' is {evaluation!r}"
+            )
+        reference = as_text(task, line.require("gt"))
         meta: dict[str, Any] = {"evaluation": evaluation}
         if KINDS[task] == "topics":
             meta["topic"] = number % 3
@@ -110,7 +116,7 @@ class LEvalFormat(PredictionFormat):
             references=() if reference is None else (reference,),
             meta=meta,
         )
-        prediction = self.answered(line, number, sample, answer_key)
+        prediction = self.make_prediction(line, number, sample, answer_key)
         answer = as_text(task, line.values[answer_key])
         if prediction.finish_reason is None or answer is None:
             return prediction
@@ -120,11 +126,11 @@ class LEvalFormat(PredictionFormat):
         """Return question, answer, and whether it is scored at all."""
         return sample.question, sample.references, sample.meta["evaluation"] in SCORED
 
-    def free_standing(self, prediction: Prediction) -> bool:
+    def accepts_unmatched(self, prediction: Prediction) -> bool:
         """Accept rows for a judge: they repeat scored questions, which a bundle's samples contain once."""
         return prediction.sample is None or prediction.sample.meta["evaluation"] not in SCORED
 
-    def same_place(self, prediction: Prediction, sample: Sample) -> bool:
+    def may_match_by_position(self, prediction: Prediction, sample: Sample) -> bool:
         """Accept the authors' gsm100 files, which put worked examples before each question, unlike the data."""
         mine = prediction.sample
         return mine is not None and (mine.references, mine.meta) == (
@@ -135,29 +141,29 @@ class LEvalFormat(PredictionFormat):
     def file_name(self, model: str, task: str) -> str:
         return f"{task}.pred.jsonl"
 
-    def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
+    def row(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
         return {
             "query": answer.sample.question,
             "gt": answer.sample.references[0] if answer.sample.references else "",
             f"{file_part(model)}_pred": answer.output,
-            "evaluation": answer.sample.meta.get("evaluation") or _expected(task),
+            "evaluation": answer.sample.meta.get("evaluation") or _expected_evaluation(task),
         }
 
-    def export(self, model: str, task: str, answers: Sequence[StoredAnswer]) -> ExportedFile:
+    def export(self, model: str, task: str, answers: Sequence[AnswerToExport]) -> ExportedFile:
         """Export answers; if a row's place counts, rows without an answer keep the place of missing answers."""
-        made = PredictionFormat.export(self, model, task, answers)
+        exported_file = PredictionFormat.export(self, model, task, answers)
         gap = {"query": "", "gt": "", f"{file_part(model)}_pred": "", "evaluation": _GAP}
         gap["error"] = "keeps the place of an answer that is not there"
         rows: list[Mapping[str, Any]] = []
         topics = [answer.sample.meta.get("topic") for answer in answers if answer.iteration == 0]
-        for topic, row in zip(topics, made.rows, strict=True):
+        for topic, row in zip(topics, exported_file.rows, strict=True):
             while topic is not None and len(rows) % 3 != topic:
                 rows.append(gap)
             rows.append(row)
-        return replace(made, rows=rows)
+        return replace(exported_file, rows=rows)
 
 
-def _expected(task: str) -> str:
+def _expected_evaluation(task: str) -> str:
     kind = KINDS[task]
     return kind if kind in OPEN else "exam"
 
@@ -165,7 +171,7 @@ def _expected(task: str) -> str:
 def _answer_key(lines: Sequence[PredictionLine]) -> str:
     answer_key = next((key for key in lines[0].values if "_pred" in key), None)
     if answer_key is None:
-        raise wrong(lines[0].where, 'it has no key with "_pred" in its name for the model\'s answer')
+        raise prediction_file_error(lines[0].location, 'it has no key with "_pred" in its name for the model\'s answer')
     return answer_key
 
 
@@ -173,11 +179,11 @@ def _hash(*content: object) -> str:
     return sha256_text(canonical_json(list(content)))[:16]
 
 
-def _printed(value: object) -> str:
+def _to_text(value: object) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def _numbered(predictions: Iterable[Prediction]) -> list[Prediction]:
+def _with_unique_ids(predictions: Iterable[Prediction]) -> list[Prediction]:
     """Give questions that are repeated word for word names of their own."""
     seen: Counter[str] = Counter()
     lines_by_number = []
@@ -196,8 +202,13 @@ def as_text(task: str, value: object) -> str | None:
     return str(value) if value is not None and KINDS[task] in ("f1", "rouge", "topics") else None
 
 
-_OF_METADATA = ("Max-Ctx", "Tokens", "Ret.", "PE", "IDD", "Chunking")
-_OTHER_NAMES = {"context length": "Max-Ctx", "retrieval": "Ret.", "in-domain data": "IDD", "prompt engineering": "PE"}
+_PROTOCOL_COLUMNS = ("Max-Ctx", "Tokens", "Ret.", "PE", "IDD", "Chunking")
+_METADATA_ALIASES = {
+    "context length": "Max-Ctx",
+    "retrieval": "Ret.",
+    "in-domain data": "IDD",
+    "prompt engineering": "PE",
+}
 _ROUGE = ("rouge1", "rouge2", "rougeL")
 _TABLES: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
     "exam": ("Avg", "closed", "", ("exact_match",)),
@@ -205,7 +216,7 @@ _TABLES: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
     "rouge": ("ROUGE avg", "open", "rouge", _ROUGE),
 }
 """{file: (its average's column, the grouping of that average, the kind of its tasks, metrics of a cell)}."""
-_AGAINST = {
+_OPPONENTS = {
     "llm": (published_run_id(BASELINE), "turbo16k"),
     "vsClaude": (published_run_id("claude-100k"), "Claude100k"),
 }
@@ -216,29 +227,31 @@ def result_files(run: ScoredRun) -> dict[str, str]:
     """Return the tables that the run has a task for."""
     averages = {(group.grouping, group.metric): group.official for group in run.groups}
     rows = {name: _row(run, name, averages) for name in _TABLES if any(task in run.numbers for task in _tasks(name))}
-    for name, (opponent, called) in _AGAINST.items():
-        if judged := [one for one in run.judged if one.against_run_id.removesuffix("-no-length-hint") == opponent]:
-            rows[name] = _judged_row(run, judged, called)
-    return {f"{name}_LEval_leaderboard.csv": table([row]) for name, row in rows.items()}
+    for name, (opponent, opponent_label) in _OPPONENTS.items():
+        if judged := [
+            result for result in run.judge_results if result.against_run_id.removesuffix("-no-length-hint") == opponent
+        ]:
+            rows[name] = _judge_result_row(run, judged, opponent_label)
+    return {f"{name}_LEval_leaderboard.csv": to_csv([row]) for name, row in rows.items()}
 
 
 def join_tables(path: str, first: str, second: str) -> str | None:
     """Merge two texts of a table, with a row for each model; None for other files."""
-    return joined_tables(first, second) if path.endswith(".csv") else None
+    return join_csv(first, second) if path.endswith(".csv") else None
 
 
-def _judged_row(run: ScoredRun, judged: Sequence[Judged], called: str) -> dict[str, str]:
+def _judge_result_row(run: ScoredRun, judge_results: Sequence[JudgeResult], opponent_label: str) -> dict[str, str]:
     row = {"Model": file_part(run.model)}
-    for one in judged:
-        rate = "" if one.win_rate is None else f"{100 * one.win_rate:.2f}"
-        cells = {"n_wins": str(one.n_wins), "n_draws": str(one.n_draws), f"win % vs {called}": rate}
-        row |= {f"[{one.judge}] {column}": value for column, value in cells.items()}
-    return row | columns_told(run.settings, run.metadata, made=run.made)
+    for result in judge_results:
+        rate = "" if result.win_rate is None else f"{100 * result.win_rate:.2f}"
+        cells = {"n_wins": str(result.n_wins), "n_draws": str(result.n_draws), f"win % vs {opponent_label}": rate}
+        row |= {f"[{result.judge}] {column}": value for column, value in cells.items()}
+    return row | protocol_columns(run.settings, run.metadata, has_settings=run.has_settings)
 
 
 def _tasks(name: str) -> list[str]:
-    wanted = _TABLES[name][2]
-    return [task for task, kind in KINDS.items() if (kind if kind in ("f1", "rouge") else "") == wanted]
+    table_kind = _TABLES[name][2]
+    return [task for task, kind in KINDS.items() if (kind if kind in ("f1", "rouge") else "") == table_kind]
 
 
 def _row(
@@ -253,9 +266,9 @@ def _row(
         row[task] = _cell([results[metric].official if metric in results else None for metric in metrics])
     row[average] = _cell([averages.get((grouping, metric)) for metric in metrics])
     if kind:
-        words = [len(line.output.split()) for line in run.lines if line.scored.sample.task in _tasks(name)]
+        words = [len(line.output.split()) for line in run.lines if line.scored_sample.sample.task in _tasks(name)]
         row["Length"] = f"{fmean(words):.2f}"
-    return row | columns_told(run.settings, run.metadata, made=run.made)
+    return row | protocol_columns(run.settings, run.metadata, has_settings=run.has_settings)
 
 
 def _cell(figures: Sequence[float | None]) -> str:
@@ -263,11 +276,15 @@ def _cell(figures: Sequence[float | None]) -> str:
     return "/".join(f"{figure:.2f}" for figure in figures if figure is not None) if None not in figures else ""
 
 
-def columns_told(settings: Mapping[str, Any], metadata: Mapping[str, str], *, made: bool) -> dict[str, str]:
+def protocol_columns(settings: Mapping[str, Any], metadata: Mapping[str, str], *, has_settings: bool) -> dict[str, str]:
     """Return the columns on how a model was asked: from a run's settings, if it was made here, and its metadata."""
-    known = {"Max-Ctx": settings.get("context_window"), "Tokens": settings.get("max_prompt_tokens")} if made else {}
-    if made:
-        known["Ret."] = "yes" if settings.get("rag") else "no"
-    columns = {name.casefold(): name for name in _OF_METADATA} | _OTHER_NAMES
+    settings_columns = (
+        {"Max-Ctx": settings.get("context_window"), "Tokens": settings.get("max_prompt_tokens")} if has_settings else {}
+    )
+    if has_settings:
+        settings_columns["Ret."] = "yes" if settings.get("rag") else "no"
+    columns = {name.casefold(): name for name in _PROTOCOL_COLUMNS} | _METADATA_ALIASES
     renamed = {columns.get(key.casefold(), key): value for key, value in metadata.items()}
-    return {name: "" if (value := known.get(name)) is None else str(value) for name in _OF_METADATA} | renamed
+    return {
+        name: "" if (value := settings_columns.get(name)) is None else str(value) for name in _PROTOCOL_COLUMNS
+    } | renamed

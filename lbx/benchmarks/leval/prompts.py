@@ -37,8 +37,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lbx.base.records import Chunk, Prompt, Sample, Truncation
-from lbx.benchmarks.base.files import damaged, read_jsonl, read_text
-from lbx.benchmarks.base.literals import parse_python, read_literals, texts_given, unparsed, values_given
+from lbx.benchmarks.base.files import damaged_file_error, read_jsonl, read_text
+from lbx.benchmarks.base.literals import assigned_texts, assigned_values, parse_python, read_literals, unparse
 from lbx.benchmarks.base.templates import fill_format
 from lbx.benchmarks.leval.tasks import KINDS, OPEN
 from lbx.retrieval import BM25_ELASTICSEARCH
@@ -66,8 +66,8 @@ class _Branch(NamedTuple):
 class _Script(NamedTuple):
     """Texts of the script: two templates; sci_fi's second question has ``new`` for ``old``, and ends in ``end``."""
 
-    closed: str
-    open: str
+    closed_template: str
+    open_template: str
     old: str
     new: str
     end: str
@@ -84,9 +84,9 @@ def official_prompt(config: Path, script: Path, sample: Sample, context_window: 
     if kind in ("math", "code"):
         before, document, after = "", sample.context, f"\n\n{sample.question}"
     else:
-        template = texts.closed
+        template = texts.closed_template
         if kind in OPEN:
-            template = texts.open.replace(WORDS, str(len(sample.references[0].split())))
+            template = texts.open_template.replace(WORDS, str(len(sample.references[0].split())))
         fields = {"0": sample.context, "1": sample.question}
         before, document, after = fill_format(template, fields, document="0", source=SCRIPT)
     return Prompt(
@@ -112,10 +112,10 @@ def founding_prompt(script: Path, answers: Path, sample: Sample, context_window:
         BundleError: the files differ from the supported version.
     """
     published = _published_text(answers)
-    plain = [text for text in texts_given(read_text(script), str(script), "context") if "\0" not in text]
+    plain = [text for text in assigned_texts(read_text(script), str(script), "context") if "\0" not in text]
     context = next((text for text in plain if published.endswith(text)), None)
     if context is None:
-        raise damaged(str(answers), f"the end of its prompt differs from {script.name}")
+        raise damaged_file_error(str(answers), f"the end of its prompt differs from {script.name}")
     fields = {"0": sample.context, "1": sample.question}
     before, document, after = fill_format(context, fields, document="0", source=FOUNDING_ANSWERS)
     limit = _window_size(context_window) - _FOUNDING_ROOM
@@ -152,51 +152,51 @@ def _system_message(config: Path, task: str, metric: str) -> str:
     for text, name, message in _branches(read_text(config), str(config)):
         if text is None or text in values[name]:
             return message
-    raise damaged(str(config), f"it has no system message for {task}")
+    raise damaged_file_error(str(config), f"it has no system message for {task}")
 
 
 @lru_cache(maxsize=2)
-def _branches(text: str, where: str) -> tuple[_Branch, ...]:
-    for node in ast.walk(parse_python(text, where)):
+def _branches(text: str, location: str) -> tuple[_Branch, ...]:
+    for node in ast.walk(parse_python(text, location)):
         if isinstance(node, ast.FunctionDef) and node.name == "get_sys_prompt":
-            return tuple(_read_branches(node.body, where))
-    raise damaged(where, "it does not define get_sys_prompt")
+            return tuple(_read_branches(node.body, location))
+    raise damaged_file_error(location, "it does not define get_sys_prompt")
 
 
-def _read_branches(body: Sequence[ast.stmt], where: str) -> Iterator[_Branch]:
+def _read_branches(body: Sequence[ast.stmt], location: str) -> Iterator[_Branch]:
     match body:
         case [ast.If(test=ast.Compare(ast.Constant(str(text)), [ast.In()], [value]), body=said, orelse=other), *_]:
-            if (name := unparsed(value)) not in ("file_name", "args.metric"):
-                raise damaged(f"{where}, line {value.lineno}", f"the system message depends on {name}")
-            yield _Branch(text, name, _assigned(said, where))
-            yield from _read_branches(other, where)
+            if (name := unparse(value)) not in ("file_name", "args.metric"):
+                raise damaged_file_error(f"{location}, line {value.lineno}", f"the system message depends on {name}")
+            yield _Branch(text, name, _read_message(said, location))
+            yield from _read_branches(other, location)
         case _:
-            yield _Branch(None, "", _assigned(body, where))
+            yield _Branch(None, "", _read_message(body, location))
 
 
-def _assigned(body: Sequence[ast.stmt], where: str) -> str:
+def _read_message(body: Sequence[ast.stmt], location: str) -> str:
     match body:
         case [ast.Assign(value=ast.Constant(str(message)))]:
             return message
-    raise damaged(where, "get_sys_prompt does not select between texts")
+    raise damaged_file_error(location, "get_sys_prompt does not select between texts")
 
 
 @lru_cache(maxsize=2)
-def _script(text: str, where: str) -> _Script:
-    match texts_given(text, where, "context"), values_given(text, where, "text_inputs"):
+def _script(text: str, location: str) -> _Script:
+    match assigned_texts(text, location, "context"), assigned_values(text, location, "text_inputs"):
         case (
             [closed, of_open],
             [ast.BinOp(ast.Call(args=[ast.Constant(str(old)), ast.Constant(str(new))]), right=ast.Constant(str(end)))],
         ) if WORDS in of_open and "\0" not in closed + of_open.replace(WORDS, ""):
             return _Script(closed, of_open, old, new, end)
-    raise damaged(where, "cannot find its prompts in the expected assignments")
+    raise damaged_file_error(location, "cannot find its prompts in the expected assignments")
 
 
 def _published_text(path: Path) -> str:
     """Return the prompt of the first row: all rows have the same, except for parts that vary by question."""
     for row in islice(read_jsonl(path), 1):
         return row.get("prompt", str)
-    raise damaged(str(path), "it is empty")
+    raise damaged_file_error(str(path), "it is empty")
 
 
 RETRIEVAL_SCRIPT = "OpenLMLab/LEval/Baselines/turbo4k-retrieve-test.py"
@@ -216,7 +216,7 @@ def answer_form(script: Path, sample: Sample) -> str:
     Raises:
         BundleError: the file is not the script.
     """
-    math, short, closed, free = _forms(read_text(script), str(script))
+    math, short, closed, free = _answer_forms(read_text(script), str(script))
     match KINDS[sample.task]:
         case "math":
             return math
@@ -229,10 +229,10 @@ def answer_form(script: Path, sample: Sample) -> str:
 
 
 @lru_cache(maxsize=2)
-def _forms(text: str, where: str) -> list[str]:
-    forms = texts_given(text, where, "message")
+def _answer_forms(text: str, location: str) -> list[str]:
+    forms = assigned_texts(text, location, "message")
     if len(forms) != 4 or forms[3].count(WORDS) != 1 or "\0" in "".join(forms).replace(WORDS, ""):
-        raise damaged(where, "it must assign four texts to message, the last with a number of words")
+        raise damaged_file_error(location, "it must assign four texts to message, the last with a number of words")
     return forms
 
 
@@ -244,7 +244,7 @@ def retrieval_prompt(stuff: Path, query: str, chunks: Sequence[Chunk]) -> Prompt
     """
     text = read_literals(stuff, ("prompt_template",))["prompt_template"]
     if not isinstance(text, str):
-        raise damaged(str(stuff), "prompt_template is not text")
+        raise damaged_file_error(str(stuff), "prompt_template is not text")
     context = "\n\n".join(chunk.text for chunk in sorted(chunks, key=lambda chunk: chunk.rank))
     fields = {"context": context, "question": query}
     before, document, after = fill_format(text, fields, document="context", source=str(stuff))

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
-from lbx.benchmarks.base.files import DataRow, damaged
+from lbx.benchmarks.base.files import DataRow, damaged_file_error
 from lbx.benchmarks.base.judge_marks import MARKS
-from lbx.benchmarks.base.sources import DataSource, JsonLines, Source, find
+from lbx.benchmarks.base.sources import DataSource, JsonLines, RowSource, find_in_folder
 
 NAME = "leval"
 REPO = "L4NLP/LEval"
@@ -87,42 +87,44 @@ class LEvalQuestion(NamedTuple):
         return self.context, self.question, self.answer
 
 
-def read_questions(source: Source) -> list[LEvalQuestion]:
+def read_questions(source: RowSource) -> list[LEvalQuestion]:
     """Return each question once, grouped by document, otherwise in the file's order."""
-    every = _every_question(source)
-    scored = [question for question in every if question.evaluation in SCORED]
-    places = {question.content: place for place, question in reversed(list(enumerate(scored)))}
-    for question in every:
+    all_questions = _all_questions(source)
+    scored = [question for question in all_questions if question.evaluation in SCORED]
+    index_by_content = {question.content: index for index, question in reversed(list(enumerate(scored)))}
+    for question in all_questions:
         if question.evaluation in SCORED:
             continue
-        if (place := places.get(question.content)) is None:
+        if (index := index_by_content.get(question.content)) is None:
             scored.append(question)
         else:
-            scored[place] = scored[place]._replace(judged_by=(*scored[place].judged_by, question.evaluation))
+            scored[index] = scored[index]._replace(judged_by=(*scored[index].judged_by, question.evaluation))
     documents: dict[str, int] = {}
     for question in scored:
         documents.setdefault(question.context, len(documents))
     return sorted(scored, key=lambda question: documents[question.context])
 
 
-def judged_questions(source: Source) -> Iterator[tuple[LEvalQuestion, LEvalQuestion]]:
+def judged_questions(source: RowSource) -> Iterator[tuple[LEvalQuestion, LEvalQuestion]]:
     """Yield each question for a judge or people in the file's order, and the question that is asked in its place."""
-    every = _every_question(source)
-    scored = {question.content: question for question in reversed(every) if question.evaluation in SCORED}
-    return ((one, scored.get(one.content, one)) for one in every if one.evaluation in MARKS)
+    all_questions = _all_questions(source)
+    scored = {question.content: question for question in reversed(all_questions) if question.evaluation in SCORED}
+    return (
+        (question, scored.get(question.content, question)) for question in all_questions if question.evaluation in MARKS
+    )
 
 
 def judged_samples(bundle: Bundle) -> Iterator[tuple[Sample, str]]:
     """Yield (sample, mark) of the questions for a judge or people."""
     sources = [(task, find_source(bundle, task)) for task in sorted(OPEN_TASKS)]
     if not any(source for _, source in sources):
-        raise DATA.missing(bundle, f"an open task of {REPO}")
+        raise DATA.missing_data_error(bundle, f"an open task of {REPO}")
     for task, source in sources:
         for question, scored in judged_questions(source) if source else ():
             yield make_sample(task, scored), question.evaluation
 
 
-def _every_question(source: Source) -> list[LEvalQuestion]:
+def _all_questions(source: RowSource) -> list[LEvalQuestion]:
     position = count()
     return [
         question for document, row in enumerate(source.rows()) for question in _row_questions(document, row, position)
@@ -132,7 +134,7 @@ def _every_question(source: Source) -> list[LEvalQuestion]:
 def _row_questions(document: int, row: DataRow, position: Iterator[int]) -> Iterator[LEvalQuestion]:
     questions, answers = row.get("instructions", list), row.get("outputs", list)
     if len(questions) != len(answers) or not all(isinstance(text, str) for text in questions + answers):
-        raise damaged(row.where, "instructions and outputs must be lists of texts with equal lengths")
+        raise damaged_file_error(row.location, "instructions and outputs must be lists of texts with equal lengths")
     context, evaluation = row.get("input", str), row.get("evaluation", str)
     source = str(row.values.get("source") or "")
     for number, (question, answer) in enumerate(zip(questions, answers, strict=True)):
@@ -160,6 +162,6 @@ def make_sample(task: str, question: LEvalQuestion) -> Sample:
     )
 
 
-def find_source(bundle: Bundle, task: str) -> Source | None:
+def find_source(bundle: Bundle, task: str) -> RowSource | None:
     group = "Generation" if KINDS[task] in OPEN else "Exam"
-    return find(DATA.folder(bundle), f"LEval/{group}/{task}.jsonl", task, JsonLines)
+    return find_in_folder(DATA.folder(bundle), f"LEval/{group}/{task}.jsonl", task, JsonLines)

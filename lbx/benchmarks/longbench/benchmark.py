@@ -35,12 +35,12 @@ from lbx.base.records import (
     TaskScore,
     Truncation,
 )
-from lbx.benchmarks.base.aggregates import numbers, numpy_percent, task_score
+from lbx.benchmarks.base.aggregates import numbers_by_task, numpy_percent, task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue, with_unique_ids
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.benchmarks.base.files import DataRow, damaged, read_json, zip_members
+from lbx.benchmarks.base.files import DataRow, damaged_file_error, read_json, zip_members
 from lbx.benchmarks.base.results import ResultFormat, ScoredRun
-from lbx.benchmarks.base.sources import DataSource, Source, ZippedJsonLines, find
+from lbx.benchmarks.base.sources import DataSource, RowSource, ZippedJsonLines, find_in_folder
 from lbx.benchmarks.base.templates import fill_format
 from lbx.benchmarks.longbench.groups import curves, groups
 from lbx.benchmarks.longbench.predictions import LongBenchFormat, folder_of
@@ -73,7 +73,7 @@ _TWIN = {"nq": "triviaqa"}
 _RETRIEVAL = ("single-document QA", "multi-document QA")
 """The categories of the eight tasks for which the authors compared retrieval with reading everything."""
 
-_NOT_FOUND = frozenset({"yes", "no", "unanswerable"})
+_NON_EVIDENCE = frozenset({"yes", "no", "unanswerable"})
 """Answers that judge the document; an occurrence of such a word in it is no evidence."""
 
 __all__ = ["METRICS", "TASKS", "LongBench", "TaskRules", "accepted_answers", "kind_of", "make_sample"]
@@ -133,8 +133,8 @@ class LongBench(Benchmark):
         """Yield a task's samples, with the row's ``_id`` as id (a repeated id gets "-2")."""
         source = _data(bundle, task)
         if source is None:
-            raise self.data.missing(bundle, f"{REPO}, {task}")
-        classes = _classes(source) if kind_of(task).metric == "classification" else ()
+            raise self.data.missing_data_error(bundle, f"{REPO}, {task}")
+        classes = _last_classes(source) if kind_of(task).metric == "classification" else ()
         return with_unique_ids(make_sample(task, row, number, classes) for number, row in enumerate(source.rows()))
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
@@ -149,7 +149,7 @@ class LongBench(Benchmark):
         _check_mode(sample.task, mode)
         task = sample.task.removesuffix("_e")
         kind = TASKS[task]
-        template, source = self._official(bundle, PROMPTS, task, str)
+        template, source = self._official_setting(bundle, PROMPTS, task, str)
         context = sample.context
         if mode.rag:
             context = "".join(chunk.text for chunk in sorted(chunks, key=lambda chunk: chunk.rank))
@@ -160,7 +160,7 @@ class LongBench(Benchmark):
             before=before,
             document=document,
             after=after,
-            max_new_tokens=self._official(bundle, NEW_TOKENS, task, int)[0],
+            max_new_tokens=self._official_setting(bundle, NEW_TOKENS, task, int)[0],
             truncation=Truncation.MIDDLE,
             chat=not kind.bare,
             stop_tokens=("\n",) if task == "samsum" else (),
@@ -169,17 +169,19 @@ class LongBench(Benchmark):
             source=source,
         )
 
-    def _official(self, bundle: Bundle, place: str, task: str, kind: type[T]) -> tuple[T, str]:
+    def _official_setting(self, bundle: Bundle, relative_path: str, task: str, kind: type[T]) -> tuple[T, str]:
         """Return a task's entry of a config file, or its twin's, and the entry's name for the results file."""
-        path = self.data.official_file(bundle, place)
+        path = self.data.official_file(bundle, relative_path)
         entries, twin = read_json(path), _TWIN.get(task)
         name = task if task in entries else twin
         if name not in entries:
-            raise damaged(str(path), f"it has no entry for {task}")
+            raise damaged_file_error(str(path), f"it has no entry for {task}")
         value = entries[name]
         if not isinstance(value, kind) or (isinstance(value, int) and value < 1):
-            raise damaged(place, "templates must be text, and numbers of new tokens whole numbers above 0")
-        return value, place if name == task else f"{place} ({twin})"
+            raise damaged_file_error(
+                relative_path, "templates must be text, and numbers of new tokens whole numbers above 0"
+            )
+        return value, relative_path if name == task else f"{relative_path} ({twin})"
 
     def evidence(self, sample: Sample) -> Sequence[str]:
         """Return the references of questions on the document, and the heading of the paragraph to find.
@@ -193,7 +195,7 @@ class LongBench(Benchmark):
             return [reference + colon for reference in sample.references]
         if kind.category not in _RETRIEVAL:
             return ()
-        return [text for text in sample.references if text.strip(" .").casefold() not in _NOT_FOUND]
+        return [text for text in sample.references if text.strip(" .").casefold() not in _NON_EVIDENCE]
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """Return the task's official metric, the best over the references; ``extracted`` is the line that counts.
@@ -220,7 +222,7 @@ class LongBench(Benchmark):
         for metric in METRICS[kind_of(task).metric]:
             scores += task_score(metric, rows, metric, 2)
             if task.endswith("_e"):
-                scores += _buckets(metric, rows)
+                scores += _bucket_scores(metric, rows)
         return scores
 
     def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
@@ -228,7 +230,7 @@ class LongBench(Benchmark):
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
         """Return the authors' tables of averages, from ``lbx.benchmarks.longbench.groups``."""
-        return groups(numbers(self.aggregate, tasks))
+        return groups(numbers_by_task(self.aggregate, tasks))
 
 
 def _scores(kind: TaskRules, sample: Sample, answer: str) -> list[Score]:
@@ -236,7 +238,7 @@ def _scores(kind: TaskRules, sample: Sample, answer: str) -> list[Score]:
     match kind.metric, kind.language:
         case "rouge_l", language:
             rouge = (rouge_l.rouge_l_zh if language == "zh" else rouge_l.rouge_l)(answer, references)
-            return [Score("rouge_l", rouge.official), Score("rouge_l_unlimited", rouge.unlimited)]
+            return [Score("rouge_l", rouge.official), Score("rouge_l_unlimited", rouge.without_limit)]
         case "edit_similarity", _:
             return [Score("edit_similarity", edit_similarity(answer, references))]
         case "classification", _:
@@ -250,19 +252,26 @@ def _scores(kind: TaskRules, sample: Sample, answer: str) -> list[Score]:
             return [Score("f1", (f1.qa_f1_zh if language == "zh" else f1.qa_f1)(answer, references))]
 
 
-def _buckets(metric: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
-    groups = {name: ScoredRows.of(rows).where(partial(_in_bucket, place)) for place, name in enumerate(BUCKETS)}
-    scores = [one for bucket, group in groups.items() for one in task_score(f"{metric}/{bucket}", group, metric, None)]
-    return [replace(one, official=numpy_percent(one.estimate.values.tolist(), 2)) for one in scores if one.estimate]
+def _bucket_scores(metric: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    groups = {
+        name: ScoredRows.of(rows).filter(partial(_is_in_bucket, bucket_index))
+        for bucket_index, name in enumerate(BUCKETS)
+    }
+    scores = [
+        score for bucket, group in groups.items() for score in task_score(f"{metric}/{bucket}", group, metric, None)
+    ]
+    return [
+        replace(score, official=numpy_percent(score.estimate.values.tolist(), 2)) for score in scores if score.estimate
+    ]
 
 
-def _in_bucket(place: int, row: ScoredSample) -> bool:
-    return (row.sample.length >= 4000) + (row.sample.length >= 8000) == place
+def _is_in_bucket(bucket_index: int, row: ScoredSample) -> bool:
+    return (row.sample.length >= 4000) + (row.sample.length >= 8000) == bucket_index
 
 
-def _data(bundle: Bundle, task: str) -> Source | None:
+def _data(bundle: Bundle, task: str) -> RowSource | None:
     member = f"data/{task}.jsonl"
-    return find(
+    return find_in_folder(
         DATA.folder(bundle),
         "data.zip",
         task,
@@ -270,13 +279,13 @@ def _data(bundle: Bundle, task: str) -> Source | None:
     )
 
 
-def _classes(source: Source) -> tuple[str, ...]:
+def _last_classes(source: RowSource) -> tuple[str, ...]:
     """Return the last row's classes: eval.py scores every row of a file with them."""
-    where, last = REPO, None
+    location, last = REPO, None
     for row in source.rows():
-        where, last = row.where, row.values.get("all_classes")
+        location, last = row.location, row.values.get("all_classes")
     if not isinstance(last, list) or not all(isinstance(name, str) for name in last):
-        raise damaged(where, "all_classes of the last row is not a list of names")
+        raise damaged_file_error(location, "all_classes of the last row is not a list of names")
     return tuple(last)
 
 

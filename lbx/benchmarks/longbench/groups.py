@@ -13,7 +13,7 @@ A task scores x at a length and y at all lengths: its relative score there is x 
 is moved to 0 at 0-4k. So a point is the mean of (x - x at 0-4k) / y. The authors' scripts and figures do not show how
 their numbers were rounded: these are computed from the scores themselves, and rounded for display.
 
-A task counts if it has ``FEWEST`` answers at each length: every task counts alike, and plain LongBench has tasks
+A task counts if it has ``MIN_ANSWERS`` answers at each length: every task counts alike, and plain LongBench has tasks
 with one text below 4,000 words, and a single such answer would move the mean by tens of points.
 """
 
@@ -34,21 +34,21 @@ RELATIVE, RELATIVE_E = "relative", "relative_e"
 """Groupings of the relative curves of LongBench and of LongBench-E; the second has a table."""
 CATEGORIES = tuple(dict.fromkeys(kind.category for kind in TASKS.values()))
 
-Numbers = Mapping[str, Mapping[str, TaskScore]]
+TaskNumbers = Mapping[str, Mapping[str, TaskScore]]
 """{task: {metric: number}}."""
 
 _EARLY = frozenset({"samsum", "multi_news"})
 """Tasks that the release with nq did not have."""
 
 
-def groups(numbers: Numbers) -> list[GroupScore]:
+def groups(numbers: TaskNumbers) -> list[GroupScore]:
     """Return every group that has a task: "category", "category_en", "category_zh", "language", "overall", then E's."""
     plain = {task: results for task, results in numbers.items() if not task.endswith("_e")}
     in_e = {task: results for task, results in numbers.items() if task.endswith("_e")}
     return [*_plain(plain), *_e(in_e)]
 
 
-def _plain(numbers: Numbers) -> Iterator[GroupScore]:
+def _plain(numbers: TaskNumbers) -> Iterator[GroupScore]:
     heads = {task: results[METRICS[kind_of(task).metric][0]] for task, results in numbers.items()}
     release = [task for task in TASKS if (task not in _EARLY if "nq" in heads else task != "nq")]
     tables = {"": _categories(heads, release)}
@@ -66,7 +66,7 @@ def _plain(numbers: Numbers) -> Iterator[GroupScore]:
         yield overall.group("overall", "all")
 
 
-def _e(numbers: Numbers) -> Iterator[GroupScore]:
+def _e(numbers: TaskNumbers) -> Iterator[GroupScore]:
     tables: dict[str, dict[str, Average]] = {}
     for bucket in BUCKETS:
         names = {task: f"{METRICS[kind_of(task).metric][0]}/{bucket}" for task in numbers}
@@ -82,50 +82,52 @@ def _e(numbers: Numbers) -> Iterator[GroupScore]:
 
 
 def _categories(heads: Mapping[str, TaskScore], tasks: Collection[str]) -> dict[str, Average]:
-    groups_found = {}
+    averages = {}
     for category in CATEGORIES:
         members = [task for task in tasks if kind_of(task).category == category]
-        average = Average.of([heads[task] for task in members if task in heads], whole=heads.keys() >= set(members))
+        average = Average.of([heads[task] for task in members if task in heads], complete=heads.keys() >= set(members))
         if average:
-            groups_found[category] = average
-    return groups_found
+            averages[category] = average
+    return averages
 
 
 def _overall(table: Mapping[str, Average]) -> Average | None:
-    return Average.of(list(table.values()), whole=len(table) == len(CATEGORIES))
+    return Average.of(list(table.values()), complete=len(table) == len(CATEGORIES))
 
 
-FEWEST = 10
+MIN_ANSWERS = 10
 """Number of answers that a task needs at each length."""
 
 
 def curves(tasks: Mapping[str, ScoredRows]) -> dict[str, LengthCurve]:
     """Return LongBench's and E's curves, of a run that has a task with enough answers at each length."""
-    known = {name: rows for name, rows in tasks.items() if name.removesuffix("_e") in TASKS}
+    longbench_tasks = {name: rows for name, rows in tasks.items() if name.removesuffix("_e") in TASKS}
     parts = {
-        RELATIVE: {name: rows for name, rows in known.items() if not name.endswith("_e")},
-        RELATIVE_E: {name: rows for name, rows in known.items() if name.endswith("_e")},
+        RELATIVE: {name: rows for name, rows in longbench_tasks.items() if not name.endswith("_e")},
+        RELATIVE_E: {name: rows for name, rows in longbench_tasks.items() if name.endswith("_e")},
     }
     return {group: curve for group, rows in parts.items() if (curve := _curve(rows))}
 
 
 def _curve(tasks: Mapping[str, ScoredRows]) -> LengthCurve | None:
-    lengths = {name: rows.at(rows.column("length") > 0) for name, rows in tasks.items()}
+    lengths = {name: rows.take(rows.column("length") > 0) for name, rows in tasks.items()}
     placed = {name: np.searchsorted((4_000, 8_000), rows.column("length"), "right") for name, rows in lengths.items()}
     counts = {name: np.bincount(places, minlength=len(BUCKETS)) for name, places in placed.items()}
-    chosen = [name for name in tasks if counts[name].min() >= FEWEST and lengths[name].column("score").mean() > 0]
-    if not chosen:
+    counted_tasks = [
+        name for name in tasks if counts[name].min() >= MIN_ANSWERS and lengths[name].column("score").mean() > 0
+    ]
+    if not counted_tasks:
         return None
     points = {BUCKETS[0]: Interval(0.0, None, None, None, None, 0, 0, "by definition")}
     for at, bucket in enumerate(BUCKETS[1:], 1):
-        parts = [Estimate((_stratum(lengths[name], placed[name], at),), linear=False) for name in chosen]
+        parts = [Estimate((_stratum(lengths[name], placed[name], at),), linear=False) for name in counted_tasks]
         points[bucket] = interval(Estimate.average(parts), bounded=False)
     return LengthCurve(
-        tuple(chosen),
-        sum(int(counts[name].sum()) for name in chosen),
-        min(int(counts[name].min()) for name in chosen),
+        tuple(counted_tasks),
+        sum(int(counts[name].sum()) for name in counted_tasks),
+        min(int(counts[name].min()) for name in counted_tasks),
         points,
-        all(bool(lengths[name].column("clustered").all()) for name in chosen),
+        all(bool(lengths[name].column("clustered").all()) for name in counted_tasks),
     )
 
 

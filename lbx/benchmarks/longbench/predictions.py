@@ -19,10 +19,10 @@ from typing import Any
 
 from lbx.base.records import Sample
 from lbx.benchmarks.base.prediction_lines import PredictionLine, row_length
-from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, StoredAnswer, differences, file_part
+from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat, differences, file_part
 from lbx.benchmarks.longbench.tasks import ODD_ANSWERS, accepted_answers, kind_of, odd_answers
 
-_ALIKE = 0.05
+_MAX_DUPLICATE_SHARE = 0.05
 """Share of rows that may have the same answers and length as another question: of the data it is 1% at most."""
 
 
@@ -45,9 +45,9 @@ class LongBenchFormat(PredictionFormat):
             meta["all_classes"] = classes
         predictions = [self._prediction(task, number, line, meta) for number, line in enumerate(lines)]
         lengths = all(row_length(line) for line in lines)
-        return self._repeated(predictions) if lengths else predictions
+        return self._with_iterations(predictions) if lengths else predictions
 
-    def _repeated(self, predictions: list[Prediction]) -> list[Prediction]:
+    def _with_iterations(self, predictions: list[Prediction]) -> list[Prediction]:
         """Return the rows, with repeated questions as further iterations if there are more than chance."""
         first: dict[object, Prediction] = {}
         times: Counter[object] = Counter()
@@ -55,19 +55,19 @@ class LongBenchFormat(PredictionFormat):
         for row in predictions:
             assert row.sample is not None
             question = self.identity(row.sample)
-            known = first.setdefault(question, row)
+            original = first.setdefault(question, row)
             rows.append(
                 replace(
-                    row, sample=known.sample, sample_id=known.sample_id, position=known.position,
+                    row, sample=original.sample, sample_id=original.sample_id, position=original.position,
                     iteration=times[question],
                 )
             )  # fmt: skip
             times[question] += 1
-        return rows if len(rows) - len(first) > _ALIKE * len(rows) else predictions
+        return rows if len(rows) - len(first) > _MAX_DUPLICATE_SHARE * len(rows) else predictions
 
     def _prediction(self, task: str, number: int, line: PredictionLine, meta: dict[str, Any]) -> Prediction:
         kind = kind_of(task)
-        answers = line.need("answers")
+        answers = line.require("answers")
         if odd := odd_answers(answers):
             meta = {**meta, ODD_ANSWERS: odd}
         sample = Sample(
@@ -82,23 +82,23 @@ class LongBenchFormat(PredictionFormat):
             length_unit="characters" if kind.language == "zh" else "words",
             meta=meta,
         )
-        return self.answered(line, number, sample, "pred")
+        return self.make_prediction(line, number, sample, "pred")
 
     def identity(self, sample: Sample) -> object:
         """Return answers and length: nearly unique in each task, and equal for rows that are scored alike anyway."""
         return sample.references, sample.length
 
-    def same_place(self, prediction: Prediction, sample: Sample) -> bool:
+    def may_match_by_position(self, prediction: Prediction, sample: Sample) -> bool:
         """Accept rows without a length, which distinguishes rows with the same answers; some files leave it out."""
         mine = prediction.sample
         if mine is None or mine.length or mine.references != sample.references:
             return False
-        return not differences(mine, sample, self.scored, self.filled_in)
+        return not differences(mine, sample, self.score_keys, self.fillable_keys)
 
     def file_name(self, model: str, task: str) -> str:
-        return self.place(model, task, f"{task.removesuffix('_e')}.jsonl")
+        return self.export_path(model, task, f"{task.removesuffix('_e')}.jsonl")
 
-    def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
+    def row(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
         return {
             "pred": answer.output,
             "answers": list(answer.sample.references),
@@ -106,7 +106,7 @@ class LongBenchFormat(PredictionFormat):
             "length": answer.sample.length,
         }
 
-    def place(self, model: str, task: str | None, name: str) -> str:
+    def export_path(self, model: str, task: str | None, name: str) -> str:
         """Return the folder that eval.py reads for this task, plain or E's, with the file's name."""
         return f"{folder_of(model, task or '')}/{name}"
 

@@ -7,22 +7,34 @@ from dataclasses import replace
 from lbx.base.columns import Column, number_column
 from lbx.base.number_key import OVERALL, NumberKey, group_number
 from lbx.base.records import TaskScore
-from lbx.benchmarks.base.layout import MODE, Board, Boards, Entry, Lines, Paper, Part, Place, Radar, Row, best_of
+from lbx.benchmarks.base.layout import (
+    MODE,
+    Board,
+    BoardEntry,
+    BoardPart,
+    Boards,
+    LineChart,
+    Paper,
+    RadarChart,
+    Row,
+    TableCell,
+    best_of,
+)
 from lbx.benchmarks.longbench.groups import RELATIVE, RELATIVE_E, groups
 from lbx.benchmarks.longbench.tasks import BUCKETS, METRICS, TASKS
 
 
-def _place(key: NumberKey) -> Place | None:
+def _table_cell(key: NumberKey) -> TableCell | None:
     if key.grouping in ("category_e", "overall_e"):
-        return Place("category_e", key.name, key.metric)
+        return TableCell("category_e", key.name, key.metric)
     if key.grouping == RELATIVE_E:
-        return Place(RELATIVE_E, "", key.metric)
+        return TableCell(RELATIVE_E, "", key.metric)
     if key.grouping:
         table = {"overall": "category", "language": f"category_{key.name}"}.get(key.grouping, key.grouping)
-        return Place(table, "", OVERALL if key.grouping in ("overall", "language") else key.name)
+        return TableCell(table, "", OVERALL if key.grouping in ("overall", "language") else key.name)
     if key.name.endswith("_e"):
-        return Place("tasks_e", key.name, key.metric or "all lengths")
-    return Place("tasks", key.metric, key.name)
+        return TableCell("tasks_e", key.name, key.metric or "all lengths")
+    return TableCell("tasks", key.metric, key.name)
 
 
 PAPER = Paper(
@@ -35,7 +47,7 @@ PAPER = Paper(
         "tasks": "LongBench: tasks",
         "tasks_e": "LongBench-E: tasks by length in words",
     },
-    _place,
+    _table_cell,
     averages=(("category", ""), ("category_e", OVERALL)),
     curves={RELATIVE_E: frozenset(f"{task}_e" for task in TASKS)},
 )
@@ -56,8 +68,8 @@ _NEAREST, _FARTHEST = 40.0, 100.0
 """Radii of a score of 0 and of the best score in the radar."""
 
 _LANGUAGE = Column("language", "language")
-_BY_LANGUAGE = [
-    Part(
+_LANGUAGE_PARTS = [
+    BoardPart(
         {
             "average": group_number("language", code, metric="average"),
             **{name: group_number(f"category_{code}", name, metric="average") for name in CATEGORIES},
@@ -66,12 +78,12 @@ _BY_LANGUAGE = [
     )
     for code, language in LANGUAGES.items()
 ]
-_BY_CATEGORY = [
-    Part({bucket: group_number(*group, metric=bucket) for bucket in BUCKETS}, texts={"category": category})
+_CATEGORY_PARTS = [
+    BoardPart({bucket: group_number(*group, metric=bucket) for bucket in BUCKETS}, texts={"category": category})
     for category, group in {"average": ("overall_e",), **{name: ("category_e", name) for name in CATEGORIES}}.items()
 ]
-_OF_CURVES = [
-    Part(
+_CURVE_PARTS = [
+    BoardPart(
         {name: group_number(curve, metric=name) for name in (*BUCKETS, "tasks", "n", "fewest")},
         texts={"data": data},
         curve=curve,
@@ -93,7 +105,7 @@ def _radius(score: float | None, best: float) -> float | None:
     return _NEAREST + (_FARTHEST - _NEAREST) * score / best if best else _NEAREST
 
 
-def _completed(entry: Entry) -> Entry:
+def _complete_entry(entry: BoardEntry) -> BoardEntry:
     """Add the averages of a published model's task figures, computed as for runs."""
     if entry.run_id:
         return entry
@@ -117,7 +129,7 @@ BOARDS = Boards(
                 number_column("average", "Avg"),
                 *(number_column(name, heading, across=True) for name, heading in CATEGORIES.items()),
             ),
-            _BY_LANGUAGE,
+            _LANGUAGE_PARTS,
             first=(_LANGUAGE,),
             by=best_of("average"),
         ),
@@ -129,12 +141,12 @@ BOARDS = Boards(
                     number_column(name, heading, interval=False, across=True) for name, heading in CATEGORIES.items()
                 ),
             ),
-            _BY_LANGUAGE,
+            _LANGUAGE_PARTS,
             first=(_LANGUAGE,),
             by=best_of("average"),
-            shown=_radii,
+            postprocess_rows=_radii,
             charts=[
-                Radar("LongBench, {}: radius 40 + 60 × score / best score in the table", "Six categories", CATEGORIES,
+                RadarChart("LongBench, {}: radius 40 + 60 × score / best score in the table", "Six categories", CATEGORIES,
                       by="language"),
             ],
         ),
@@ -149,9 +161,9 @@ BOARDS = Boards(
                 number_column("fewest", "fewest answers of a task at a length", "count", interval=False, rank=1),
                 *(number_column(name, name, "points", across=True) for name in BUCKETS),
             ),
-            _OF_CURVES,
+            _CURVE_PARTS,
             charts=[
-                Lines("{}: relative score by length, percent of the task's score, 0 at 0-4k", "Mean over the tasks",
+                LineChart("{}: relative score by length, percent of the task's score, 0 at 0-4k", "Mean over the tasks",
                       _BUCKETS, by="data", scale=100),
             ],
             small_charts=True,
@@ -161,12 +173,12 @@ BOARDS = Boards(
         "board_longbench_e": Board(
             "LongBench-E: averages by length (percent; average: mean by category, then over categories)",
             (MODE, *(number_column(name, name, across=True) for name in BUCKETS)),
-            _BY_CATEGORY,
+            _CATEGORY_PARTS,
             first=(Column("category", "category"),),
             by=best_of(BUCKETS[-1]),
-            charts=[Lines("LongBench-E: {}, percent, by length", "Three lengths", _BUCKETS, by="category")],
+            charts=[LineChart("LongBench-E: {}, percent, by length", "Three lengths", _BUCKETS, by="category")],
             small_charts=True,
         ),
     },
-    completed=_completed,
+    complete_entry=_complete_entry,
 )  # fmt: skip

@@ -25,20 +25,20 @@ from lbx.base.layout import Bundle
 from lbx.base.records import (
     PLAIN,
     Chunk,
-    Compared,
     GroupScore,
     Mode,
     Prompt,
     Sample,
     Score,
     ScoredSample,
+    SimilarityInput,
     Task,
     TaskScore,
     Truncation,
 )
 from lbx.benchmarks.base.aggregates import task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue, with_unique_ids
-from lbx.benchmarks.base.files import DataRow, damaged
+from lbx.benchmarks.base.files import DataRow, damaged_file_error
 from lbx.benchmarks.base.results import ResultFormat
 from lbx.benchmarks.base.sources import DataSource
 from lbx.benchmarks.longbench_pro.data import Data, find_data
@@ -82,7 +82,7 @@ class LongBenchPro(Benchmark):
     metric_version = 1
     data = DATA
     catalogue = TaskCatalogue(
-        tuple(TASKS), embedding=tuple(task for task, kind in TASKS.items() if kind.metric == "summary")
+        tuple(TASKS), embedding_tasks=tuple(task for task, kind in TASKS.items() if kind.metric == "summary")
     )
     protocol = AskingProtocol(iterations=3)
     scoring = ScoringRules(unit=1, average_of="mean of questions")
@@ -101,7 +101,7 @@ class LongBenchPro(Benchmark):
         for title in counts:
             if title not in TASK_OF:
                 _, row = next(data.rows(title))
-                raise damaged(row.where, f"there is no secondary task {title!r}")
+                raise damaged_file_error(row.location, f"there is no secondary task {title!r}")
         return [
             Task(self.name, task, METRICS[kind.metric], counts[kind.title], language="en+zh")
             for task, kind in TASKS.items()
@@ -112,7 +112,7 @@ class LongBenchPro(Benchmark):
         """Yield a task's samples, with the row's id (a repeated id gets "-2"); ``length`` is nominal."""
         data = _data(bundle)
         if data is None:
-            raise self.data.missing(bundle, REPO)
+            raise self.data.missing_data_error(bundle, REPO)
         return with_unique_ids(_sample(task, row, number) for number, row in data.rows(TASKS[task].title))
 
     def chance(self, sample: Sample) -> float:
@@ -143,14 +143,14 @@ class LongBenchPro(Benchmark):
             source=f"{REPO} ({'question_thinking' if asks_to_reason else 'question_nonthinking'})",
         )
 
-    def compared(self, sample: Sample, output: str) -> Compared | None:
+    def similarity_input(self, sample: Sample, output: str) -> SimilarityInput | None:
         """Return the output and the references of a summary, in lower case with white space folded."""
         if TASKS[sample.task].metric != "summary" or _failure(sample, output):
             return None
-        text = metrics.folded(output)
+        text = metrics.fold(output)
         if not text or not sample.references:
             return None
-        return Compared(text, tuple(metrics.folded(reference) for reference in sample.references))
+        return SimilarityInput(text, tuple(metrics.fold(reference) for reference in sample.references))
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """Return the task's metric; see ``METRICS`` for summaries.
@@ -161,12 +161,12 @@ class LongBenchPro(Benchmark):
         metric = TASKS[sample.task].metric
         error = _failure(sample, output)
         if metric == "summary":
-            return _summary_scores(self.compared(sample, output), sample.language, similarity, error)
+            return _summary_scores(self.similarity_input(sample, output), sample.language, similarity, error)
         if error:
             return [Score(metric, 0.0, error=error)]
         lines = metrics.answer_lines(output)
-        value = _LINES[metric]([metrics.folded(reference) for reference in sample.references], lines)
-        return [_checked(metric, value, lines[0] if metric == "accuracy" else "\n".join(lines))]
+        value = _LINES[metric]([metrics.fold(reference) for reference in sample.references], lines)
+        return [_checked_score(metric, value, lines[0] if metric == "accuracy" else "\n".join(lines))]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """Return means over all rows, all iterations. The official report has no numbers of secondary tasks.
@@ -176,9 +176,9 @@ class LongBenchPro(Benchmark):
         scores = []
         for metric in METRICS[TASKS[task].metric]:
             partial = metric == "rouge_l" and any(row.partial for row in rows)
-            for one in task_score(metric, rows, metric, None):
-                if metric != "summary" or one.n == len(rows):
-                    scores.append(replace(one, partial=partial))
+            for score in task_score(metric, rows, metric, None):
+                if metric != "summary" or score.n == len(rows):
+                    scores.append(replace(score, partial=partial))
         return scores
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
@@ -198,23 +198,23 @@ def _failure(sample: Sample, output: str) -> str | None:
     return NO_TEXT if sample.meta.get("reference_is_no_text") else None
 
 
-def _checked(metric: str, value: float, extracted: str | None = None) -> Score:
+def _checked_score(metric: str, value: float, extracted: str | None = None) -> Score:
     if 0.0 <= value <= 1.0:
         return Score(metric, value, extracted)
     return Score(metric, 0.0, extracted, error=OUTSIDE.format(value=value))
 
 
 def _summary_scores(
-    compared: Compared | None, language: str, similarity: float | None, error: str | None
+    similarity_input: SimilarityInput | None, language: str, similarity: float | None, error: str | None
 ) -> list[Score]:
-    if compared is None:
+    if similarity_input is None:
         return [Score(metric, 0.0, error=error) for metric in ("summary", "rouge_l", "rouge_l_unlimited")]
-    rouge = metrics.summary_rouge(compared.text, compared.references, language=language)
-    unlimited = Score("rouge_l_unlimited", rouge.unlimited)
+    rouge = metrics.summary_rouge(similarity_input.text, similarity_input.references, language=language)
+    unlimited = Score("rouge_l_unlimited", rouge.without_limit)
     if similarity is None:
         return [Score("rouge_l", rouge.official, partial=NO_MODEL), unlimited]
     return [
-        _checked("summary", metrics.summary(similarity, rouge.official)),
+        _checked_score("summary", metrics.summary(similarity, rouge.official)),
         Score("rouge_l", rouge.official),
         unlimited,
         Score("similarity", min(1.0, max(0.0, similarity))),  # a cosine; the summary uses it unclipped
@@ -228,9 +228,11 @@ def _data(bundle: Bundle) -> Data | None:
 def _sample(task: str, row: DataRow, number: int) -> Sample:
     language = {name: code for code, name in LANGUAGES.items()}.get(row.get("language", str))
     if language is None:
-        raise damaged(row.where, f"the language {row.values['language']!r} is neither English nor Chinese")
+        raise damaged_file_error(
+            row.location, f"the language {row.values['language']!r} is neither English nor Chinese"
+        )
     if not isinstance(row.values.get("answer"), list | str):
-        raise damaged(row.where, "the field 'answer' must be a list of texts")
+        raise damaged_file_error(row.location, "the field 'answer' must be a list of texts")
     references, readable = accepted_answers(row.values["answer"])
     meta: dict[str, Any] = {name: row.get(name, str) for name in TEXT_META}
     meta |= {"question_thinking": row.get("question_thinking", str), "row": number}
@@ -254,7 +256,7 @@ def _nominal_length(row: DataRow) -> int:
     """Return a length in tokens of Qwen's tokenizer, by which the authors sorted their documents: "32k" is 32,768."""
     thousands = row.get("token_length", str).removesuffix("k")
     if not (thousands.isascii() and thousands.isdigit()):
-        raise damaged(
-            row.where, f"the field 'token_length' is {row.values['token_length']!r}, not a length such as \"32k\""
+        raise damaged_file_error(
+            row.location, f"the field 'token_length' is {row.values['token_length']!r}, not a length such as \"32k\""
         )
     return int(thousands) * 1024

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lbx.base.inputs import open_input
-from lbx.benchmarks.base.files import DataRow, damaged
-from lbx.benchmarks.base.sources import Source, find_parquet, json_rows
+from lbx.benchmarks.base.files import DataRow, damaged_file_error
+from lbx.benchmarks.base.sources import RowSource, find_parquet, json_rows
 
 FILE = "longbench_pro.json"
 _FIELD = "secondary_task"
@@ -49,7 +49,7 @@ class Data:
         path: the JSON file; None if the bundle has the hub's parquet.
     """
 
-    source: Source
+    source: RowSource
     path: Path | None
 
     def counts(self) -> Mapping[str, int]:
@@ -69,16 +69,16 @@ class Data:
             for at, entry in enumerate(entries):
                 if entry.task == task:
                     file.seek(entry.start)
-                    yield at, _parsed(self.path, entry, file.read(entry.end - entry.start))
+                    yield at, _parse_row(self.path, entry, file.read(entry.end - entry.start))
 
     def _entries(self) -> tuple[RowSpan, ...] | None:
         if self.path is None:
             return None
         try:
             stat = self.path.stat()
-            return _index(self.path, stat.st_mtime_ns, stat.st_size) if stat.st_size else None
+            return _index_rows(self.path, stat.st_mtime_ns, stat.st_size) if stat.st_size else None
         except OSError as exc:
-            raise damaged(str(self.path), str(exc)) from exc
+            raise damaged_file_error(str(self.path), str(exc)) from exc
 
 
 def find_data(folder: Path | None) -> Data | None:
@@ -92,21 +92,23 @@ def find_data(folder: Path | None) -> Data | None:
     return Data(json_rows(path, _FIELD), path)
 
 
-def _parsed(path: Path, entry: RowSpan, content: bytes) -> DataRow:
-    where = f"{path}, line {entry.line}"
+def _parse_row(path: Path, entry: RowSpan, content: bytes) -> DataRow:
+    location = f"{path}, line {entry.line}"
     try:
         values: Any = json.loads(content.decode("utf-8"))
     except UnicodeDecodeError as exc:
-        raise damaged(where, f"it is not UTF-8 ({exc.reason})") from exc
+        raise damaged_file_error(location, f"it is not UTF-8 ({exc.reason})") from exc
     except json.JSONDecodeError as exc:
-        raise damaged(f"{path}, line {entry.line + exc.lineno - 1}", f"{exc.msg} at column {exc.colno}") from exc
+        raise damaged_file_error(
+            f"{path}, line {entry.line + exc.lineno - 1}", f"{exc.msg} at column {exc.colno}"
+        ) from exc
     if not isinstance(values, dict) or values.get(_FIELD) != entry.task:
-        raise damaged(where, f"the field {_FIELD!r} is not at the top level of the row")
-    return DataRow(where, values)
+        raise damaged_file_error(location, f"the field {_FIELD!r} is not at the top level of the row")
+    return DataRow(location, values)
 
 
 @lru_cache(maxsize=8)
-def _index(path: Path, changed: int, size: int) -> tuple[RowSpan, ...] | None:
+def _index_rows(path: Path, mtime_ns: int, size: int) -> tuple[RowSpan, ...] | None:
     """Return the places of the rows; None if they cannot be found without parsing."""
     with open_input(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         spans = _array_spans(view) if _HEAD.match(view) else _line_spans(view)

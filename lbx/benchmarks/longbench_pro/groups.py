@@ -61,7 +61,7 @@ _PROPERTIES: dict[str, Callable[[Sample], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _ScoredAnswer:
-    place: int
+    row_index: int
     row: ScoredSample
     value: float
     partial: bool
@@ -76,7 +76,7 @@ class _ScoredAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class _ReportRows:
     """Rows in the form that the report counts.
 
     Attributes:
@@ -110,37 +110,37 @@ def report(rows: Sequence[ScoredSample], *, tries: bool = True) -> list[GroupSco
     Args:
         tries: whether to include other metrics than "average"; without them no number is official.
     """
-    counted = _count(ScoredRows.of(rows), tries=tries)
-    if not counted.items:
+    report_rows = _report_rows(ScoredRows.of(rows), tries=tries)
+    if not report_rows.items:
         return []
-    counted = replace(counted, official=tries and _missing(counted) is None)
-    numbers = _overall("average", counted.averages, counted, answers=counted.answers)
-    for place in range(len(counted.best) if tries else 0):
-        items = [item for item in counted.items if item.iteration == place]
-        numbers += _overall(f"iteration {place + 1}", items, counted)
-    numbers += _by_category("average", counted.averages, counted, answers=counted.answers)
-    for n, best in enumerate(counted.best if tries else (), 1):
-        numbers += _overall(f"bon@{n}", best, counted)
-        numbers += _by_category(f"bon@{n}", best, counted)
-        numbers += _overall(f"pass@{n}", [_passed(item) for item in best], counted)
+    report_rows = replace(report_rows, official=tries and _missing_group(report_rows) is None)
+    numbers = _overall("average", report_rows.averages, report_rows, answers=report_rows.answers)
+    for iteration in range(len(report_rows.best) if tries else 0):
+        items = [item for item in report_rows.items if item.iteration == iteration]
+        numbers += _overall(f"iteration {iteration + 1}", items, report_rows)
+    numbers += _by_category("average", report_rows.averages, report_rows, answers=report_rows.answers)
+    for n, best in enumerate(report_rows.best if tries else (), 1):
+        numbers += _overall(f"bon@{n}", best, report_rows)
+        numbers += _by_category(f"bon@{n}", best, report_rows)
+        numbers += _overall(f"pass@{n}", [_pass_or_fail(item) for item in best], report_rows)
     return numbers
 
 
 def missing_category(tasks: Mapping[str, Sequence[ScoredSample]]) -> str | None:
     """Return the category at which the official code stops with a KeyError, because it has no question."""
-    return _missing(_count(_in_order(tasks)))
+    return _missing_group(_report_rows(_in_order(tasks)))
 
 
 def _in_order(tasks: Mapping[str, Sequence[ScoredSample]]) -> ScoredRows:
-    rows = ScoredRows.joined([ScoredRows.of(rows) for rows in tasks.values()])
+    rows = ScoredRows.concatenate([ScoredRows.of(rows) for rows in tasks.values()])
     keys = [(row.sample.meta.get("row", 0), row.iteration) for row in rows]
-    return rows.at(sorted(range(len(keys)), key=keys.__getitem__))
+    return rows.take(sorted(range(len(keys)), key=keys.__getitem__))
 
 
-def _count(rows: ScoredRows, *, tries: bool = True) -> _Counted:
+def _report_rows(rows: ScoredRows, *, tries: bool = True) -> _ReportRows:
     items = [
-        _ScoredAnswer(place, row, value, row.partial)
-        for place, row in enumerate(rows)
+        _ScoredAnswer(index, row, value, row.partial)
+        for index, row in enumerate(rows)
         if (value := headline(row)) is not None
     ]
     questions: dict[tuple[str, str], list[_ScoredAnswer]] = {}
@@ -150,7 +150,7 @@ def _count(rows: ScoredRows, *, tries: bool = True) -> _Counted:
     averages = [_average(rows) for rows in questions.values()]
     even = len(items) == iterations * len(averages)
     best = [_best(items, n) for n in range(iterations if tries else 0)]
-    return _Counted(rows, items, averages, items if even else averages, best)
+    return _ReportRows(rows, items, averages, items if even else averages, best)
 
 
 def headline(row: ScoredSample) -> float | None:
@@ -160,7 +160,7 @@ def headline(row: ScoredSample) -> float | None:
 
 def _average(rows: Sequence[_ScoredAnswer]) -> _ScoredAnswer:
     value = mean([row.value for row in rows])
-    return _ScoredAnswer(rows[0].place, rows[0].row, value, any(row.partial for row in rows))
+    return _ScoredAnswer(rows[0].row_index, rows[0].row, value, any(row.partial for row in rows))
 
 
 def _best(items: Sequence[_ScoredAnswer], last: int) -> list[_ScoredAnswer]:
@@ -174,17 +174,17 @@ def _best(items: Sequence[_ScoredAnswer], last: int) -> list[_ScoredAnswer]:
             partial.add(key)  # the whole value of another iteration might have been the better one
         if key not in best or item.value > best[key].value:
             best[key] = item
-    return [_ScoredAnswer(item.place, item.row, item.value, key in partial) for key, item in best.items()]
+    return [_ScoredAnswer(item.row_index, item.row, item.value, key in partial) for key, item in best.items()]
 
 
-def _passed(item: _ScoredAnswer) -> _ScoredAnswer:
+def _pass_or_fail(item: _ScoredAnswer) -> _ScoredAnswer:
     summary = "T4" in _PROPERTIES["primary_task"](item.sample)
     passed = item.value > PASS_SUMMARY if summary else item.value == 1.0
-    return _ScoredAnswer(item.place, item.row, float(passed), item.partial)
+    return _ScoredAnswer(item.row_index, item.row, float(passed), item.partial)
 
 
-def _missing(counted: _Counted) -> str | None:
-    for rows in (counted.averages, *counted.best):
+def _missing_group(report_rows: _ReportRows) -> str | None:
+    for rows in (report_rows.averages, *report_rows.best):
         for grouping, names in CATEGORIES.items():
             present = {_PROPERTIES[grouping](item.sample) for item in rows}
             for name in names:
@@ -194,26 +194,26 @@ def _missing(counted: _Counted) -> str | None:
 
 
 def _overall(
-    metric: str, items: Sequence[_ScoredAnswer], counted: _Counted, *, answers: Sequence[_ScoredAnswer] = ()
+    metric: str, items: Sequence[_ScoredAnswer], report_rows: _ReportRows, *, answers: Sequence[_ScoredAnswer] = ()
 ) -> list[GroupScore]:
-    return [_group("overall", "all", metric, items, counted, answers=answers)] if items else []
+    return [_group("overall", "all", metric, items, report_rows, answers=answers)] if items else []
 
 
 def _by_category(
-    metric: str, items: Sequence[_ScoredAnswer], counted: _Counted, *, answers: Sequence[_ScoredAnswer] = ()
+    metric: str, items: Sequence[_ScoredAnswer], report_rows: _ReportRows, *, answers: Sequence[_ScoredAnswer] = ()
 ) -> list[GroupScore]:
     groups = []
     for grouping, names in CATEGORIES.items():
-        chosen, of_these = _sorted_by(grouping, items), _sorted_by(grouping, answers)
+        items_by_group, answers_by_group = _group_by_property(grouping, items), _group_by_property(grouping, answers)
         groups += [
-            _group(grouping, name, metric, chosen[name], counted, answers=of_these.get(name, ()))
+            _group(grouping, name, metric, items_by_group[name], report_rows, answers=answers_by_group.get(name, ()))
             for name in names
-            if name in chosen
+            if name in items_by_group
         ]
     return groups
 
 
-def _sorted_by(grouping: str, items: Iterable[_ScoredAnswer]) -> dict[str, list[_ScoredAnswer]]:
+def _group_by_property(grouping: str, items: Iterable[_ScoredAnswer]) -> dict[str, list[_ScoredAnswer]]:
     by_value: dict[str, list[_ScoredAnswer]] = {}
     for item in items:
         by_value.setdefault(_PROPERTIES[grouping](item.row.sample), []).append(item)
@@ -225,13 +225,15 @@ def _group(
     name: str,
     metric: str,
     items: Sequence[_ScoredAnswer],
-    counted: _Counted,
+    report_rows: _ReportRows,
     *,
     answers: Sequence[_ScoredAnswer],
 ) -> GroupScore:
     value = mean([item.value for item in items])
     partial = any(item.partial for item in items)
-    held = answers or items
-    made_of = estimate(counted.rows.at([item.place for item in held]), [item.value for item in held])
-    official_value = value if counted.official and not partial else None
-    return GroupScore(grouping, name, metric, len(items), value, official_value, partial, made_of)
+    inputs = answers or items
+    group_estimate = estimate(
+        report_rows.rows.take([item.row_index for item in inputs]), [item.value for item in inputs]
+    )
+    official_value = value if report_rows.official and not partial else None
+    return GroupScore(grouping, name, metric, len(items), value, official_value, partial, group_estimate)

@@ -34,14 +34,14 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
-from lbx.benchmarks.base.prediction_lines import PredictionLine, wrong
-from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, StoredAnswer, differences, file_part
+from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
+from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat, differences, file_part
 from lbx.benchmarks.base.results import ScoredRun
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES, headline, missing_category, report
 from lbx.benchmarks.longbench_pro.tasks import LIMITS, TASK_OF, TASKS, TEXT_META, accepted_answers
 
 _CODES = {"English": "en", "Chinese": "zh"}
-_MOST_TIMES = 1000
+_MAX_ITERATIONS = 1000
 """Largest ``bon_idx``: the report has numbers for each answer to a question up to it, whether or not they exist."""
 
 
@@ -58,15 +58,17 @@ class LongBenchProFormat(PredictionFormat):
         for line in lines:
             sample, iteration = _sample(self.name, line, len(samples)), _iteration(line)
             key = (sample.task, sample.sample_id)
-            place, known, first = samples.setdefault(key, (len(samples), sample, line))
-            if other := differences(sample, known, self.scored):
-                raise wrong(line.where, f"it has the same id as {first.where} but differs in {other}")
+            position, first_sample, first_line = samples.setdefault(key, (len(samples), sample, line))
+            if other := differences(sample, first_sample, self.score_keys):
+                raise prediction_file_error(
+                    line.location, f"it has the same id as {first_line.location} but differs in {other}"
+                )
             earlier = answered.setdefault((*key, iteration), line)
             if earlier is not line:
-                raise wrong(line.where, f"'id' and 'bon_idx' repeat {earlier.where}")
+                raise prediction_file_error(line.location, f"'id' and 'bon_idx' repeat {earlier.location}")
             thinking = line.values.get("thinking")
             reasoning = thinking if isinstance(thinking, str) else None
-            prediction = self.answered(line, place, known, "prediction")
+            prediction = self.make_prediction(line, position, first_sample, "prediction")
             predictions.append(replace(prediction, iteration=iteration, reasoning=reasoning))
         return predictions
 
@@ -77,7 +79,7 @@ class LongBenchProFormat(PredictionFormat):
         """Return MODEL.jsonl. main.py --only_eval expects the name that its other options make up."""
         return f"{file_part(model)}.jsonl"
 
-    def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
+    def row(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
         sample = answer.sample
         languages = {code: name for name, code in _CODES.items()}
         row: dict[str, Any] = {"id": sample.sample_id, "language": languages[sample.language]}
@@ -93,34 +95,36 @@ class LongBenchProFormat(PredictionFormat):
         }
         return row
 
-    def left_out(self, answer: StoredAnswer) -> str:
+    def omission_reason(self, answer: AnswerToExport) -> str:
         """Return "": every iteration has a row."""
         return ""
 
 
 def _iteration(line: PredictionLine) -> int:
-    value = line.need("bon_idx")
-    if type(value) is not int or not 1 <= value <= _MOST_TIMES:
-        raise wrong(line.where, f"'bon_idx' must be a whole number from 1 to {_MOST_TIMES}")
+    value = line.require("bon_idx")
+    if type(value) is not int or not 1 <= value <= _MAX_ITERATIONS:
+        raise prediction_file_error(line.location, f"'bon_idx' must be a whole number from 1 to {_MAX_ITERATIONS}")
     return value - 1
 
 
-def _sample(benchmark: str, line: PredictionLine, place: int) -> Sample:
-    name, title, language = line.need("id"), line.text("secondary_task"), line.text("language")
+def _sample(benchmark: str, line: PredictionLine, position: int) -> Sample:
+    name, title, language = line.require("id"), line.text("secondary_task"), line.text("language")
     if not isinstance(name, str | int) or isinstance(name, bool):
-        raise wrong(line.where, "'id' must be text or a whole number")
+        raise prediction_file_error(line.location, "'id' must be text or a whole number")
     if title not in TASK_OF:
-        raise wrong(line.where, f"there is no secondary task {title!r}")
+        raise prediction_file_error(line.location, f"there is no secondary task {title!r}")
     if language not in _CODES:
-        raise wrong(line.where, f"the language {language!r} is neither English nor Chinese")
-    references, readable = accepted_answers(line.need("answer"))
+        raise prediction_file_error(line.location, f"the language {language!r} is neither English nor Chinese")
+    references, readable = accepted_answers(line.require("answer"))
     meta: dict[str, Any] = {key: line.text(key) for key in TEXT_META}
-    meta |= {"question_thinking": line.optional_text("question_thinking"), "row": place}
+    meta |= {"question_thinking": line.optional_text("question_thinking"), "row": position}
     if not readable:
         meta["reference_is_no_text"] = True
     thousands = meta["token_length"].removesuffix("k")
     if not (thousands.isascii() and thousands.isdigit() and len(thousands) < 9):
-        raise wrong(line.where, f"'token_length' is {meta['token_length']!r}, not a length such as \"32k\"")
+        raise prediction_file_error(
+            line.location, f"'token_length' is {meta['token_length']!r}, not a length such as \"32k\""
+        )
     return Sample(
         benchmark=benchmark,
         task=TASK_OF[title],
@@ -153,8 +157,8 @@ def result_files(run: ScoredRun) -> dict[str, str]:
     name = f"{file_part(run.model)}/{'' if thinks else 'non'}thinking_"
     if limit := _limit(run):
         name += f"context-{limit}_"
-    iterations = 1 + max(line.scored.iteration for line in run.lines)
-    rows = ({**line.row(), "metric": headline(line.scored)} for line in run.lines)
+    iterations = 1 + max(line.scored_sample.iteration for line in run.lines)
+    rows = ({**line.row(), "metric": headline(line.scored_sample)} for line in run.lines)
     info = {
         "type": run.metadata.get("type", "Thinking" if thinks else "Instruct"),
         "context_length": run.metadata.get("context_length") or _window(run.settings.get("context_window")),
@@ -181,9 +185,9 @@ def join_model_info(path: str, first: str, second: str) -> str | None:
     if not isinstance(former, dict):
         return None
     for name, info in new.items():
-        held = former.setdefault(name, info)
-        if isinstance(held, dict) and [held.get("type"), info["type"]] in _BOTH_TYPES:
-            held["type"] = "Mixed"
+        entry = former.setdefault(name, info)
+        if isinstance(entry, dict) and [entry.get("type"), info["type"]] in _BOTH_TYPES:
+            entry["type"] = "Mixed"
     return _json(former)
 
 
@@ -192,7 +196,7 @@ def _json(value: object) -> str:
 
 
 def _check(run: ScoredRun) -> None:
-    if any(line.scored.partial for line in run.lines):
+    if any(line.scored_sample.partial for line in run.lines):
         raise UsageError(
             f"Summaries of the run {run.run_id!r} were scored without an embedding model, and half their score is "
             "missing: no number of the file would be right.",
@@ -209,14 +213,14 @@ def _check(run: ScoredRun) -> None:
 
 def _thinks(run: ScoredRun) -> bool:
     """Return whether the run asked for reasoning: by the run or the imported file's name, else by the answers."""
-    if not run.made and (match := re.search(r"(non)?thinking", run.file)):
+    if not run.has_settings and (match := re.search(r"(non)?thinking", run.file)):
         return not match[1]
     thinking = run.settings.get("thinking")
     return bool(thinking) if thinking is not None else any(line.row().get("thinking") for line in run.lines)
 
 
 def _limit(run: ScoredRun) -> int | None:
-    if not run.made:
+    if not run.has_settings:
         match = re.search(r"context-(\d+)", run.file)
         return int(match[1]) if match else None
     window = run.settings.get("context_window")
@@ -232,14 +236,17 @@ def _window(tokens: int | None) -> str:
 
 
 def _summary(run: ScoredRun, iterations: int) -> dict[str, Any]:
-    numbers = {(one.grouping, one.name, one.metric): one.score for one in report([line.scored for line in run.lines])}
-    times = Counter(line.scored.sample.sample_id for line in run.lines)
+    numbers = {
+        (group.grouping, group.name, group.metric): group.score
+        for group in report([line.scored_sample for line in run.lines])
+    }
+    times = Counter(line.scored_sample.sample.sample_id for line in run.lines)
 
     def by(metric: str, grouping: str) -> dict[str, float]:
         return {name: numbers[grouping, name, metric] for name in CATEGORIES[grouping]}
 
     summary: dict[str, Any] = {
-        "date": run.finished.strftime("%Y-%m-%d"),
+        "date": run.finished_at.strftime("%Y-%m-%d"),
         "total_questions_num": len(times),
         "inference_iterations": iterations,
         "total_samples_num": len(run.lines),

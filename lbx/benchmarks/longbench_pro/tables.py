@@ -9,22 +9,22 @@ from lbx.base.columns import Column, number_column
 from lbx.base.number_key import OVERALL, NumberKey, group_number
 from lbx.benchmarks.base.layout import (
     Board,
+    BoardEntry,
+    BoardPart,
     Boards,
     Chart,
     CsvRow,
-    Dots,
-    Entry,
-    Heat,
-    Lines,
+    DotChart,
+    HeatMap,
+    LineChart,
     Paper,
-    Part,
-    Place,
     PublishedFigures,
-    Radar,
+    RadarChart,
+    TableCell,
     best_of,
     by_group,
     file_names,
-    first_known,
+    first_value,
     thousands,
 )
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES, OVERALL_AVERAGE
@@ -62,8 +62,8 @@ PUBLISHED = PublishedFigures(
 )
 
 
-def _place(key: NumberKey) -> Place | None:
-    return Place(OVERALL, "", key.metric) if key.grouping == OVERALL else by_group(key)
+def _table_cell(key: NumberKey) -> TableCell | None:
+    return TableCell(OVERALL, "", key.metric) if key.grouping == OVERALL else by_group(key)
 
 
 PAPER = Paper(
@@ -76,60 +76,60 @@ PAPER = Paper(
         "language": "LongBench Pro: language",
         "tasks": "LongBench Pro: secondary tasks",
     },
-    _place,
+    _table_cell,
     averages=((OVERALL, ""),),
 )
 
 
 _TRIES = (1, 2, 3)
-_NOT_IN_TABLE = "by"
+_RANK_KEY = "by"
 
 
 def _short(group: str) -> str:
     return group.partition(".")[0]
 
 
-def _type(models: Sequence[Entry]) -> object:
-    types = ["Thinking" if one.reasons else "Instruct" for one in models]
-    return first_known(lambda one: one.described("type"))(models) or (types[0] if len(types) == 1 else "Mixed")
+def _type(models: Sequence[BoardEntry]) -> object:
+    types = ["Thinking" if entry.reasons else "Instruct" for entry in models]
+    return first_value(lambda entry: entry.describe("type"))(models) or (types[0] if len(types) == 1 else "Mixed")
 
 
-def _window(one: Entry) -> str | None:
-    return one.described("window") or one.described("context_length") or one.window
+def _window(entry: BoardEntry) -> str | None:
+    return entry.describe("window") or entry.describe("context_length") or entry.window
 
 
-def _truncated(models: Sequence[Entry]) -> str | None:
-    return thousands(max((limit for one in models if (limit := _limit(one))), default=None))
+def _prompt_limit(models: Sequence[BoardEntry]) -> str | None:
+    return thousands(max((limit for entry in models if (limit := _limit(entry))), default=None))
 
 
-def _limit(one: Entry) -> int | None:
+def _limit(entry: BoardEntry) -> int | None:
     """Return the number of tokens to which prompts are cut."""
-    if one.run_id is None:
-        match = re.fullmatch(r"(\d+)", one.about.get("context", ""))
-    elif not one.about["made"]:
-        match = re.search(r"context-(\d+)", " ".join(file_names(one.about)))
+    if entry.run_id is None:
+        match = re.fullmatch(r"(\d+)", entry.attributes.get("context", ""))
+    elif not entry.attributes["made"]:
+        match = re.search(r"context-(\d+)", " ".join(file_names(entry.attributes)))
     else:
-        limit, window = (one.about.get(name) for name in ("max_prompt_tokens", "context_window"))
+        limit, window = (entry.attributes.get(name) for name in ("max_prompt_tokens", "context_window"))
         tokens = limit or (LIMITS.get(window, window) if isinstance(window, int) else None)
         return tokens if isinstance(tokens, int) else None
     return int(match[1]) if match else None
 
 
-def _called(one: Entry) -> str:
+def _model_label(entry: BoardEntry) -> str:
     """Return a model's name as in the authors' app: with the way it was asked."""
-    way = "(thinking)" if one.reasons else "(nonthinking)"
-    return f"{one.model} {way}" if one.run_id else f"{one.model.removesuffix('*')} {way}*"
+    way = "(thinking)" if entry.reasons else "(nonthinking)"
+    return f"{entry.model} {way}" if entry.run_id else f"{entry.model.removesuffix('*')} {way}*"
 
 
-def _of_answers(title: str, columns: Sequence[Column], numbers: Mapping[str, NumberKey], *charts: Chart) -> Board:
+def _answer_board(title: str, columns: Sequence[Column], numbers: Mapping[str, NumberKey], *charts: Chart) -> Board:
     """Return a table with a row for each model and way to ask it."""
     return Board(
         f"LongBench Pro: {title} (percent)",
         columns,
-        [Part({**numbers, _NOT_IN_TABLE: OVERALL_AVERAGE})],
-        by=best_of(_NOT_IN_TABLE),
+        [BoardPart({**numbers, _RANK_KEY: OVERALL_AVERAGE})],
+        by=best_of(_RANK_KEY),
         keeps_empty=True,
-        called=_called,
+        model_label=_model_label,
         charts=charts,
         small_charts=len(charts) > 1,
     )
@@ -138,17 +138,19 @@ def _of_answers(title: str, columns: Sequence[Column], numbers: Mapping[str, Num
 def _chart(dimension: str, groups: Sequence[str]) -> Chart:
     """Return a heat map for lengths, a radar for primary tasks, dots for other dimensions."""
     if dimension == "length":
-        return Heat("LongBench Pro: sample length, percent", "lengths", {name: name for name in groups}, scale=100)
+        return HeatMap("LongBench Pro: sample length, percent", "lengths", {name: name for name in groups}, scale=100)
     if dimension == "primary_task":
         axes = {name: _short(name) for name in groups}
-        return Radar("LongBench Pro: primary tasks, percent", "Eleven tasks", axes, scale=100)
-    return Dots(f"LongBench Pro: {dimension}, percent", f"by {dimension}", {name: name for name in groups}, scale=100)
+        return RadarChart("LongBench Pro: primary tasks, percent", "Eleven tasks", axes, scale=100)
+    return DotChart(
+        f"LongBench Pro: {dimension}, percent", f"by {dimension}", {name: name for name in groups}, scale=100
+    )
 
 
-def _dimension(name: str, groups: Sequence[str]) -> Board:
+def _dimension_board(name: str, groups: Sequence[str]) -> Board:
     columns = [number_column(group, _short(group), "percent", across=True) for group in groups]
     numbers = {group: group_number(name, group, metric="average") for group in groups}
-    return _of_answers(name.replace("_", " "), columns, numbers, _chart(name, groups))
+    return _answer_board(name.replace("_", " "), columns, numbers, _chart(name, groups))
 
 
 _METRICS = {"bon": "Best-of-", "pass": "Pass@"}
@@ -159,18 +161,18 @@ BOARDS = Boards(
             "LongBench Pro: leaderboard (percent; by the larger of the two scores)",
             (
                 Column("type", "Model Type", value=_type),
-                Column("window", "Context Length", value=first_known(_window)),
-                Column("truncated", "Truncated Length", value=_truncated),
+                Column("window", "Context Length", value=first_value(_window)),
+                Column("truncated", "Truncated Length", value=_prompt_limit),
                 number_column("nonthinking", "Non-Thinking Score", "percent"),
                 number_column("thinking", "Thinking Score", "percent"),
             ),
-            [Part({"nonthinking": OVERALL_AVERAGE}, {"thinking": OVERALL_AVERAGE})],
+            [BoardPart({"nonthinking": OVERALL_AVERAGE}, {"thinking": OVERALL_AVERAGE})],
             by=best_of("nonthinking", "thinking"),
-            paired=True,
+            pairs_modes=True,
             keeps_empty=True,
         ),
-        **{f"board_longbench_pro_{name}": _dimension(name, groups) for name, groups in CATEGORIES.items()},
-        "board_longbench_pro_tries": _of_answers(
+        **{f"board_longbench_pro_{name}": _dimension_board(name, groups) for name, groups in CATEGORIES.items()},
+        "board_longbench_pro_tries": _answer_board(
             "Best-of-N and Pass@N",
             [
                 number_column(f"{metric}@{n}", f"{title}{n}", "percent", optional=True, across=True)
@@ -179,7 +181,7 @@ BOARDS = Boards(
             ],
             {f"{metric}@{n}": group_number(OVERALL, metric=f"{metric}@{n}") for metric in _METRICS for n in _TRIES},
             *(
-                Lines(
+                LineChart(
                     f"LongBench Pro: {title}N, percent",
                     "N from 1 to 3",
                     {f"{metric}@{n}": str(n) for n in _TRIES},

@@ -43,8 +43,8 @@ from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, AskingProtocol, Bench
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.files import DataRow, read_text
 from lbx.benchmarks.base.results import ResultFormat, ScoredRun
-from lbx.benchmarks.base.sources import DataSource, Source, find, json_rows
-from lbx.benchmarks.base.templates import fill_marks
+from lbx.benchmarks.base.sources import DataSource, RowSource, find_in_folder, json_rows
+from lbx.benchmarks.base.templates import fill_placeholders
 from lbx.benchmarks.longbench_v2.predictions import LongBenchV2Format
 from lbx.benchmarks.longbench_v2.tables import BOARDS, PAPER, PUBLISHED
 from lbx.metrics.longbench import LETTERS, chosen_letter
@@ -137,7 +137,7 @@ class LongBenchV2(Benchmark):
         """Yield the samples. ``length`` counts characters; the paper's bucket is ``meta["length"]``."""
         source = _data(bundle)
         if source is None:
-            raise self.data.missing(bundle, f"{REPO}, data.json")
+            raise self.data.missing_data_error(bundle, f"{REPO}, data.json")
         return _samples(task, source)
 
     def chance(self, sample: Sample) -> float:
@@ -152,7 +152,7 @@ class LongBenchV2(Benchmark):
         _check_mode(sample.task, mode)
         budget = 1024 if mode.cot else 128
         if mode.rag:
-            return self._prompt(bundle, "0shot_rag.txt", sample, budget, document=_retrieved(chunks))
+            return self._prompt(bundle, "0shot_rag.txt", sample, budget, document=_format_chunks(chunks))
         if mode.no_context:
             return self._prompt(bundle, "0shot_no_context.txt", sample, budget)
         return self._prompt(
@@ -170,13 +170,13 @@ class LongBenchV2(Benchmark):
         reasoning: str | None = None,
     ) -> Prompt:
         """Fill in one of the official prompts; ``name`` is the file's."""
-        place = f"{PROMPTS}/{name}"
-        marks = {"$Q$": sample.question.strip()}
-        marks |= {f"$C_{letter}$": sample.meta["choices"][letter].strip() for letter in LETTERS}
+        relative_path = f"{PROMPTS}/{name}"
+        placeholders = {"$Q$": sample.question.strip()}
+        placeholders |= {f"$C_{letter}$": sample.meta["choices"][letter].strip() for letter in LETTERS}
         if reasoning is not None:
-            marks["$COT$"] = reasoning.strip()
-        before, filled, after = fill_marks(
-            read_text(self.data.official_file(bundle, place)), ("$DOC$", document.strip()), marks
+            placeholders["$COT$"] = reasoning.strip()
+        before, filled, after = fill_placeholders(
+            read_text(self.data.official_file(bundle, relative_path)), ("$DOC$", document.strip()), placeholders
         )
         return Prompt(
             before=before,
@@ -186,7 +186,7 @@ class LongBenchV2(Benchmark):
             truncation=Truncation.MIDDLE_FLOOR,
             temperature=0.1,
             limits=LIMITS,
-            source=place,
+            source=relative_path,
         )
 
     def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
@@ -226,8 +226,8 @@ class LongBenchV2(Benchmark):
         Rows that do not count are not part of these. ``accuracy_all`` is over every row, ``empty`` the share of
         empty answers. A group without questions, at which the official script fails, is left out.
         """
-        counted = ScoredRows.of(rows).where(self.scoring.counts)
-        groups = {group: _of(counted, belongs) for group, belongs in _GROUPS.items()}
+        counted = ScoredRows.of(rows).filter(self.scoring.counts)
+        groups = {group: _filter(counted, belongs) for group, belongs in _GROUPS.items()}
         scores = []
         for metric in ("accuracy", "compensated"):
             scores += task_score(metric, counted, metric, 1)
@@ -236,7 +236,7 @@ class LongBenchV2(Benchmark):
         return [*scores, *task_score("accuracy_all", rows, "accuracy", 1), *task_score("empty", rows, "empty", 1)]
 
     def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
-        return next(iter(task_score("accuracy", ScoredRows.of(rows).where(self.scoring.counts), "accuracy", 1)), None)
+        return next(iter(task_score("accuracy", ScoredRows.of(rows).filter(self.scoring.counts), "accuracy", 1)), None)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
         """Return the paper's tables: "overall", "difficulty", "length", then "domain" and "sub_domain".
@@ -245,29 +245,29 @@ class LongBenchV2(Benchmark):
         decimal; the paper's table of domains has one decimal, too, and there is no table of sub-domains.
         """
         metrics = ("accuracy",) if averages_only else ("accuracy", "compensated")
-        counted = ScoredRows.of(tasks.get(TASK, ())).where(self.scoring.counts)
+        counted = ScoredRows.of(tasks.get(TASK, ())).filter(self.scoring.counts)
         group = partial(_group, metrics)
         table = group("overall", "all", counted)
         for name, belongs in _GROUPS.items():
             grouping = "difficulty" if name in ("easy", "hard") else "length"
-            table += group(grouping, name, _of(counted, belongs))
+            table += group(grouping, name, _filter(counted, belongs))
         domains = _by_domain(counted)
-        for domain in _ordered(domains, DOMAINS):
-            table += group("domain", domain, counted.at([at for places in domains[domain].values() for at in places]))
-        for domain in _ordered(domains, DOMAINS):
-            for sub_domain in _ordered(domains[domain], DOMAINS.get(domain, ())):
+        for domain in _sort_names(domains, DOMAINS):
+            table += group("domain", domain, counted.take([at for places in domains[domain].values() for at in places]))
+        for domain in _sort_names(domains, DOMAINS):
+            for sub_domain in _sort_names(domains[domain], DOMAINS.get(domain, ())):
                 name = f"{domain}: {sub_domain}"
-                table += group("sub_domain", name, counted.at(domains[domain][sub_domain]), official=False)
+                table += group("sub_domain", name, counted.take(domains[domain][sub_domain]), official=False)
         return table
 
 
-def _retrieved(chunks: Sequence[Chunk]) -> str:
+def _format_chunks(chunks: Sequence[Chunk]) -> str:
     ordered = sorted(chunks, key=lambda chunk: chunk.index)
     return "\n\n".join(f"Retrieved chunk {number}: {chunk.text}" for number, chunk in enumerate(ordered, start=1))
 
 
-def _of(rows: ScoredRows, belongs: Callable[[Sample], bool]) -> ScoredRows:
-    return rows.where(lambda row: belongs(row.sample))
+def _filter(rows: ScoredRows, belongs: Callable[[Sample], bool]) -> ScoredRows:
+    return rows.filter(lambda row: belongs(row.sample))
 
 
 def _by_domain(rows: Sequence[ScoredSample]) -> dict[str, dict[str, list[int]]]:
@@ -280,9 +280,9 @@ def _by_domain(rows: Sequence[ScoredSample]) -> dict[str, dict[str, list[int]]]:
     return levels
 
 
-def _ordered(names: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Sort names in the order of ``known``; others after these, by name."""
-    places = {name: place for place, name in enumerate(known)}
+def _sort_names(names: Iterable[str], order: Iterable[str]) -> list[str]:
+    """Sort names in the order of ``order``; others after these, by name."""
+    places = {name: index for index, name in enumerate(order)}
     return sorted(names, key=lambda name: (places.get(name, len(places)), name))
 
 
@@ -298,11 +298,11 @@ def _group(
     ]
 
 
-def _data(bundle: Bundle) -> Source | None:
-    return find(DATA.folder(bundle), "data.json", "default", lambda path: json_rows(path, "_id"))
+def _data(bundle: Bundle) -> RowSource | None:
+    return find_in_folder(DATA.folder(bundle), "data.json", "default", lambda path: json_rows(path, "_id"))
 
 
-def _samples(task: str, source: Source) -> Iterator[Sample]:
+def _samples(task: str, source: RowSource) -> Iterator[Sample]:
     """Yield the samples in the data's order. Raises BundleError: two rows have the same id."""
     numbers: dict[str, int] = {}
     for number, row in enumerate(source.rows(), 1):
@@ -310,7 +310,7 @@ def _samples(task: str, source: Source) -> Iterator[Sample]:
         first = numbers.setdefault(sample.sample_id, number)
         if first != number:
             raise BundleError(
-                f"{row.where}: rows {first} and {number} have the same _id, {sample.sample_id!r}.",
+                f"{row.location}: rows {first} and {number} have the same _id, {sample.sample_id!r}.",
                 fix="Correct the data on the connected machine and build the bundle again.",
             )
         yield sample

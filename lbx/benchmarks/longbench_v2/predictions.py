@@ -19,12 +19,12 @@ from dataclasses import replace
 from typing import Any
 
 from lbx.base.records import Sample
-from lbx.benchmarks.base.prediction_lines import PredictionLine, wrong
+from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
 from lbx.benchmarks.base.predictions import (
+    AnswerToExport,
     Prediction,
     PredictionFormat,
     SplitReasoning,
-    StoredAnswer,
     differences,
     file_part,
 )
@@ -41,22 +41,24 @@ class LongBenchV2Format(PredictionFormat):
         """Read rows; ids are the rows' own, else their positions."""
         task = self.known_tasks[0]
         times: Counter[str] = Counter()
-        known: dict[str, tuple[Sample, PredictionLine]] = {}
+        first_rows: dict[str, tuple[Sample, PredictionLine]] = {}
         predictions = []
         for number, line in enumerate(lines):
             name = _identifier(line, number)
             prediction = self._prediction(task, name, number, times[name], line)
             times[name] += 1
             if sample := prediction.sample:
-                first, where = known.setdefault(name, (sample, line))
-                if other := differences(sample, first, self.scored):
-                    raise wrong(line.where, f"it has the same _id as {where.where} but differs in {other}")
-                if sample.references and not first.references:
-                    known[name] = sample, line
+                first_sample, first_line = first_rows.setdefault(name, (sample, line))
+                if other := differences(sample, first_sample, self.score_keys):
+                    raise prediction_file_error(
+                        line.location, f"it has the same _id as {first_line.location} but differs in {other}"
+                    )
+                if sample.references and not first_sample.references:
+                    first_rows[name] = sample, line
             predictions.append(prediction)
         return [
-            replace(one, sample=known[one.sample_id][0]) if one.sample and times[one.sample_id] > 1 else one
-            for one in predictions
+            replace(row, sample=first_rows[row.sample_id][0]) if row.sample and times[row.sample_id] > 1 else row
+            for row in predictions
         ]
 
     def _prediction(self, task: str, name: str, number: int, iteration: int, line: PredictionLine) -> Prediction:
@@ -75,20 +77,20 @@ class LongBenchV2Format(PredictionFormat):
             iteration=iteration,
             steps=[{"output": cot}] if cot else None,
             reasoning=line.optional_text("reasoning") or None,
-            judged=judge,
+            marked_right=judge,
             note=f"'pred' is {answer!r}, which is not one of {', '.join(LETTERS)}, and counts as no answer"
             if answer and not letter
             else "",
         )
         assert prediction.sample is not None
         if problem := self.contradiction(prediction, prediction.sample):
-            raise wrong(line.where, problem)
+            raise prediction_file_error(line.location, problem)
         return prediction
 
     def identity(self, sample: Sample) -> object:
         return sample.sample_id
 
-    def apart(self, prediction: Prediction, split: SplitReasoning) -> Prediction:
+    def split_reasoning(self, prediction: Prediction, split: SplitReasoning) -> Prediction:
         """Return the row with its reasoning split off.
 
         The letter is the answer's, even if pred.py found another in the reasoning.
@@ -98,25 +100,23 @@ class LongBenchV2Format(PredictionFormat):
         if reasoning is None:
             return prediction
         if chosen_letter(answer) != chosen_letter(prediction.output or "") and not prediction.line.values.get("answer"):
-            raise wrong(
-                prediction.line.where,
+            raise prediction_file_error(
+                prediction.line.location,
                 "the letter after the reasoning differs from 'pred', and 'answer', the right letter, is missing",
             )
-        return PredictionFormat.apart(self, replace(prediction, output=response, judged=None), split)
+        return PredictionFormat.split_reasoning(self, replace(prediction, output=response, marked_right=None), split)
 
     def contradiction(self, prediction: Prediction, sample: Sample) -> str | None:
         """Return why ``judge``, which result.py uses, cannot be true of the answer: no number would be right."""
         letter = chosen_letter(prediction.output or "")
-        if prediction.judged and letter is None:
+        if prediction.marked_right and letter is None:
             return "'judge' marks an answer without a letter as right"
-        if prediction.judged is None or not sample.references:
+        if prediction.marked_right is None or not sample.references:
             return None
-        if (letter in sample.references) == prediction.judged:
+        if (letter in sample.references) == prediction.marked_right:
             return None
-        says = "right" if prediction.judged else "wrong"
-        return (
-            f"'judge' marks the answer {letter} as {says}, but the question's answer is {'/'.join(sample.references)}"
-        )
+        marked_as = "right" if prediction.marked_right else "wrong"
+        return f"'judge' marks the answer {letter} as {marked_as}, but the question's answer is {'/'.join(sample.references)}"
 
     def label(self, model: str, settings: Mapping[str, Any]) -> str:
         """Return the model's name with the first of these ways that was asked for, as pred.py names its files."""
@@ -129,7 +129,7 @@ class LongBenchV2Format(PredictionFormat):
     def file_name(self, model: str, task: str) -> str:
         return f"{file_part(model)}.jsonl"
 
-    def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
+    def row(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
         """Return a row; results files have no documents, so ``context`` is "" (the document's beginning in pred.py)."""
         sample, response = answer.sample, answer.output.strip()
         choices = sample.meta.get("choices") or {}
@@ -145,10 +145,10 @@ class LongBenchV2Format(PredictionFormat):
         row |= {"response": response, "pred": letter, "judge": letter is not None and letter == right}
         return row
 
-    def left_out(self, answer: StoredAnswer) -> str:
+    def omission_reason(self, answer: AnswerToExport) -> str:
         """Drop outputs without a character, as in pred.py; an answer that is all reasoning is wrong."""
         empty = not answer.output and answer.reasoning is None
-        return PredictionFormat.left_out(self, answer) or ("empty answers" if empty else "")
+        return PredictionFormat.omission_reason(self, answer) or ("empty answers" if empty else "")
 
 
 def _identifier(line: PredictionLine, number: int) -> str:
@@ -167,11 +167,11 @@ def _judge(line: PredictionLine) -> bool:
     if value is None and line.optional_text("answer"):
         return _letter(line, judge=False)[1] == line.text("answer")
     try:
-        judge = int(line.need("judge"))
+        judge = int(line.require("judge"))
     except (TypeError, ValueError, OverflowError):
         judge = -1
     if judge not in (0, 1):
-        raise wrong(line.where, "'judge' must be true or false")
+        raise prediction_file_error(line.location, "'judge' must be true or false")
     return bool(judge)
 
 
@@ -198,7 +198,7 @@ def _sample(names: tuple[str, str, str], line: PredictionLine, letter: str | Non
         length_unit="characters",
         meta={
             # result.py compares them with "easy", "short" and "medium"; all other values are hard and long.
-            **{key: _text(line.need(key)) for key in ("difficulty", "length")},
+            **{key: _text(line.require(key)) for key in ("difficulty", "length")},
             **{key: line.values[key] for key in ("domain", "sub_domain") if line.optional_text(key)},
             **_choices(line),
         },

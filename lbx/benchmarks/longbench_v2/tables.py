@@ -9,17 +9,17 @@ from lbx.base.number_key import OVERALL, NumberKey, group_number
 from lbx.benchmarks.base.layout import (
     MODE,
     Board,
+    BoardEntry,
+    BoardPart,
     Boards,
     CsvRow,
-    Entry,
-    ModelDots,
+    ModelDotChart,
     Paper,
-    Part,
-    Place,
     PublishedFigures,
     Row,
+    TableCell,
     best_of,
-    first_known,
+    first_value,
 )
 
 NUMBERS = {
@@ -46,23 +46,23 @@ PUBLISHED = PublishedFigures(
 )
 
 
-def _place(key: NumberKey) -> Place | None:
+def _table_cell(key: NumberKey) -> TableCell | None:
     if not key.grouping:
         return None  # the groups repeat it
-    return Place("domain" if key.grouping == "domain" else "overall", key.metric, key.name)
+    return TableCell("domain" if key.grouping == "domain" else "overall", key.metric, key.name)
 
 
 PAPER = Paper(
     {"overall": "LongBench v2: difficulty and length", "domain": "LongBench v2: domains"},
-    _place,
+    _table_cell,
     averages=(("overall", "accuracy"),),
 )
 
 
-_ABOUT: Mapping[str, Callable[[Entry], object]] = {
-    "params": lambda one: one.described("params"),
-    "context": lambda one: one.described("context") or one.window,
-    "date": lambda one: one.described("date"),
+_ATTRIBUTES: Mapping[str, Callable[[BoardEntry], object]] = {
+    "params": lambda entry: entry.describe("params"),
+    "context": lambda entry: entry.describe("context") or entry.window,
+    "date": lambda entry: entry.describe("date"),
 }
 
 
@@ -78,8 +78,8 @@ BOARDS = Boards(
             (
                 MODE,
                 *(
-                    Column(name, name.title(), value=first_known(of), optional=True, rank=2)
-                    for name, of in _ABOUT.items()
+                    Column(name, name.title(), value=first_value(describe), optional=True, rank=2)
+                    for name, describe in _ATTRIBUTES.items()
                 ),
                 *(
                     number_column(f"{part}{cot}", f"{part.title()}{' w/ CoT' if cot else ''}", across=True)
@@ -87,12 +87,12 @@ BOARDS = Boards(
                     for cot in ("", "_cot")
                 ),
             ),
-            [Part(NUMBERS, {f"{part}_cot": key for part, key in NUMBERS.items()})],
+            [BoardPart(NUMBERS, {f"{part}_cot": key for part, key in NUMBERS.items()})],
             by=_overall,
-            paired=True,
+            pairs_modes=True,
             keeps_empty=True,
             charts=[
-                ModelDots(
+                ModelDotChart(
                     "LongBench v2: Overall, percent; plain, and with CoT below it",
                     "as in the table",
                     {"overall": "", "overall_cot": "w/ CoT"},
@@ -100,5 +100,5 @@ BOARDS = Boards(
             ],
         )
     },
-    always=("Human", "Random"),
+    reference_models=("Human", "Random"),
 )

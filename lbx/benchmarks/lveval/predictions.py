@@ -16,7 +16,7 @@ from typing import Any
 
 from lbx.base.records import Sample
 from lbx.benchmarks.base.prediction_lines import PredictionLine, row_length
-from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, StoredAnswer, differences
+from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat, differences
 from lbx.benchmarks.lveval.tasks import first_answers, kind_of
 
 
@@ -29,7 +29,7 @@ class LVEvalFormat(PredictionFormat):
 
     def _prediction(self, task: str, number: int, line: PredictionLine) -> Prediction:
         kind = kind_of(task)
-        references, fault = first_answers(line.need("answers"))
+        references, fault = first_answers(line.require("answers"))
         keywords = line.values.get("gold_ans")
         meta: dict[str, Any] = {"category": kind.category}
         if keywords:
@@ -49,24 +49,24 @@ class LVEvalFormat(PredictionFormat):
             length_unit="characters" if kind.language == "zh" else "words",
             meta=meta,
         )
-        return self.answered(line, number, sample, "pred")
+        return self.make_prediction(line, number, sample, "pred")
 
     def identity(self, sample: Sample) -> object:
         """Return question and answers: a level asks each question once."""
         return sample.question, sample.references
 
-    def same_place(self, prediction: Prediction, sample: Sample) -> bool:
+    def may_match_by_position(self, prediction: Prediction, sample: Sample) -> bool:
         """Accept rows without the question: evaluation.py never reads it, and some files leave it out."""
         mine = prediction.sample
         if mine is None or mine.question or mine.references != sample.references:
             return False
-        return not differences(mine, sample, self.scored)
+        return not differences(mine, sample, self.score_keys)
 
     def file_name(self, model: str, task: str) -> str:
         """Return {dataset}_{level}.jsonl, the name that evaluation.py looks for in its --input-dir."""
         return f"{task}.jsonl"
 
-    def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
+    def row(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
         return {
             "pred": answer.output,
             "answers": list(answer.sample.references),

@@ -10,15 +10,15 @@ from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
 from lbx.benchmarks.base.layout import (
     MODE,
     Board,
+    BoardEntry,
+    BoardPart,
     Boards,
     CsvRow,
-    Entry,
-    Heat,
-    Lines,
+    HeatMap,
+    LineChart,
     Paper,
-    Part,
-    Place,
     PublishedFigures,
+    TableCell,
 )
 from lbx.benchmarks.lveval.tasks import DATASETS, LEVELS, split_task
 
@@ -31,32 +31,32 @@ def _figures(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
 PUBLISHED = PublishedFigures(("dataset", "level", "score_percent"), _figures)
 
 
-def _place(key: NumberKey) -> Place | None:
+def _table_cell(key: NumberKey) -> TableCell | None:
     if key.grouping == "length":
-        return Place("levels", "average", key.name)
-    return Place("levels", key.name, "average") if key.grouping else Place("levels", *split_task(key.name))
+        return TableCell("levels", "average", key.name)
+    return TableCell("levels", key.name, "average") if key.grouping else TableCell("levels", *split_task(key.name))
 
 
-PAPER = Paper({"levels": "LV-Eval: datasets by length level"}, _place, averages=(("levels", "average"),))
+PAPER = Paper({"levels": "LV-Eval: datasets by length level"}, _table_cell, averages=(("levels", "average"),))
 
 
 _ALL = "all"
 _OVERALL = group_number(OVERALL, metric="average")
-_OF_LEVELS = {level: group_number("length", level, metric="average") for level in LEVELS}
-_OF_DATASETS = {name: group_number("dataset", name, metric="average") for name in DATASETS}
+_LEVEL_MEANS = {level: group_number("length", level, metric="average") for level in LEVELS}
+_DATASET_MEANS = {name: group_number("dataset", name, metric="average") for name in DATASETS}
 _COLUMNS = {level: level for level in LEVELS}
 
 
-def _completed(entry: Entry) -> Entry:
+def _complete_entry(entry: BoardEntry) -> BoardEntry:
     """Add the means of an entry that has their parts.
 
     The mean of all is lbx's own, and never official: it is whole if every level's is.
     """
     if entry.run_id is None:
         return replace(entry, figures={**_means(entry.figures), **entry.figures})
-    levels = set(_OF_LEVELS.values())
-    whole = levels <= entry.figures.keys() and not levels & entry.open
-    return replace(entry, open=entry.open - {_OVERALL}) if whole else entry
+    levels = set(_LEVEL_MEANS.values())
+    is_complete = levels <= entry.figures.keys() and not levels & entry.unofficial
+    return replace(entry, unofficial=entry.unofficial - {_OVERALL}) if is_complete else entry
 
 
 def _means(figures: Mapping[NumberKey, float]) -> dict[NumberKey, float]:
@@ -64,8 +64,8 @@ def _means(figures: Mapping[NumberKey, float]) -> dict[NumberKey, float]:
     cells = {split_task(key.task): value for key, value in figures.items() if split_task(key.task)[1] in LEVELS}
     datasets = dict.fromkeys(dataset for dataset, _ in cells)
     parts = {
-        **{key: [(dataset, level) for dataset in datasets] for level, key in _OF_LEVELS.items()},
-        **{_OF_DATASETS[name]: [(name, level) for level in LEVELS] for name in datasets if name in _OF_DATASETS},
+        **{key: [(dataset, level) for dataset in datasets] for level, key in _LEVEL_MEANS.items()},
+        **{_DATASET_MEANS[name]: [(name, level) for level in LEVELS] for name in datasets if name in _DATASET_MEANS},
         _OVERALL: [(dataset, level) for dataset in datasets for level in LEVELS],
     }
     return {
@@ -75,8 +75,8 @@ def _means(figures: Mapping[NumberKey, float]) -> dict[NumberKey, float]:
     }
 
 
-def _part(dataset: str, levels: Mapping[str, NumberKey], mean: NumberKey) -> Part:
-    return Part({**levels, "mean": mean}, texts={"dataset": dataset})
+def _part(dataset: str, levels: Mapping[str, NumberKey], mean: NumberKey) -> BoardPart:
+    return BoardPart({**levels, "mean": mean}, texts={"dataset": dataset})
 
 
 BOARDS = Boards(
@@ -85,25 +85,25 @@ BOARDS = Boards(
             "LV-Eval: by dataset and level, with the means of both (percent)",
             (MODE, *(number_column(level, level, across=True) for level in LEVELS), number_column("mean", "mean")),
             [
-                _part(_ALL, _OF_LEVELS, _OVERALL),
+                _part(_ALL, _LEVEL_MEANS, _OVERALL),
                 *(
                     _part(name, {level: task_number(f"{name}_{level}") for level in LEVELS}, mean)
-                    for name, mean in _OF_DATASETS.items()
+                    for name, mean in _DATASET_MEANS.items()
                 ),
             ],
             first=(Column("dataset", "dataset"),),
             ordered_by=_OVERALL,
             charts=[
-                Lines(
+                LineChart(
                     "LV-Eval: mean over the datasets by level, percent",
                     "Five lengths",
                     _COLUMNS,
                     by="dataset",
                     only=_ALL,
                 ),
-                Heat("LV-Eval: {} by dataset and level, percent", "datasets", _COLUMNS, by="dataset", only=_ALL),
+                HeatMap("LV-Eval: {} by dataset and level, percent", "datasets", _COLUMNS, by="dataset", only=_ALL),
             ],
         )
     },
-    completed=_completed,
+    complete_entry=_complete_entry,
 )

@@ -143,14 +143,16 @@ def _is_share(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
-def _check(good: bool, name: str, value: object, wanted: str) -> None:
-    if not good:
-        raise UsageError(f"The needle setting {name} is {value!r}, but must be {wanted}.")
+def _check(is_valid: bool, name: str, value: object, requirement: str) -> None:
+    if not is_valid:
+        raise UsageError(f"The needle setting {name} is {value!r}, but must be {requirement}.")
 
 
-def _check_list(name: str, value: object, good: Callable[[Any], bool], wanted: str) -> None:
-    fine = isinstance(value, tuple) and bool(value) and all(good(x) for x in value) and len(set(value)) == len(value)
-    _check(fine, name, value, f"a non-empty list {wanted} without duplicates")
+def _check_list(name: str, value: object, is_valid: Callable[[Any], bool], requirement: str) -> None:
+    fine = (
+        isinstance(value, tuple) and bool(value) and all(is_valid(x) for x in value) and len(set(value)) == len(value)
+    )
+    _check(fine, name, value, f"a non-empty list {requirement} without duplicates")
 
 
 def make_needles(
@@ -181,11 +183,11 @@ def make_document(
         length: target length in the language's unit; the document comes closest to it in whole sentences.
         depth: share of the rest of the document before the first needle, to the nearest sentence.
     """
-    first, *others = (language.needle(key, value) for key, value in needles)
-    room = length - sum(language.count(text) for text in (first, *others))
+    first, *other_sentences = (language.needle(key, value) for key, value in needles)
+    room = length - sum(language.count(text) for text in (first, *other_sentences))
     lines = _haystack(rng_haystack, language, room)
-    slots = sorted(int(rng_places.random() * (len(lines) + 1)) for _ in others)
-    for done, (slot, text) in enumerate(zip(slots, others, strict=True)):
+    slots = sorted(int(rng_places.random() * (len(lines) + 1)) for _ in other_sentences)
+    for done, (slot, text) in enumerate(zip(slots, other_sentences, strict=True)):
         lines.insert(slot + done, text)
     starts = [0]
     for line in lines:
@@ -255,7 +257,7 @@ class Needle(Benchmark):
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """Return mean recall over all lengths and depths; ``official`` is the mean in percent."""
-        return [replace(one, official=100 * one.score) for one in task_score("recall", rows, "recall", None)]
+        return [replace(score, official=100 * score.score) for score in task_score("recall", rows, "recall", None)]
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
         """Return mean recall by "kind", "language", "length" (words and characters separate), "depth" and "overall"."""
@@ -266,9 +268,9 @@ class Needle(Benchmark):
             for row in rows:
                 cells.setdefault((grouping, _group_name(grouping, row.sample)), []).append(row)
         return [
-            GroupScore(grouping, name, "recall", one.n, one.score, 100 * one.score, estimate=one.estimate)
+            GroupScore(grouping, name, "recall", score.n, score.score, 100 * score.score, estimate=score.estimate)
             for (grouping, name), members in cells.items()
-            for one in task_score("recall", members, "recall", None)
+            for score in task_score("recall", members, "recall", None)
         ]
 
 

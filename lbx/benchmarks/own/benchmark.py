@@ -29,35 +29,35 @@ from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Sco
 from lbx.base.tables import is_name
 from lbx.benchmarks.base.aggregates import Average, mean, task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark
-from lbx.benchmarks.base.files import while_unchanged
-from lbx.benchmarks.base.prediction_lines import PredictionLine, wrong
-from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, StoredAnswer
+from lbx.benchmarks.base.files import cached_by_mtime
+from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
+from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat
 from lbx.benchmarks.base.templates import fill_format
 from lbx.benchmarks.own.definition import (
     FILE,
     LETTERS,
     TRUNCATIONS,
+    CustomTask,
     Definition,
-    OwnTask,
     choice_lines,
     read_definition,
 )
 from lbx.benchmarks.own.rows import count_samples, samples_in
-from lbx.metrics.named import METRICS, VERSION, Asked
+from lbx.metrics.named import METRICS, VERSION, ScoringTarget
 
 FOLDER = "benchmarks"
 """Folder of custom benchmarks in data/files, each in a folder of its name."""
 
-_JUDGING = frozenset({"yes", "no", "true", "false", "unanswerable"})
+_NON_EVIDENCE = frozenset({"yes", "no", "true", "false", "unanswerable"})
 """Answers that judge the document; an occurrence of such a word in it is no evidence."""
 
 
-@while_unchanged
-def _read(path: Path) -> Definition:
+@cached_by_mtime
+def _read_definition(path: Path) -> Definition:
     return read_definition(path)
 
 
-class OwnBenchmark(Benchmark):
+class CustomBenchmark(Benchmark):
     """A benchmark that a user put into the bundle."""
 
     metric_version = VERSION
@@ -65,22 +65,22 @@ class OwnBenchmark(Benchmark):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.predictions = OwnFormat(name, ())
+        self.predictions = CustomFormat(name, ())
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Return the tasks in the file's order, after checking every line of data, once until it changes."""
         definition = self._definition(bundle)
         return [
-            Task(self.name, task.name, task.metrics, self._checked(bundle, task), task.language)
+            Task(self.name, task.name, task.metrics, self._count_samples(bundle, task), task.language)
             for task in (definition.tasks if definition else ())
             if names is None or task.name in names
         ]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
         """Yield a task's samples, with the row's id, else its number in the file, from "0000"."""
-        own = self._task(bundle, task)
-        with _told_of(bundle):
-            yield from samples_in(self._data(bundle, own), self.name, own)
+        custom_task = self._task(bundle, task)
+        with _as_bundle_error(bundle):
+            yield from samples_in(self._data(bundle, custom_task), self.name, custom_task)
 
     def chance(self, sample: Sample) -> float:
         choices = sample.meta.get("choices")
@@ -97,26 +97,26 @@ class OwnBenchmark(Benchmark):
         Chunks replace it in document order, with a blank line between them. If the sample has turns, its first question
         fills the template; the others, ending with the sample's own, are messages that follow.
         """
-        own = self._task(bundle, sample.task)
+        custom_task = self._task(bundle, sample.task)
         turns = sample.meta.get("turns", [])
         document = "\n\n".join(chunk.text for chunk in chunks) if mode.rag else sample.context
         fill = partial(fill_format, document="document", source=self._source)
         first, *later = _questions(sample, turns)
-        template = (mode.no_context and own.no_context_prompt) or own.prompt
-        shown = {"document": "" if mode.no_context else document, "examples": own.examples}
-        before, document, after = fill(template, first | shown)
-        messages = ["".join(fill(own.follow_up, question)) for question in later]
+        template = (mode.no_context and custom_task.no_context_prompt) or custom_task.prompt
+        extra_fields = {"document": "" if mode.no_context else document, "examples": custom_task.examples}
+        before, document, after = fill(template, first | extra_fields)
+        messages = ["".join(fill(custom_task.follow_up, question)) for question in later]
         return Prompt(
             before=before,
             document=document,
             after=after,
-            max_new_tokens=sample.meta.get("max_new_tokens", own.max_new_tokens),
-            truncation=TRUNCATIONS[own.truncation],
-            chat=own.chat,
-            system=own.system,
+            max_new_tokens=sample.meta.get("max_new_tokens", custom_task.max_new_tokens),
+            truncation=TRUNCATIONS[custom_task.truncation],
+            chat=custom_task.chat,
+            system=custom_task.system,
             system_gap="\n\n",
             turns=tuple(text for pair in zip(turns[1::2], messages, strict=True) for text in pair),
-            stop=tuple(sample.meta.get("stop", own.stop)),
+            stop=tuple(sample.meta.get("stop", custom_task.stop)),
             source=self._source,
         )
 
@@ -124,26 +124,27 @@ class OwnBenchmark(Benchmark):
         """Return the references, or the texts of the right choices; not answers such as "yes"."""
         choices = sample.meta.get("choices", {})
         texts = [choices.get(reference, reference) for reference in sample.references]
-        return [text for text in texts if text.strip(" .").casefold() not in _JUDGING]
+        return [text for text in texts if text.strip(" .").casefold() not in _NON_EVIDENCE]
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """Return the task's metrics in its order; [] if the sample names no known metric.
 
         If the sample has an expression that does not match the output, all of them are 0.
         """
-        named, choices, cues, pattern = (
+        stored_metrics, choices, cues, pattern = (
             sample.meta.get(key) for key in ("metrics", "choices", "answer_cues", "extract")
         )
-        asked = Asked(sample.references, sample.language, _texts_by_letter(choices), tuple(_texts_in(cues)))
-        known = [name for name in _texts_in(named) if name in METRICS]
+        target = ScoringTarget(sample.references, sample.language, _texts_by_letter(choices), tuple(_texts_in(cues)))
+        metric_names = [name for name in _texts_in(stored_metrics) if name in METRICS]
         if not isinstance(pattern, str):
-            return [Score(name, *METRICS[name](output, asked)) for name in known]
+            return [Score(name, *METRICS[name](output, target)) for name in metric_names]
         answer = extract(pattern, output)
         if answer is None:
-            return [Score(name, 0.0, "") for name in known]
-        values = {name: METRICS[name](answer, asked) for name in known}
+            return [Score(name, 0.0, "") for name in metric_names]
+        values = {name: METRICS[name](answer, target) for name in metric_names}
         return [
-            Score(name, one.value, answer if one.extracted is None else one.extracted) for name, one in values.items()
+            Score(name, result.value, answer if result.extracted is None else result.extracted)
+            for name, result in values.items()
         ]
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
@@ -151,8 +152,10 @@ class OwnBenchmark(Benchmark):
         metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
         order = rows[0].sample.meta.get("metrics", []) if rows else []
         ordered = sorted(metrics, key=lambda metric: order.index(metric) if metric in order else len(order))
-        scores = [one for metric in ordered for one in task_score(metric, rows, metric, None)]
-        return [replace(one, official=mean(one.estimate.values.tolist(), 100)) for one in scores if one.estimate]
+        scores = [score for metric in ordered for score in task_score(metric, rows, metric, None)]
+        return [
+            replace(score, official=mean(score.estimate.values.tolist(), 100)) for score in scores if score.estimate
+        ]
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
         """Return the mean of the tasks' headlines: by language if there are several, and overall."""
@@ -162,7 +165,7 @@ class OwnBenchmark(Benchmark):
             languages.setdefault(tasks[task][0].sample.language, []).append(head)
         parts = [("language", name, scores) for name, scores in languages.items()] if len(languages) > 1 else []
         parts += [("overall", "all", list(heads.values()))] if len(heads) > 1 else []
-        averages = [(grouping, name, Average.of(scores, whole=True)) for grouping, name, scores in parts]
+        averages = [(grouping, name, Average.of(scores, complete=True)) for grouping, name, scores in parts]
         return [average.group(grouping, name) for grouping, name, average in averages if average]
 
     @property
@@ -173,13 +176,13 @@ class OwnBenchmark(Benchmark):
         path = bundle.file(self._source)
         if path is None:
             return None
-        with _told_of(bundle):
-            definition = _read(path)
+        with _as_bundle_error(bundle):
+            definition = _read_definition(path)
             if definition.name != self.name:
                 raise UsageError(f"{path}: it defines {definition.name!r}, but its folder is named {self.name!r}.")
         return definition
 
-    def _task(self, bundle: Bundle, name: str) -> OwnTask:
+    def _task(self, bundle: Bundle, name: str) -> CustomTask:
         definition = self._definition(bundle)
         task = definition.task(name) if definition else None
         if task is None:
@@ -190,29 +193,29 @@ class OwnBenchmark(Benchmark):
             )
         return task
 
-    def _data(self, bundle: Bundle, task: OwnTask) -> Path:
+    def _data(self, bundle: Bundle, task: CustomTask) -> Path:
         path = bundle.file(f"{FOLDER}/{self.name}/{task.data}")
         if path is None or not path.is_file():
-            raise UsageError(f"{task.where}: the bundle lacks its data, {task.data!r}.")
+            raise UsageError(f"{task.location}: the bundle lacks its data, {task.data!r}.")
         return path
 
-    def _checked(self, bundle: Bundle, task: OwnTask) -> int:
-        with _told_of(bundle):
+    def _count_samples(self, bundle: Bundle, task: CustomTask) -> int:
+        with _as_bundle_error(bundle):
             return count_samples(self._data(bundle, task), self.name, task)
 
 
-def own_benchmark(name: str) -> Benchmark:
+def custom_benchmark(name: str) -> Benchmark:
     """Return the benchmark of this name, whether or not a bundle has it. Raises KeyError: the name is invalid."""
     if not is_name(name):
         raise KeyError(name)
-    return OwnBenchmark(name)
+    return CustomBenchmark(name)
 
 
-def own_names(bundle: Bundle, reserved: Mapping[str, str]) -> list[str]:
+def custom_names(bundle: Bundle, reserved_names: Mapping[str, str]) -> list[str]:
     """Return the names of the custom benchmarks in the bundle.
 
     Args:
-        reserved: names that a benchmark cannot have -> their meaning.
+        reserved_names: names that a benchmark cannot have -> their meaning.
 
     Raises:
         BundleError: a benchmark has a reserved or invalid name.
@@ -220,42 +223,42 @@ def own_names(bundle: Bundle, reserved: Mapping[str, str]) -> list[str]:
     folder = bundle.file(FOLDER)
     names = sorted(path.parent.name for path in folder.glob(f"*/{FILE}")) if folder and folder.is_dir() else []
     for name in names:
-        if name in reserved or not is_name(name):
+        if name in reserved_names or not is_name(name):
             raise BundleError(
                 f"The bundle at {bundle.root} has a benchmark named {name!r}, which "
-                + (f"means {reserved[name]}." if name in reserved else "is not a valid name."),
+                + (f"means {reserved_names[name]}." if name in reserved_names else "is not a valid name."),
                 fix="Rename it on the connected machine and build the bundle again.",
             )
     return names
 
 
-def read_for_bundle(path: Path, reserved: Mapping[str, str]) -> tuple[Definition, list[str]]:
+def read_for_bundle(path: Path, reserved_names: Mapping[str, str]) -> tuple[Definition, list[str]]:
     """Read a definition for bundling, and the names of its data files, after checking every line of them.
 
     Raises:
         UsageError: something is wrong, with its place.
     """
-    with _told(
+    with _reraise_as(
         UsageError,
         "Correct it: docs/own-benchmark.md explains every field.",
         as_command("lbx", "bundle", path, "--dry-run"),
     ):
-        definition = read_definition(path, reserved)
+        definition = read_definition(path, reserved_names)
         for task in definition.tasks:
             data = path.parent / task.data
             if not data.is_file():
-                raise UsageError(f"{task.where}: there is no file {data}.")
+                raise UsageError(f"{task.location}: there is no file {data}.")
             count_samples(data, definition.name, task)
     return definition, list(dict.fromkeys(task.data for task in definition.tasks))
 
 
-def _texts_in(stored: object) -> list[str]:
+def _texts_in(value: object) -> list[str]:
     """Return the texts of a stored list; an imported results file may contain anything."""
-    return [text for text in stored if isinstance(text, str)] if isinstance(stored, list) else []
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
 
 
-def _texts_by_letter(stored: object) -> dict[str, str]:
-    items = stored.items() if isinstance(stored, dict) else ()
+def _texts_by_letter(value: object) -> dict[str, str]:
+    items = value.items() if isinstance(value, dict) else ()
     return {letter: text for letter, text in items if letter in LETTERS and len(letter) == 1 and isinstance(text, str)}
 
 
@@ -267,7 +270,7 @@ def _questions(sample: Sample, turns: Sequence[str]) -> list[dict[str, str]]:
 
 
 @contextmanager
-def _told(kind: Callable[..., LbxError], fix: str, command: str = "") -> Iterator[None]:
+def _reraise_as(kind: Callable[..., LbxError], fix: str, command: str = "") -> Iterator[None]:
     try:
         yield
     except (UsageError, BundleError) as exc:
@@ -275,12 +278,12 @@ def _told(kind: Callable[..., LbxError], fix: str, command: str = "") -> Iterato
         raise kind(exc.cause, fix=f"{hint} {fix}".strip(), command=command) from exc
 
 
-def _told_of(bundle: Bundle) -> AbstractContextManager[None]:
+def _as_bundle_error(bundle: Bundle) -> AbstractContextManager[None]:
     fix = "Correct the file on the connected machine and build the bundle again."
-    return _told(BundleError, fix, as_command("lbx", "verify", bundle.root))
+    return _reraise_as(BundleError, fix, as_command("lbx", "verify", bundle.root))
 
 
-class OwnFormat(PredictionFormat):
+class CustomFormat(PredictionFormat):
     """The format of a custom benchmark; ``known_tasks`` are the bundle's, () without a bundle."""
 
     folder = True
@@ -289,11 +292,11 @@ class OwnFormat(PredictionFormat):
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
         predictions = []
         for number, line in enumerate(lines):
-            name = line.need("id")
+            name = line.require("id")
             if not isinstance(name, str | int) or isinstance(name, bool):
-                raise wrong(line.where, "'id' must be text or a whole number")
+                raise prediction_file_error(line.location, "'id' must be text or a whole number")
             sample = Sample(self.name, task, str(name), context="", question="", references=())
-            predictions.append(self.answered(line, number, sample, "output"))
+            predictions.append(self.make_prediction(line, number, sample, "output"))
         return predictions
 
     def identity(self, sample: Sample) -> object:
@@ -302,7 +305,7 @@ class OwnFormat(PredictionFormat):
     def file_name(self, model: str, task: str) -> str:
         return f"{task}.jsonl"
 
-    def row(self, model: str, task: str, answer: StoredAnswer) -> dict[str, Any]:
+    def row(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
         """Return the question and its answer."""
         return {
             "id": answer.sample.sample_id,

@@ -23,13 +23,13 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from lbx.base.expressions import what_is_wrong
-from lbx.base.inputs import inside
+from lbx.base.expressions import expression_error
+from lbx.base.inputs import path_inside
 from lbx.base.records import Truncation
-from lbx.base.tables import check_table, is_name, nearest, read_table, texts, typed, wrong
+from lbx.base.tables import check_table, check_type, entry_error, is_name, nearest, read_table, texts
 from lbx.benchmarks.base.files import DataRow, read_csv, read_json_array, read_jsonl
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.benchmarks.base.rubric_table import rubric_in
+from lbx.benchmarks.base.rubric_table import parse_rubric_table
 from lbx.benchmarks.base.templates import fill_format, template_fields
 from lbx.metrics.named import METRICS
 
@@ -42,11 +42,11 @@ READERS: Mapping[str, Callable[[Path], Iterator[DataRow]]] = {
     ".json": read_json_array,
     ".csv": read_csv,
 }
-ALWAYS_READ = ("id", *VARIABLES, "references")
+STANDARD_FIELDS = ("id", *VARIABLES, "references")
 """Fields that a row may have in any task."""
-READ_WHERE_NAMED = ("turns", "max_new_tokens", "stop")
+OPTIONAL_FIELDS = ("turns", "max_new_tokens", "stop")
 """Fields that a row may have if ``fields`` names them."""
-MOST_TOKENS = 1 << 20
+MAX_NEW_TOKENS = 1 << 20
 TRUNCATIONS = {
     "middle": Truncation.DOCUMENT_MIDDLE,
     "end": Truncation.DOCUMENT_END,
@@ -61,18 +61,18 @@ _TEMPLATES: Mapping[str, tuple[str, ...]] = {
 }
 """Variables that each template can name."""
 _BRACES = "Write literal braces as {{ and }}"
-_HEAD: dict[str, type] = {"name": str, "description": str, "licence": str, "rubric": dict, "task": list}
-_SHARED: dict[str, type] = {
+_HEAD_KEYS: dict[str, type] = {"name": str, "description": str, "licence": str, "rubric": dict, "task": list}
+_SHARED_KEYS: dict[str, type] = {
     "prompt": str, "metrics": list, "max_new_tokens": int, "stop": list, "truncation": str, "chat": bool,
     "language": str, "fields": dict, "ignore": list, "system": str, "example": str, "examples": list,
     "follow_up": str, "no_context_prompt": str, "extract": str, "answer_cues": list,
 }  # fmt: skip
-_OF_TASK: dict[str, type] = {"name": str, "data": str, **_SHARED}
-_NEEDED = ("name", "data", "prompt", "metrics", "max_new_tokens")
+_TASK_KEYS: dict[str, type] = {"name": str, "data": str, **_SHARED_KEYS}
+_REQUIRED_KEYS = ("name", "data", "prompt", "metrics", "max_new_tokens")
 
 
 @dataclass(frozen=True, slots=True)
-class OwnTask:
+class CustomTask:
     """A task: its table, with the file's settings for all tasks as defaults.
 
     Attributes:
@@ -106,7 +106,7 @@ class OwnTask:
     no_context_prompt: str = ""
     extract: str = ""
     answer_cues: tuple[str, ...] = ()
-    where: str = field(default="", compare=False)
+    location: str = field(default="", compare=False)
 
     @property
     def has_turns(self) -> bool:
@@ -116,7 +116,7 @@ class OwnTask:
     def variables(self) -> frozenset[str]:
         """Variables that every row must have for its prompts."""
         templates = (self.prompt, self.no_context_prompt, self.follow_up if self.has_turns else "")
-        return frozenset(name for one in templates for name in _names(one) if name in VARIABLES)
+        return frozenset(name for template in templates for name in _names(template) if name in VARIABLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,79 +125,88 @@ class Definition:
 
     name: str
     licence: str
-    tasks: tuple[OwnTask, ...]
+    tasks: tuple[CustomTask, ...]
     sha256: str
     rubric: Rubric | None = None
 
-    def task(self, name: str) -> OwnTask | None:
+    def task(self, name: str) -> CustomTask | None:
         return next((task for task in self.tasks if task.name == name), None)
 
 
-def read_definition(path: Path, reserved: Mapping[str, str] | None = None) -> Definition:
+def read_definition(path: Path, reserved_names: Mapping[str, str] | None = None) -> Definition:
     """Read the definition in a file.
 
     Args:
-        reserved: names that it cannot have -> their meaning.
+        reserved_names: names that it cannot have -> their meaning.
 
     Raises:
         UsageError: something is wrong with it; names the file, the task and the key.
     """
     table, digest = read_table(path)
-    return _definition(table, path, digest, reserved or {})
+    return _parse_definition(table, path, digest, reserved_names or {})
 
 
-def _definition(table: Mapping[str, Any], path: Path, digest: str, reserved: Mapping[str, str]) -> Definition:
-    check_table(table, {**_HEAD, **_SHARED}, f"{path}:", ("name", "task"))
+def _parse_definition(
+    table: Mapping[str, Any], path: Path, digest: str, reserved_names: Mapping[str, str]
+) -> Definition:
+    check_table(table, {**_HEAD_KEYS, **_SHARED_KEYS}, f"{path}:", ("name", "task"))
     name = table["name"]
     if not is_name(name):
-        raise wrong(path, f"name = {name!r} is not a valid benchmark name: use at most 64 letters, digits and _ . -")
-    if meaning := reserved.get(name):
-        raise wrong(path, f"name = {name!r} is reserved: --tasks {name} means {meaning}")
+        raise entry_error(
+            path, f"name = {name!r} is not a valid benchmark name: use at most 64 letters, digits and _ . -"
+        )
+    if meaning := reserved_names.get(name):
+        raise entry_error(path, f"name = {name!r} is reserved: --tasks {name} means {meaning}")
     if not table["task"]:
-        raise wrong(path, "it has no [[task]]")
-    shared = {key: value for key, value in table.items() if key in _SHARED}
-    tasks: dict[str, OwnTask] = {}
+        raise entry_error(path, "it has no [[task]]")
+    shared = {key: value for key, value in table.items() if key in _SHARED_KEYS}
+    tasks: dict[str, CustomTask] = {}
     for number, entry in enumerate(table["task"], 1):
-        task = _task(entry, shared, f"{path}, [[task]] number {number}")
+        task = _parse_task(entry, shared, f"{path}, [[task]] number {number}")
         if task.name in tasks:
-            raise wrong(task.where, f"an earlier task is also named {task.name!r}")
+            raise entry_error(task.location, f"an earlier task is also named {task.name!r}")
         tasks[task.name] = task
-    rubric = rubric_in(table["rubric"], f"{path}, [rubric]", path.name, reserved) if "rubric" in table else None
+    rubric = (
+        parse_rubric_table(table["rubric"], f"{path}, [rubric]", path.name, reserved_names)
+        if "rubric" in table
+        else None
+    )
     return Definition(name, table.get("licence", ""), tuple(tasks.values()), digest, rubric)
 
 
-def _task(entry: Any, shared: Mapping[str, Any], where: str) -> OwnTask:
+def _parse_task(entry: Any, defaults: Mapping[str, Any], location: str) -> CustomTask:
     if not isinstance(entry, dict):
-        raise wrong(where, "it is not a table: write [[task]], then one key per line")
-    table = {**shared, **entry}
-    check_table(table, _OF_TASK, f"{where}:", _NEEDED)
-    examples = _examples(table.pop("examples", []), table.pop("example", ""), where)
-    lists = {key: texts(value, f"{where}: {key}") for key, value in table.items() if _OF_TASK[key] is list}
+        raise entry_error(location, "it is not a table: write [[task]], then one key per line")
+    table = {**defaults, **entry}
+    check_table(table, _TASK_KEYS, f"{location}:", _REQUIRED_KEYS)
+    examples = _format_examples(table.pop("examples", []), table.pop("example", ""), location)
+    lists = {key: texts(value, f"{location}: {key}") for key, value in table.items() if _TASK_KEYS[key] is list}
     values: dict[str, Any] = {**table, **lists, "examples": examples}
     values["fields"] = tuple(
         sorted(
-            (ours, tuple(name) if isinstance(name, list) else name) for ours, name in table.get("fields", {}).items()
+            (standard_name, tuple(name) if isinstance(name, list) else name)
+            for standard_name, name in table.get("fields", {}).items()
         )
     )
-    task = OwnTask(**values, where=where)
+    task = CustomTask(**values, location=location)
     for check in (_check_names, _check_fields, _check_values, _check_templates):
         check(task)
     return task
 
 
-def _examples(entries: Sequence[Any], template: str, where: str) -> str:
+def _format_examples(entries: Sequence[Any], template: str, location: str) -> str:
     if bool(entries) is not bool(template):
-        raise wrong(where, "example and examples must be set together: a template, and the texts to fill in")
-    names = dict.fromkeys(_checked_names(template, "example", where), str)
-    shown: list[str] = []
+        raise entry_error(location, "example and examples must be set together: a template, and the texts to fill in")
+    names = dict.fromkeys(_template_names(template, "example", location), str)
+    pieces: list[str] = []
     for number, entry in enumerate(entries, 1):
-        place = f"{where}, [[task.examples]] number {number}"
-        values = typed(entry, dict, place)
+        example_location = f"{location}, [[task.examples]] number {number}"
+        values = check_type(entry, dict, example_location)
         if "choices" in names and isinstance(values.get("choices"), list):
-            values = values | {"choices": choice_lines(texts(values["choices"], f"{place}: choices"))}
-        check_table(values, names, f"{place}:", list(names))
-        shown += fill_format(template, values, document="", source=where)
-    return "".join(shown)
+            values = values | {"choices": choice_lines(texts(values["choices"], f"{example_location}: choices"))}
+        check_table(values, names, f"{example_location}:", list(names))
+        pieces += fill_format(template, values, document="", source=location)
+    return "".join(pieces)
 
 
 def choice_lines(choices: Iterable[str]) -> str:
@@ -205,77 +214,85 @@ def choice_lines(choices: Iterable[str]) -> str:
     return "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, choices, strict=False))
 
 
-def _check_names(task: OwnTask) -> None:
+def _check_names(task: CustomTask) -> None:
     if not is_name(task.name):
-        raise wrong(
-            task.where, f"name = {task.name!r} is not a valid task name: use at most 64 letters, digits and _ . -"
+        raise entry_error(
+            task.location, f"name = {task.name!r} is not a valid task name: use at most 64 letters, digits and _ . -"
         )
     try:
-        inside(Path(), task.data)
+        path_inside(Path(), task.data)
     except ValueError as exc:
-        raise wrong(task.where, f"data = {task.data!r} must be a file in the folder of this one: {exc}") from exc
+        raise entry_error(
+            task.location, f"data = {task.data!r} must be a file in the folder of this one: {exc}"
+        ) from exc
     if Path(task.data).suffix not in READERS:
         kinds = ", ".join(f"*{suffix}" for suffix in READERS)
-        raise wrong(
-            task.where, f"data = {task.data!r} must be JSON lines, a JSON array or CSV, with a name such as {kinds}"
+        raise entry_error(
+            task.location, f"data = {task.data!r} must be JSON lines, a JSON array or CSV, with a name such as {kinds}"
         )
 
 
-def _check_fields(task: OwnTask) -> None:
-    for ours, theirs in task.fields:
-        names = theirs if isinstance(theirs, tuple) and ours == "choices" else (theirs,)
-        if ours not in (*ALWAYS_READ, *READ_WHERE_NAMED) or not all(isinstance(name, str) and name for name in names):
-            known = ", ".join((*ALWAYS_READ, *READ_WHERE_NAMED))
-            raise wrong(task.where, f"fields can rename {known}, not {ours} = {theirs!r}")
+def _check_fields(task: CustomTask) -> None:
+    for standard_name, row_name in task.fields:
+        names = row_name if isinstance(row_name, tuple) and standard_name == "choices" else (row_name,)
+        if standard_name not in (*STANDARD_FIELDS, *OPTIONAL_FIELDS) or not all(
+            isinstance(name, str) and name for name in names
+        ):
+            field_names = ", ".join((*STANDARD_FIELDS, *OPTIONAL_FIELDS))
+            raise entry_error(task.location, f"fields can rename {field_names}, not {standard_name} = {row_name!r}")
 
 
-def _check_values(task: OwnTask) -> None:
+def _check_values(task: CustomTask) -> None:
     for metric in task.metrics:
         if metric not in METRICS:
-            raise wrong(task.where, f"there is no metric {metric!r}", nearest(metric, METRICS))
+            raise entry_error(task.location, f"there is no metric {metric!r}", nearest(metric, METRICS))
     if not task.metrics or len(set(task.metrics)) < len(task.metrics):
-        raise wrong(task.where, f"metrics must list at least one, without duplicates, of {', '.join(METRICS)}")
-    if not 0 < task.max_new_tokens <= MOST_TOKENS:
-        raise wrong(task.where, f"max_new_tokens = {task.max_new_tokens} must be from 1 to {MOST_TOKENS:,}")
+        raise entry_error(task.location, f"metrics must list at least one, without duplicates, of {', '.join(METRICS)}")
+    if not 0 < task.max_new_tokens <= MAX_NEW_TOKENS:
+        raise entry_error(task.location, f"max_new_tokens = {task.max_new_tokens} must be from 1 to {MAX_NEW_TOKENS:,}")
     if task.truncation not in TRUNCATIONS:
-        raise wrong(task.where, f"truncation = {task.truncation!r} must be one of {', '.join(TRUNCATIONS)}")
+        raise entry_error(task.location, f"truncation = {task.truncation!r} must be one of {', '.join(TRUNCATIONS)}")
     if not all(task.stop):
-        raise wrong(task.where, "stop contains an empty text, which would end every answer at once")
-    if task.extract and (reason := what_is_wrong(task.extract)):
-        raise wrong(task.where, f"extract = {task.extract[:80]!r} is not a valid RE2 regular expression: {reason}")
+        raise entry_error(task.location, "stop contains an empty text, which would end every answer at once")
+    if task.extract and (reason := expression_error(task.extract)):
+        raise entry_error(
+            task.location, f"extract = {task.extract[:80]!r} is not a valid RE2 regular expression: {reason}"
+        )
     if task.answer_cues and "accuracy" not in task.metrics:
-        raise wrong(task.where, "answer_cues need the metric accuracy, which the task does not have")
+        raise entry_error(task.location, "answer_cues need the metric accuracy, which the task does not have")
     if not _LANGUAGE.fullmatch(task.language):
-        raise wrong(task.where, f'language = {task.language!r} must be a code such as "en", "zh" or "de"')
+        raise entry_error(task.location, f'language = {task.language!r} must be a code such as "en", "zh" or "de"')
 
 
-def _check_templates(task: OwnTask) -> None:
-    for key, known in _TEMPLATES.items():
-        names = _checked_names(getattr(task, key), key, task.where)
+def _check_templates(task: CustomTask) -> None:
+    for key, allowed in _TEMPLATES.items():
+        names = _template_names(getattr(task, key), key, task.location)
         for name in names:
-            if name not in known:
-                listed = ", ".join(f"{{{one}}}" for one in known)
-                raise wrong(task.where, f"the {key} contains {{{name}}}, but has only {listed}. {_BRACES}")
+            if name not in allowed:
+                listed = ", ".join(f"{{{variable}}}" for variable in allowed)
+                raise entry_error(task.location, f"the {key} contains {{{name}}}, but has only {listed}. {_BRACES}")
         if ("examples" in names) > bool(task.examples):
-            raise wrong(task.where, f"the {key} contains {{examples}}, but the task has no examples")
+            raise entry_error(task.location, f"the {key} contains {{examples}}, but the task has no examples")
     names = _names(task.prompt)
     if names.count("document") > 1:
-        raise wrong(task.where, "the prompt contains {document} twice, but lbx can truncate only one document")
+        raise entry_error(task.location, "the prompt contains {document} twice, but lbx can truncate only one document")
     if not {"document", "question"} & {*names}:
-        raise wrong(
-            task.where, "the prompt contains neither {document} nor {question}, so every sample would be the same"
+        raise entry_error(
+            task.location, "the prompt contains neither {document} nor {question}, so every sample would be the same"
         )
     if task.examples and "examples" not in names:
-        raise wrong(task.where, "the task has examples, but the prompt does not contain {examples}")
+        raise entry_error(task.location, "the task has examples, but the prompt does not contain {examples}")
     if task.has_turns and "question" not in _names(task.follow_up):
-        raise wrong(task.where, "the follow_up does not contain {question}, so the model would not see the question")
+        raise entry_error(
+            task.location, "the follow_up does not contain {question}, so the model would not see the question"
+        )
 
 
-def _checked_names(template: str, key: str, where: str) -> list[str]:
+def _template_names(template: str, key: str, location: str) -> list[str]:
     try:
         return _names(template)
     except ValueError as exc:
-        raise wrong(where, f"cannot fill in the {key}: {exc}. {_BRACES}") from exc
+        raise entry_error(location, f"cannot fill in the {key}: {exc}. {_BRACES}") from exc
 
 
 def _names(template: str) -> list[str]:

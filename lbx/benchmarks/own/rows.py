@@ -12,19 +12,19 @@ from string import ascii_uppercase
 from typing import Any
 
 from lbx.base.records import Sample, encodable
-from lbx.base.tables import nearest, wrong
+from lbx.base.tables import entry_error, nearest
 from lbx.base.visible import one_line
-from lbx.benchmarks.base.files import DataRow, while_unchanged
-from lbx.benchmarks.own.definition import ALWAYS_READ, MOST_TOKENS, READ_WHERE_NAMED, READERS, OwnTask
-from lbx.metrics.named import Asked, why_unscorable
+from lbx.benchmarks.base.files import DataRow, cached_by_mtime
+from lbx.benchmarks.own.definition import MAX_NEW_TOKENS, OPTIONAL_FIELDS, READERS, STANDARD_FIELDS, CustomTask
+from lbx.metrics.named import ScoringTarget, unscorable_reason
 
-_LONGEST_ID = 200
+_MAX_ID_LENGTH = 200
 _LISTS = ("choices", "references", "turns", "stop")
 _ROLES = ("user", "assistant")
 _LIST_IN_TEXT = re.compile(r"\s*\[\s*[\"'“”„‘’]")
 
 
-def samples_in(path: Path, benchmark: str, task: OwnTask) -> Iterator[Sample]:
+def samples_in(path: Path, benchmark: str, task: CustomTask) -> Iterator[Sample]:
     """Yield the samples of a task's file, in its order.
 
     Raises:
@@ -34,72 +34,79 @@ def samples_in(path: Path, benchmark: str, task: OwnTask) -> Iterator[Sample]:
     """
     seen: dict[str, str] = {}
     for number, row in enumerate(READERS[path.suffix](path)):
-        if not _is_whole(row.values):
-            raise wrong(row.where, "it contains half of a surrogate pair, such as \\ud83d", "Write both halves.")
+        if not _is_encodable(row.values):
+            raise entry_error(
+                row.location, "it contains half of a surrogate pair, such as \\ud83d", "Write both halves."
+            )
         _refuse_unknown(row, task)
         sample = _sample(row, benchmark, task, number, cells=path.suffix == ".csv")
         _refuse_unscorable(row, sample, task)
-        first = seen.setdefault(sample.sample_id, row.where)
-        if first is not row.where:
-            raise wrong(row.where, f"the id {sample.sample_id!r} is also used at {first}")
+        first_location = seen.setdefault(sample.sample_id, row.location)
+        if first_location is not row.location:
+            raise entry_error(row.location, f"the id {sample.sample_id!r} is also used at {first_location}")
         yield sample
     if not seen:
-        raise wrong(path, "it contains no questions")
+        raise entry_error(path, "it contains no questions")
 
 
-def _is_whole(value: object) -> bool:
+def _is_encodable(value: object) -> bool:
     """Return whether no text in a JSON value has half of a surrogate pair, which UTF-8 cannot encode."""
     if isinstance(value, str):
         return value.isascii() or encodable(value) == value
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return all(map(_is_whole, parts))
+    return all(map(_is_encodable, parts))
 
 
-@while_unchanged
-def count_samples(path: Path, benchmark: str, task: OwnTask) -> int:
+@cached_by_mtime
+def count_samples(path: Path, benchmark: str, task: CustomTask) -> int:
     """Count the samples of a task's file, and check each of them."""
     return sum(1 for _ in samples_in(path, benchmark, task))
 
 
-def _refuse_unknown(row: DataRow, task: OwnTask) -> None:
-    called = dict(task.fields)
-    names = [called.get(name, name) for name in ALWAYS_READ] + [
-        called[key] for key in READ_WHERE_NAMED if key in called
+def _refuse_unknown(row: DataRow, task: CustomTask) -> None:
+    field_names = dict(task.fields)
+    names = [field_names.get(name, name) for name in STANDARD_FIELDS] + [
+        field_names[key] for key in OPTIONAL_FIELDS if key in field_names
     ]
-    known = {one for name in names for one in (name if isinstance(name, tuple) else (name,))}
+    read_fields = {field for name in names for field in (name if isinstance(name, tuple) else (name,))}
     for key in row.values:
-        if key in known or key in task.ignore:
+        if key in read_fields or key in task.ignore:
             continue
         fix = f'To ignore it, set ignore = ["{key}"].'
-        read = f'To read it, set fields = {{ {key} = "{key}" }}.' if key in READ_WHERE_NAMED else nearest(key, known)
-        raise wrong(row.where, f"unknown field {one_line(key)[:80]!r}", f"{read} {fix}")
+        read = (
+            f'To read it, set fields = {{ {key} = "{key}" }}.' if key in OPTIONAL_FIELDS else nearest(key, read_fields)
+        )
+        raise entry_error(row.location, f"unknown field {one_line(key)[:80]!r}", f"{read} {fix}")
 
 
-def _refuse_unscorable(row: DataRow, sample: Sample, task: OwnTask) -> None:
-    asked = Asked(sample.references, task.language, sample.meta.get("choices", {}), task.answer_cues)
+def _refuse_unscorable(row: DataRow, sample: Sample, task: CustomTask) -> None:
+    target = ScoringTarget(sample.references, task.language, sample.meta.get("choices", {}), task.answer_cues)
     for metric in task.metrics:
         for reference in sample.references:
-            if why := why_unscorable(metric, reference, asked):
-                shown = one_line(reference)[:80]
-                raise wrong(
-                    row.where, f"{metric} cannot score the reference {shown!r}: {why}", "Choose another metric."
+            if reason := unscorable_reason(metric, reference, target):
+                excerpt = one_line(reference)[:80]
+                raise entry_error(
+                    row.location, f"{metric} cannot score the reference {excerpt!r}: {reason}", "Choose another metric."
                 )
 
 
-def _sample(row: DataRow, benchmark: str, task: OwnTask, number: int, *, cells: bool) -> Sample:
-    called = {name: name for name in ALWAYS_READ} | dict(task.fields)
-    values = {ours: _value(row, ours, theirs, cells=cells) for ours, theirs in called.items()}
+def _sample(row: DataRow, benchmark: str, task: CustomTask, number: int, *, cells: bool) -> Sample:
+    field_names = {name: name for name in STANDARD_FIELDS} | dict(task.fields)
+    values = {
+        standard_name: _value(row, standard_name, row_name, cells=cells)
+        for standard_name, row_name in field_names.items()
+    }
     for name in ("references", *sorted(task.variables | ({"choices"} if "accuracy" in task.metrics else set()))):
         if values[name] is None:
-            raise wrong(row.where, f"the field {called[name]!r} is missing (the {name} of {task.name!r})")
+            raise entry_error(row.location, f"the field {field_names[name]!r} is missing (the {name} of {task.name!r})")
     for name in ("document", "question"):
         if values[name] is not None and (not isinstance(values[name], str) or not values[name].strip()):
-            raise wrong(row.where, f"the field {called[name]!r} must be text, and not blank")
+            raise entry_error(row.location, f"the field {field_names[name]!r} must be text, and not blank")
     choices = _choices(row, values["choices"])
     references = _references(row, values["references"], choices)
     document = values["document"] or ""
     # Stored with every sample, so that it can be scored without a bundle; missing values of the row are left out.
-    more = {
+    extra_meta = {
         "extract": task.extract or None,
         "choices": choices or None,
         "answer_cues": list(task.answer_cues) or None,
@@ -117,19 +124,19 @@ def _sample(row: DataRow, benchmark: str, task: OwnTask, number: int, *, cells: 
         language=task.language,
         length=len("".join(document.split())) if task.language == "zh" else len(document.split()),
         length_unit="characters" if task.language == "zh" else "words",
-        meta={"metrics": list(task.metrics)} | {name: value for name, value in more.items() if value is not None},
+        meta={"metrics": list(task.metrics)} | {name: value for name, value in extra_meta.items() if value is not None},
     )
 
 
-def _value(row: DataRow, ours: str, theirs: str | tuple[str, ...], *, cells: bool) -> Any:
+def _value(row: DataRow, standard_name: str, row_name: str | tuple[str, ...], *, cells: bool) -> Any:
     """Return a row's value for a field; None if it is missing. A cell of CSV may be a list in JSON, or a number."""
-    if isinstance(theirs, tuple):
-        return _columns(row, theirs)
-    value = row.values.get(theirs)
+    if isinstance(row_name, tuple):
+        return _columns(row, row_name)
+    value = row.values.get(row_name)
     if (
         cells
         and value is not None
-        and (ours == "max_new_tokens" or (ours in _LISTS and value.lstrip().startswith("[")))
+        and (standard_name == "max_new_tokens" or (standard_name in _LISTS and value.lstrip().startswith("[")))
     ):
         with suppress(ValueError, RecursionError):
             return json.loads(value)
@@ -141,11 +148,11 @@ def _columns(row: DataRow, names: tuple[str, ...]) -> list[Any] | None:
     values = [row.values.get(name) for name in names]
     while values and _is_empty(values[-1]):
         values.pop()
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if _is_empty(value):
-            raise wrong(
-                row.where,
-                f"the choice {names[place]!r} is empty but {names[place + 1]!r} follows, so the letters would shift",
+            raise entry_error(
+                row.location,
+                f"the choice {names[index]!r} is empty but {names[index + 1]!r} follows, so the letters would shift",
                 "Fill it, or move it to the end and correct the references.",
             )
     return values or None
@@ -159,18 +166,18 @@ def _turns(row: DataRow, value: object) -> list[str] | None:
     """Return the messages before the question: the user's first, the assistant's last; None without any."""
     entries = [] if value is None else value
     if not isinstance(entries, list) or len(entries) % 2:
-        raise wrong(row.where, "the turns must be a list from a user message to an assistant message")
-    for place, entry in enumerate(entries):
+        raise entry_error(row.location, "the turns must be a list from a user message to an assistant message")
+    for index, entry in enumerate(entries):
         role, text = (entry.get("role"), entry.get("content")) if isinstance(entry, dict) else (None, None)
-        if role != _ROLES[place % 2] or len(entry) != 2 or not isinstance(text, str) or not text.strip():
-            should = f'{{"role": "{_ROLES[place % 2]}", "content": "..."}}'
-            raise wrong(row.where, f"turn {place + 1} must be {should}, and not blank")
+        if role != _ROLES[index % 2] or len(entry) != 2 or not isinstance(text, str) or not text.strip():
+            should = f'{{"role": "{_ROLES[index % 2]}", "content": "..."}}'
+            raise entry_error(row.location, f"turn {index + 1} must be {should}, and not blank")
     return [entry["content"] for entry in entries] or None
 
 
 def _budget(row: DataRow, value: object) -> int | None:
-    if value is not None and (type(value) is not int or not 0 < value <= MOST_TOKENS):
-        raise wrong(row.where, f"max_new_tokens must be a whole number from 1 to {MOST_TOKENS:,}")
+    if value is not None and (type(value) is not int or not 0 < value <= MAX_NEW_TOKENS):
+        raise entry_error(row.location, f"max_new_tokens must be a whole number from 1 to {MAX_NEW_TOKENS:,}")
     return value
 
 
@@ -180,7 +187,7 @@ def _stop(row: DataRow, value: object) -> list[str] | None:
     stop = value if isinstance(value, list) else [value]
     texts = [text for text in stop if isinstance(text, str) and text]
     if len(texts) < len(stop):
-        raise wrong(row.where, "stop must be a text or a list of texts, without empty texts")
+        raise entry_error(row.location, "stop must be a text or a list of texts, without empty texts")
     _refuse_list_in_text(row, "stop", texts)
     return texts
 
@@ -188,8 +195,8 @@ def _stop(row: DataRow, value: object) -> list[str] | None:
 def _refuse_list_in_text(row: DataRow, name: str, texts: Sequence[object]) -> None:
     """Raise UsageError for a list that was saved as text, such as "['a', 'b']": it would count as one text."""
     if len(texts) == 1 and isinstance(texts[0], str) and _LIST_IN_TEXT.match(texts[0]):
-        raise wrong(
-            row.where,
+        raise entry_error(
+            row.location,
             f"{name} is a Python or JSON list inside a text, {one_line(texts[0])[:80]}",
             'Write a JSON list of texts: ["...", "..."].',
         )
@@ -200,9 +207,10 @@ def _identifier(row: DataRow, value: object, number: int) -> str:
         return f"{number:04d}"
     is_number = type(value) is int or (isinstance(value, float) and isfinite(value))
     name = str(value) if is_number else value
-    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_ID or one_line(name) != name:
-        raise wrong(
-            row.where, f"the id {str(value)[:80]!r} must be a number or one line of at most {_LONGEST_ID} characters"
+    if not isinstance(name, str) or not name.strip() or len(name) > _MAX_ID_LENGTH or one_line(name) != name:
+        raise entry_error(
+            row.location,
+            f"the id {str(value)[:80]!r} must be a number or one line of at most {_MAX_ID_LENGTH} characters",
         )
     return name
 
@@ -211,10 +219,10 @@ def _choices(row: DataRow, value: object) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, list) or not 2 <= len(value) <= len(ascii_uppercase):
-        raise wrong(row.where, "the choices must be a list of 2 to 26 texts")
+        raise entry_error(row.location, "the choices must be a list of 2 to 26 texts")
     for number, text in enumerate(value, 1):
         if not isinstance(text, str) or not text.strip():
-            raise wrong(row.where, f"choice {number} is blank or not text")
+            raise entry_error(row.location, f"choice {number} is blank or not text")
     return dict(zip(ascii_uppercase, value, strict=False))
 
 
@@ -224,7 +232,9 @@ def _references(row: DataRow, value: Any, choices: Mapping[str, str]) -> tuple[s
     if choices and texts:
         return tuple(_right_letter(row, text, choices) for text in texts)
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise wrong(row.where, "the references must be a text or a non-empty list of texts, without blank texts")
+        raise entry_error(
+            row.location, "the references must be a text or a non-empty list of texts, without blank texts"
+        )
     _refuse_list_in_text(row, "references", texts)
     return tuple(texts)
 
@@ -246,12 +256,16 @@ def _right_letter(row: DataRow, reference: object, choices: Mapping[str, str]) -
     if isinstance(reference, int | str) and number.isdecimal() and len(number) < 3 and int(number) < len(letters):
         readings.setdefault(letters[int(number)], "its position from 0")
     if not readings:
-        raise wrong(row.where, f"the references must be letters of the choices ({', '.join(choices)}) or their texts")
+        raise entry_error(
+            row.location, f"the references must be letters of the choices ({', '.join(choices)}) or their texts"
+        )
     if len(readings) > 1:
         means = " and ".join(f"choice {letter} by {how}" for letter, how in readings.items())
-        raise wrong(row.where, f"the reference {one_line(str(reference))[:80]!r} means {means}", "Write the letter.")
+        raise entry_error(
+            row.location, f"the reference {one_line(str(reference))[:80]!r} means {means}", "Write the letter."
+        )
     (letter,) = readings
     same = [other for other in letters if choices[other] == choices[letter]]
     if len(same) > 1:
-        raise wrong(row.where, f"several choices have the text of the right one: {' and '.join(same)}")
+        raise entry_error(row.location, f"several choices have the text of the right one: {' and '.join(same)}")
     return letter

@@ -18,7 +18,7 @@ from lbx.bundle import compression
 from lbx.bundle.bag import TAG_SIGNATURE
 from lbx.bundle.disk import read_blocks
 from lbx.bundle.hashing import BackgroundSha256
-from lbx.bundle.making.fetch import Fetched
+from lbx.bundle.making.fetch import LocalFile
 from lbx.bundle.progress import ByteMeter
 from lbx.bundle.signing import signature
 from lbx.bundle.tar import TarWriter
@@ -46,13 +46,13 @@ def workshop(out_dir: Path, name: str, work_dir: Path | None = None) -> Iterator
         UsageError: a folder cannot be written, or another ``lbx bundle`` is using it.
     """
     with ExitStack() as stack:
-        drafts = stack.enter_context(_locked(out_dir, name))
+        drafts = stack.enter_context(_lock_folder(out_dir, name))
         elsewhere = work_dir is not None and work_dir.resolve() != out_dir.resolve()
-        store = stack.enter_context(_locked(work_dir, name)) if elsewhere and work_dir is not None else drafts
+        store = stack.enter_context(_lock_folder(work_dir, name)) if elsewhere and work_dir is not None else drafts
         try:
-            for left in drafts.iterdir():
-                if left.is_file():  # from a run that was killed while packing; frees its space
-                    left.unlink()
+            for leftover in drafts.iterdir():
+                if leftover.is_file():  # from a run that was killed while packing; frees its space
+                    leftover.unlink()
             (store / "files").mkdir(exist_ok=True)
             yield Workshop(store / "files", drafts)
         except OSError as exc:
@@ -75,7 +75,7 @@ def leave(shop: Workshop) -> None:
 
 
 @contextmanager
-def _locked(parent: Path, name: str) -> Iterator[Path]:
+def _lock_folder(parent: Path, name: str) -> Iterator[Path]:
     folder = parent / f".{name}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -122,7 +122,7 @@ def write_archive(
     drafts: Path,
     name: str,
     tags: Mapping[str, bytes],
-    contents: Mapping[str, Fetched],
+    contents: Mapping[str, LocalFile],
     writing: Writing,
     *,
     epoch: int,
@@ -154,14 +154,14 @@ def write_archive(
         raise
 
 
-def _add(tar: TarWriter, name: str, file: Fetched, report: Callable[[int], None]) -> None:
+def _add(tar: TarWriter, name: str, file: LocalFile, report: Callable[[int], None]) -> None:
     try:
-        tar.add(name, file.size, _unchanged(file, report))
+        tar.add(name, file.size, _read_checked(file, report))
     except ValueError as exc:
-        raise _changed(file) from exc
+        raise _change_error(file) from exc
 
 
-def _unchanged(file: Fetched, report: Callable[[int], None]) -> Iterator[bytes]:
+def _read_checked(file: LocalFile, report: Callable[[int], None]) -> Iterator[bytes]:
     """Yield the blocks of a file; raise FetchError at the end if its hash has changed."""
     digest = BackgroundSha256()
     count = 0
@@ -174,10 +174,10 @@ def _unchanged(file: Fetched, report: Callable[[int], None]) -> Iterator[bytes]:
     finally:
         digest.close()
     if digest.hexdigest() != file.sha256:
-        raise _changed(file)
+        raise _change_error(file)
 
 
-def _changed(file: Fetched) -> FetchError:
+def _change_error(file: LocalFile) -> FetchError:
     return FetchError(
         f"{file.path} changed while it was being packed.", fix="Do not change it, and run the command again."
     )

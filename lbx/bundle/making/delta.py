@@ -17,12 +17,12 @@ from typing import Any
 from lbx.base.errors import UsageError
 from lbx.base.inputs import open_input, read_input
 from lbx.base.layout import BUNDLE_JSON, TAG_MANIFEST, TAGS_LIMIT, Bundle
-from lbx.bundle.names import why_unsafe
+from lbx.bundle.names import unsafe_reason
 from lbx.bundle.receiving.check import read_contents
 
 
 @dataclass(frozen=True, slots=True)
-class HeldFile:
+class BaseFile:
     """Payload file of the base.
 
     Attributes:
@@ -40,9 +40,9 @@ class HeldFile:
     allowed: bool = False
 
 
-def held_file(file: Mapping[str, Any], allowed: Set[str]) -> HeldFile:
+def to_base_file(file: Mapping[str, Any], allowed_paths: Set[str]) -> BaseFile:
     """Convert an entry of a source's ``files`` in bundle.json."""
-    return HeldFile(file["path"], file["size"], file["sha256"], file.get("git_sha1", ""), file["path"] in allowed)
+    return BaseFile(file["path"], file["size"], file["sha256"], file.get("git_sha1", ""), file["path"] in allowed_paths)
 
 
 @dataclass(frozen=True)
@@ -59,23 +59,23 @@ class BaseBundle:
     sources: Sequence[Mapping[str, Any]]
 
     @cached_property
-    def files(self) -> tuple[HeldFile, ...]:
+    def files(self) -> tuple[BaseFile, ...]:
         files = []
         for source in self.sources:
             allowed = set(source.get("allowed", ()))
-            files += [held_file(file, allowed) for file in source["files"]]
+            files += [to_base_file(file, allowed) for file in source["files"]]
         return tuple(sorted(files, key=lambda file: file.path))
 
     @cached_property
-    def _by_content(self) -> dict[tuple[str, str, int], dict[str, HeldFile]]:
-        index: dict[tuple[str, str, int], dict[str, HeldFile]] = {}
+    def _by_content(self) -> dict[tuple[str, str, int], dict[str, BaseFile]]:
+        index: dict[tuple[str, str, int], dict[str, BaseFile]] = {}
         for file in self.files:
             index.setdefault(("sha256", file.sha256, file.size), {})[file.path] = file
             if file.git_sha1:
                 index.setdefault(("git", file.git_sha1, file.size), {})[file.path] = file
         return index
 
-    def find(self, algorithm: str, digest: str, size: int | None, path: str) -> HeldFile | None:
+    def find(self, algorithm: str, digest: str, size: int | None, path: str) -> BaseFile | None:
         """Find a file by its content, preferably at ``path``; None if the base does not have the content."""
         if size is None and algorithm == "sha256":
             size = next((file.size for file in self.files if file.sha256 == digest), None)
@@ -96,7 +96,7 @@ def read_base(path: Path) -> BaseBundle:
     try:
         if path.is_dir():
             root = Bundle(path)
-            return _of_description(root.description, root.digest, path)
+            return _parse_description(root.description, root.digest, path)
         with open_input(path) as file:
             is_json = file.read(1) == b"{"
         if not is_json:
@@ -105,7 +105,7 @@ def read_base(path: Path) -> BaseBundle:
         manifest = path.parent.parent / TAG_MANIFEST
         in_place = path == path.parent.parent / BUNDLE_JSON and manifest.is_file()
         digest = hashlib.sha256(read_input(manifest, TAGS_LIMIT)).hexdigest() if in_place else ""
-        return _of_description(json.loads(read_input(path, TAGS_LIMIT)), digest, path)
+        return _parse_description(json.loads(read_input(path, TAGS_LIMIT)), digest, path)
     except (OSError, ValueError, RecursionError) as exc:
         raise UsageError(
             f"Cannot read the base bundle {path}: {exc}.",
@@ -113,13 +113,13 @@ def read_base(path: Path) -> BaseBundle:
         ) from exc
 
 
-def _of_description(described: Any, digest: str, path: Path) -> BaseBundle:
-    if not isinstance(described, dict):
+def _parse_description(description: Any, digest: str, path: Path) -> BaseBundle:
+    if not isinstance(description, dict):
         raise UsageError(f"{path} does not describe a bundle.", fix="Give the bundle's lbx/bundle.json.")
-    return held_from(described.get("name"), digest, described.get("sources"), f"{path}")
+    return parse_base(description.get("name"), digest, description.get("sources"), f"{path}")
 
 
-def held_from(name: object, digest: object, sources: object, where: str) -> BaseBundle:
+def parse_base(name: object, digest: object, sources: object, location: str) -> BaseBundle:
     """Create a ``BaseBundle`` from the values of a file, after checking them.
 
     Raises:
@@ -128,13 +128,13 @@ def held_from(name: object, digest: object, sources: object, where: str) -> Base
     try:
         if not isinstance(name, str) or not isinstance(digest, str) or not isinstance(sources, list):
             raise TypeError("name, digest or sources")  # noqa: TRY301
-        held = BaseBundle(name, digest, sources)
-        for file in held.files:
+        base = BaseBundle(name, digest, sources)
+        for file in base.files:
             texts = (file.path, file.sha256, file.git_sha1)
             if not all(isinstance(text, str) for text in texts) or type(file.size) is not int or file.size < 0:
                 raise TypeError(f"the file {file.path!r}")  # noqa: TRY301
-            if reason := why_unsafe(file.path):
+            if reason := unsafe_reason(file.path):
                 raise ValueError(f"the file {file.path!r}: {reason}")  # noqa: TRY301
     except (TypeError, KeyError, AttributeError, ValueError) as exc:
-        raise UsageError(f"{where} does not describe a bundle ({exc}).", fix="Create it again.") from exc
-    return held
+        raise UsageError(f"{location} does not describe a bundle ({exc}).", fix="Create it again.") from exc
+    return base

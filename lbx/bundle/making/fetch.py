@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from lbx.base.errors import FetchError, UsageError
 from lbx.base.inputs import SMALL, read_input
-from lbx.base.outputs import open_kept, write_whole
+from lbx.base.outputs import open_or_create, write_file
 from lbx.bundle.disk import read_blocks
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Retry:
             raise ValueError(f"invalid retry settings: {self}")
 
 
-class AgainError(Exception):
+class TransientError(Exception):
     """Transient failure of an attempt.
 
     Args:
@@ -63,14 +63,14 @@ class AgainError(Exception):
         progressed: the attempt resumed a broken download and got further, so the next can resume it, too.
     """
 
-    def __init__(self, cause: str, *, wait_s: float = 0.0, progressed: bool = False) -> None:
+    def __init__(self, cause: str, *, wait_s: float = 0.0, has_progressed: bool = False) -> None:
         super().__init__(cause)
         self.wait_s = wait_s
-        self.progressed = progressed
+        self.has_progressed = has_progressed
 
 
-def persist(retry: Retry, what: str, attempt: Callable[[], T]) -> T:
-    """Repeat ``attempt`` until it does not raise ``AgainError``.
+def with_retries(retry: Retry, what: str, attempt: Callable[[], T]) -> T:
+    """Repeat ``attempt`` until it does not raise ``TransientError``.
 
     Args:
         what: name of the download in messages.
@@ -82,8 +82,8 @@ def persist(retry: Retry, what: str, attempt: Callable[[], T]) -> T:
     while True:
         try:
             return attempt()
-        except AgainError as exc:
-            failed = 1 if exc.progressed else failed + 1
+        except TransientError as exc:
+            failed = 1 if exc.has_progressed else failed + 1
             if failed >= retry.tries:
                 raise FetchError(
                     f"{what} could not be downloaded in {failed} attempts: {exc}.",
@@ -100,14 +100,14 @@ class Download:
     """File to download, with its expected hash.
 
     Attributes:
-        what: name in messages, e.g. "data.zip of dataset THUDM/LongBench".
+        label: name in messages, e.g. "data.zip of dataset THUDM/LongBench".
         algorithm: "sha256", or "git" for a git blob's sha1.
         digest: expected hash, hex.
         size: bytes; None if unknown before the download.
         headers: request headers, sent only to the host of ``url``.
     """
 
-    what: str
+    label: str
     url: str
     algorithm: str
     digest: str
@@ -116,7 +116,7 @@ class Download:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class LocalFile:
     """Verified local file, with its size in bytes and its SHA-256 in hex."""
 
     path: Path
@@ -137,7 +137,7 @@ class Fetcher:
 
         self._store = store
         self.retry = retry
-        self._begun_anew: set[str] = set()
+        self._restarted: set[str] = set()
         self._client = httpx2.Client(
             verify=_certificates(),
             follow_redirects=True,
@@ -152,7 +152,7 @@ class Fetcher:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def size(self, wanted: Download) -> int | None:
+    def size(self, download: Download) -> int | None:
         """Ask the server for the file's size in bytes; None if it does not report one.
 
         Raises:
@@ -160,36 +160,36 @@ class Fetcher:
         """
 
         def attempt() -> int | None:
-            with _mapped(wanted, progressed=lambda: False):
-                response = self._client.head(wanted.url, headers=dict(wanted.headers))
+            with _translate_errors(download, progressed=lambda: False):
+                response = self._client.head(download.url, headers=dict(download.headers))
             if response.status_code in (405, 501):
                 return None
-            _check_status(response, wanted)
+            _check_status(response, download)
             length = response.headers.get("Content-Length", "")
             return int(length) if length.isdigit() and "Content-Encoding" not in response.headers else None
 
-        return persist(self.retry, wanted.what, attempt)
+        return with_retries(self.retry, download.label, attempt)
 
-    def refused(self, wanted: Download) -> int:
+    def denied_status(self, download: Download) -> int:
         """Return 401 or 403 if the server denies access to the file; 0 for any other answer."""
 
         def attempt() -> int:
-            with _mapped(wanted, progressed=lambda: False):
+            with _translate_errors(download, progressed=lambda: False):
                 # A redirect to a file store means that access was granted; the store may not support HEAD.
-                response = self._client.head(wanted.url, headers=dict(wanted.headers), follow_redirects=False)
+                response = self._client.head(download.url, headers=dict(download.headers), follow_redirects=False)
             status = response.status_code
             return status if status in (401, 403) else 0
 
-        return persist(self.retry, wanted.what, attempt)
+        return with_retries(self.retry, download.label, attempt)
 
-    def kept(self, wanted: Download) -> int:
+    def stored_bytes(self, download: Download) -> int:
         """Return the number of the file's bytes in the store, from earlier runs."""
-        for path in (self._place(wanted), self._place(wanted, ".part")):
+        for path in (self._store_path(download), self._store_path(download, ".part")):
             if path.exists():
                 return path.stat().st_size
         return 0
 
-    def fetch(self, wanted: Download, report: Callable[[int], None]) -> Fetched:
+    def fetch(self, download: Download, report: Callable[[int], None]) -> LocalFile:
         """Download the file, or take it from the store and hash it again.
 
         Args:
@@ -198,98 +198,98 @@ class Fetcher:
         Raises:
             FetchError: the download fails, or the hash differs from the expected one; names the file and both hashes.
         """
-        final, part = self._place(wanted), self._place(wanted, ".part")
+        final, part = self._store_path(download), self._store_path(download, ".part")
         if final.exists():
-            digests = _Digests(wanted, final.stat().st_size)
+            digests = _Digests(download, final.stat().st_size)
             digests.read(final, report)
-            if digests.match:
-                return Fetched(final, digests.count, digests.sha256)
+            if digests.is_match:
+                return LocalFile(final, digests.count, digests.sha256)
             final.unlink()
         mismatches = 0
 
-        def attempt() -> Fetched:
+        def attempt() -> LocalFile:
             nonlocal mismatches
-            digests = self._stream(wanted, part, report)
-            if not digests.match:
+            digests = self._stream(download, part, report)
+            if not digests.is_match:
                 part.unlink()
                 mismatches += 1
-                problem = f"it has {wanted.algorithm} {digests.found} instead of {wanted.digest}"
+                problem = f"it has {download.algorithm} {digests.digest} instead of {download.digest}"
                 if mismatches < _MISMATCHES:
-                    raise AgainError(problem)
+                    raise TransientError(problem)
                 raise FetchError(
-                    f"{wanted.what} has the wrong hash: expected {wanted.algorithm} {wanted.digest}, got "
-                    f"{digests.found} ({digests.count:,} bytes) from {wanted.url}, {mismatches} times.",
+                    f"{download.label} has the wrong hash: expected {download.algorithm} {download.digest}, got "
+                    f"{digests.digest} ({digests.count:,} bytes) from {download.url}, {mismatches} times.",
                     fix="Either a proxy or mirror alters the file, or its source has changed. "
                     "Do not use the file; try another network or mirror.",
                 )
             part.replace(final)
-            self._place(wanted, ".etag").unlink(missing_ok=True)
-            return Fetched(final, digests.count, digests.sha256)
+            self._store_path(download, ".etag").unlink(missing_ok=True)
+            return LocalFile(final, digests.count, digests.sha256)
 
-        return persist(self.retry, wanted.what, attempt)
+        return with_retries(self.retry, download.label, attempt)
 
-    def _stream(self, wanted: Download, part: Path, report: Callable[[int], None]) -> _Digests:
+    def _stream(self, download: Download, part: Path, report: Callable[[int], None]) -> _Digests:
         """Download the rest of ``part`` and return the hashes of the whole file."""
-        digests = _Digests(wanted, wanted.size or 0)
-        if part.exists() and not 0 < part.stat().st_size <= (wanted.size or 0):
+        digests = _Digests(download, download.size or 0)
+        if part.exists() and not 0 < part.stat().st_size <= (download.size or 0):
             part.unlink()
         if part.exists():
             digests.read(part, report)
-        if digests.count == wanted.size:
-            os.close(open_kept(part, os.O_WRONLY))  # creates an empty file if the size is 0
+        if digests.count == download.size:
+            os.close(open_or_create(part, os.O_WRONLY))  # creates an empty file if the size is 0
             return digests
         start = digests.count
-        headers = {**wanted.headers, **({"Range": f"bytes={start}-"} if start else {})}
+        headers = {**download.headers, **({"Range": f"bytes={start}-"} if start else {})}
         with (
-            _mapped(wanted, progressed=lambda: 0 < start < digests.count),
-            self._client.stream("GET", wanted.url, headers=headers) as response,
+            _translate_errors(download, progressed=lambda: 0 < start < digests.count),
+            self._client.stream("GET", download.url, headers=headers) as response,
         ):
             if response.status_code == 416:
                 part.unlink(missing_ok=True)
-                raise AgainError("the server has fewer bytes than expected")
-            _check_status(response, wanted)
+                raise TransientError("the server has fewer bytes than expected")
+            _check_status(response, download)
             if start and not _continues(response, start):
-                start, digests = 0, _Digests(wanted, wanted.size or 0)
-            self._check_same(wanted, part, response, start)
-            with os.fdopen(open_kept(part, os.O_WRONLY | (os.O_APPEND if start else os.O_TRUNC)), "wb") as out:
+                start, digests = 0, _Digests(download, download.size or 0)
+            self._check_same(download, part, response, start)
+            with os.fdopen(open_or_create(part, os.O_WRONLY | (os.O_APPEND if start else os.O_TRUNC)), "wb") as out:
                 for block in response.iter_bytes():  # no fixed size: a break would lose a partial block
                     out.write(block)
                     digests.update(block)
-                    if wanted.size is not None and digests.count > wanted.size:
+                    if download.size is not None and digests.count > download.size:
                         break
                     report(digests.count)
-        return self._whole(wanted, part, digests, start)
+        return self._check_size(download, part, digests, start)
 
-    def _check_same(self, wanted: Download, part: Path, response: httpx2.Response, start: int) -> None:
+    def _check_same(self, download: Download, part: Path, response: httpx2.Response, start: int) -> None:
         """Compare size and ETag with the expected or partial file, before gigabytes are downloaded."""
         length, etag = response.headers.get("Content-Length", ""), response.headers.get("ETag", "")
         total = start + int(length) if length.isdigit() and "Content-Encoding" not in response.headers else None
-        if None not in (wanted.size, total) and total != wanted.size:
+        if None not in (download.size, total) and total != download.size:
             part.unlink(missing_ok=True)
-            raise AgainError(f"the server has {total:,} bytes instead of the expected {wanted.size:,}")
-        kept = self._place(wanted, ".etag")
+            raise TransientError(f"the server has {total:,} bytes instead of the expected {download.size:,}")
+        etag_file = self._store_path(download, ".etag")
         if not start:
-            write_whole(kept, etag)
+            write_file(etag_file, etag)
             return
-        begun = read_input(kept, SMALL).decode("utf-8", "replace") if kept.exists() else ""
+        stored_etag = read_input(etag_file, SMALL).decode("utf-8", "replace") if etag_file.exists() else ""
         # Servers that share a name may each have different ETags; the second time, the final hash must suffice.
-        if etag and begun and etag != begun and wanted.digest not in self._begun_anew:
-            self._begun_anew.add(wanted.digest)
+        if etag and stored_etag and etag != stored_etag and download.digest not in self._restarted:
+            self._restarted.add(download.digest)
             part.unlink()
-            raise AgainError("the file on the server changed during the download (its ETag differs)")
+            raise TransientError("the file on the server changed during the download (its ETag differs)")
 
-    def _whole(self, wanted: Download, part: Path, digests: _Digests, start: int) -> _Digests:
-        if wanted.size is not None and digests.count > wanted.size:
+    def _check_size(self, download: Download, part: Path, digests: _Digests, start: int) -> _Digests:
+        if download.size is not None and digests.count > download.size:
             part.unlink()
-            raise AgainError(f"it is longer than the expected {wanted.size:,} bytes")
-        if wanted.size is not None and digests.count < wanted.size:
-            raise AgainError(
-                f"it ended after {digests.count:,} of {wanted.size:,} bytes", progressed=0 < start < digests.count
+            raise TransientError(f"it is longer than the expected {download.size:,} bytes")
+        if download.size is not None and digests.count < download.size:
+            raise TransientError(
+                f"it ended after {digests.count:,} of {download.size:,} bytes", has_progressed=0 < start < digests.count
             )
         return digests
 
-    def _place(self, wanted: Download, suffix: str = "") -> Path:
-        return self._store / f"{wanted.algorithm}-{wanted.digest}{suffix}"
+    def _store_path(self, download: Download, suffix: str = "") -> Path:
+        return self._store / f"{download.algorithm}-{download.digest}{suffix}"
 
 
 @cache
@@ -303,11 +303,11 @@ def _certificates() -> ssl.SSLContext:
 class _Digests:
     """Running SHA-256 of a file, and its git blob sha1 if that is the expected hash."""
 
-    def __init__(self, wanted: Download, size: int) -> None:
-        self._wanted = wanted
+    def __init__(self, download: Download, size: int) -> None:
+        self._download = download
         self._sha256 = hashlib.sha256()
         # Not a signature: git names its blobs by sha1, and the hub has no stronger hash for small files.
-        self._git = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False) if wanted.algorithm == "git" else None
+        self._git = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False) if download.algorithm == "git" else None
         self.count = 0
 
     def update(self, block: bytes) -> None:
@@ -326,38 +326,38 @@ class _Digests:
         return self._sha256.hexdigest()
 
     @property
-    def found(self) -> str:
+    def digest(self) -> str:
         return self._git.hexdigest() if self._git is not None else self.sha256
 
     @property
-    def match(self) -> bool:
-        return self.found == self._wanted.digest and self._wanted.size in (None, self.count)
+    def is_match(self) -> bool:
+        return self.digest == self._download.digest and self._download.size in (None, self.count)
 
 
 @contextmanager
-def _mapped(wanted: Download, progressed: Callable[[], bool]) -> Iterator[None]:
-    """Convert network exceptions to ``AgainError`` (transient) or ``FetchError`` (permanent)."""
+def _translate_errors(download: Download, progressed: Callable[[], bool]) -> Iterator[None]:
+    """Convert network exceptions to ``TransientError`` (transient) or ``FetchError`` (permanent)."""
     import httpx2
 
     try:
         yield
     except (httpx2.HTTPError, httpx2.InvalidURL) as exc:
         if isinstance(exc, httpx2.TransportError) and not isinstance(exc, httpx2.UnsupportedProtocol):
-            raise AgainError(describe(exc), progressed=progressed()) from exc
-        raise FetchError(f"{wanted.what} cannot be downloaded from {wanted.url}: {exc}.") from exc
+            raise TransientError(describe_error(exc), has_progressed=progressed()) from exc
+        raise FetchError(f"{download.label} cannot be downloaded from {download.url}: {exc}.") from exc
     except OSError as exc:
         raise FetchError(
-            f"{wanted.what} cannot be stored: {exc}.", fix="Free some space, or choose another folder with -o."
+            f"{download.label} cannot be stored: {exc}.", fix="Free some space, or choose another folder with -o."
         ) from exc
 
 
-def describe(exc: Exception) -> str:
+def describe_error(exc: Exception) -> str:
     """Format a network exception as a clause, without a full stop; exceptions without text become their type's name."""
     text = str(exc).rstrip(".")
     return f"{type(exc).__name__}: {text}" if text else type(exc).__name__
 
 
-def web_address(url: str, option: str) -> str:
+def parse_web_address(url: str, option: str) -> str:
     """Return an address from an option without its final slash. Raises UsageError if it is not http(s)."""
     if not url.lower().startswith(("http://", "https://")):
         raise UsageError(
@@ -371,7 +371,7 @@ def _continues(response: httpx2.Response, start: int) -> bool:
     return response.status_code == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
 
 
-def _check_status(response: httpx2.Response, wanted: Download) -> None:
+def _check_status(response: httpx2.Response, download: Download) -> None:
     status = response.status_code
     if status in (200, 206):
         return
@@ -379,15 +379,15 @@ def _check_status(response: httpx2.Response, wanted: Download) -> None:
         wait = 0.0
         with suppress(ValueError):
             wait = float(response.headers.get("Retry-After", "0"))
-        raise AgainError(f"the server answered {status} for {wanted.url}", wait_s=wait)
+        raise TransientError(f"the server answered {status} for {download.url}", wait_s=wait)
     if status in (401, 403):
         raise FetchError(
-            f"Access to {wanted.what} was denied: {wanted.url} answered {status}.",
+            f"Access to {download.label} was denied: {download.url} answered {status}.",
             fix="Accept its licence on the source's page, and set HF_TOKEN to a token with read access.",
         )
     if status in (404, 410):
         raise FetchError(
-            f"{wanted.what} does not exist: {wanted.url} answered {status}.",
+            f"{download.label} does not exist: {download.url} answered {status}.",
             fix="Correct the recipe or the mirror's address.",
         )
-    raise FetchError(f"{wanted.what} cannot be downloaded: {wanted.url} answered {status}.")
+    raise FetchError(f"{download.label} cannot be downloaded: {download.url} answered {status}.")

@@ -16,11 +16,19 @@ from lbx.base.errors import FetchError, UsageError
 from lbx.base.layout import FILES, HUB, IMAGES, repo_folder
 from lbx.bundle.disk import read_blocks
 from lbx.bundle.hashing import BackgroundSha256
-from lbx.bundle.making.delta import BaseBundle, HeldFile, held_file
-from lbx.bundle.making.fetch import Download, Fetched, Fetcher, web_address
-from lbx.bundle.making.hub import Hub, Snapshot
-from lbx.bundle.making.sources import HeldSource, HttpsSource, HubSource, ImageSource, PathSource, Source, read_image
-from lbx.bundle.names import PathSet, why_refused, why_unsafe
+from lbx.bundle.making.delta import BaseBundle, BaseFile, to_base_file
+from lbx.bundle.making.fetch import Download, Fetcher, LocalFile, parse_web_address
+from lbx.bundle.making.hub import Hub, RepoSnapshot
+from lbx.bundle.making.sources import (
+    BaseSource,
+    BundleSource,
+    HttpsSource,
+    HubSource,
+    ImageSource,
+    PathSource,
+    read_image,
+)
+from lbx.bundle.names import PathSet, unsafe_format, unsafe_reason
 from lbx.bundle.progress import Progress, Tally, in_parallel
 
 
@@ -38,13 +46,13 @@ class PlannedFile:
 
     path: str
     name: str
-    origin: Download | Fetched | HeldFile | bytes
+    origin: Download | LocalFile | BaseFile | bytes
     size: int | None
     git_sha1: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class SourcePlan:
     """Source with its resolved files.
 
     Attributes:
@@ -52,7 +60,7 @@ class Planned:
         links: see ``SourceSummary``.
     """
 
-    source: Source
+    source: BundleSource
     record: dict[str, Any]
     items: tuple[PlannedFile, ...]
     links: tuple[str, ...] = ()
@@ -76,33 +84,33 @@ class Planner:
     ) -> None:
         self._base = base
         self._hub = hub
-        self._mirror = web_address(mirror, "--mirror") if mirror else None
+        self._mirror = parse_web_address(mirror, "--mirror") if mirror else None
         self._fetcher = fetcher
         self._progress = progress
 
-    def plan(self, sources: Sequence[Source]) -> list[Planned]:
+    def plan(self, sources: Sequence[BundleSource]) -> list[SourcePlan]:
         """Resolve all files of all sources.
 
         Raises:
             UsageError: a local path is missing, an unsafe format is not allowed, two files have the same path.
             FetchError: a repository or revision does not exist, or a pattern does not match any file.
         """
-        planned = []
+        plans = []
         for source in sources:
-            plans = self._plan_one(source)
-            planned.append(replace(plans, items=tuple(self._from_base(item) for item in plans.items)))
+            plan = self._plan_one(source)
+            plans.append(replace(plan, items=tuple(self._from_base(item) for item in plan.items)))
         names = PathSet()
-        for entry in planned:
+        for entry in plans:
             _check_formats(entry)
             for item in entry.items:
-                if reason := why_unsafe(item.path) or names.why_not(item.path):
+                if reason := unsafe_reason(item.path) or names.add(item.path):
                     raise UsageError(
                         f"{entry.source.origin}: {item.path} cannot go into the bundle: {reason}.",
                         fix="Narrow `files` to exclude it, or rename it at its source.",
                     )
-        return planned
+        return plans
 
-    def _plan_one(self, source: Source) -> Planned:
+    def _plan_one(self, source: BundleSource) -> SourcePlan:
         match source:
             case HubSource():
                 return self._plan_hub(source)
@@ -112,84 +120,86 @@ class Planner:
                 return self._plan_path(source)
             case ImageSource():
                 return self._plan_image(source)
-            case HeldSource():
-                return _plan_held(source)
+            case BaseSource():
+                return _plan_base_source(source)
 
     def _from_base(self, item: PlannedFile) -> PlannedFile:
         """Replace the download by the base's file, if the base has one with the same hash."""
         origin = item.origin
         if self._base is None or not isinstance(origin, Download):
             return item
-        held = self._base.find(origin.algorithm, origin.digest, origin.size, item.path)
-        return item if held is None else replace(item, origin=held, size=held.size)
+        base_file = self._base.find(origin.algorithm, origin.digest, origin.size, item.path)
+        return item if base_file is None else replace(item, origin=base_file, size=base_file.size)
 
-    def _plan_hub(self, source: HubSource) -> Planned:
+    def _plan_hub(self, source: HubSource) -> SourcePlan:
         snapshot = self._hub.snapshot(source.repo, source.type, source.revision)
         by_path = {file.path: file for file in snapshot.files}
-        where = f"the {source.type} {source.repo} at {snapshot.commit}"
-        chosen = _choose(by_path, source.files, source, where, source.optional)
+        location = f"the {source.type} {source.repo} at {snapshot.commit}"
+        paths = _match_patterns(by_path, source.files, source, location, source.optional)
         root = f"{HUB}/{repo_folder(source.type, source.repo)}"
         items = [
             PlannedFile(
                 f"{root}/snapshots/{snapshot.commit}/{path}",
                 path,
-                self._hub.wanted(snapshot, file),
+                self._hub.download(snapshot, file),
                 file.size,
                 file.digest if file.algorithm == "git" else "",
             )
-            for path in chosen
+            for path in paths
             for file in [by_path[path]]
         ]
         if snapshot.gated:
             self._check_gate(source, snapshot, items)
-        return Planned(source, _hub_record(source, snapshot), (*items, *_refs(root, source.revision, snapshot.commit)))
+        return SourcePlan(
+            source, _hub_record(source, snapshot), (*items, *_refs(root, source.revision, snapshot.commit))
+        )
 
-    def _check_gate(self, source: HubSource, snapshot: Snapshot, items: Sequence[PlannedFile]) -> None:
+    def _check_gate(self, source: HubSource, snapshot: RepoSnapshot, items: Sequence[PlannedFile]) -> None:
         """Request one file now: a hub lists gated repositories to everybody, and would refuse access hours later."""
         smallest = min(items, key=lambda item: item.size or 0)
-        if isinstance(smallest.origin, Download) and self._fetcher.refused(smallest.origin):
-            raise self._hub.gated(source.repo, source.type, snapshot.licence)
+        if isinstance(smallest.origin, Download) and self._fetcher.denied_status(smallest.origin):
+            raise self._hub.gated_error(source.repo, source.type, snapshot.licence)
 
-    def _plan_https(self, source: HttpsSource) -> Planned:
+    def _plan_https(self, source: HttpsSource) -> SourcePlan:
         parts = urlsplit(source.url)
         url = source.url
         if self._mirror:
             url = self._mirror + parts.path + (f"?{parts.query}" if parts.query else "")
-        wanted = Download(source.to, url, "sha256", source.sha256, None)
-        wanted = replace(wanted, size=self._fetcher.size(wanted))
+        download = Download(source.to, url, "sha256", source.sha256, None)
+        download = replace(download, size=self._fetcher.size(download))
         record = {"kind": "https", "url": source.url, "to": source.to, "licence": source.licence}
-        return Planned(source, record, (PlannedFile(f"{FILES}/{source.to}", source.to, wanted, wanted.size),))
+        return SourcePlan(source, record, (PlannedFile(f"{FILES}/{source.to}", source.to, download, download.size),))
 
-    def _plan_image(self, source: ImageSource) -> Planned:
+    def _plan_image(self, source: ImageSource) -> SourcePlan:
         images = read_image(source.path)
-        file = _read_local([source.path], self._progress)[source.path]
+        file = _hash_files([source.path], self._progress)[source.path]
         name = source.path.name
         record = {"kind": "image", "to": name, "licence": "", "images": images}
-        return Planned(source, record, (PlannedFile(f"{IMAGES}/{name}", name, file, file.size),))
+        return SourcePlan(source, record, (PlannedFile(f"{IMAGES}/{name}", name, file, file.size),))
 
-    def _plan_path(self, source: PathSource) -> Planned:
+    def _plan_path(self, source: PathSource) -> SourcePlan:
         local_files = _local_files(source)
-        chosen = _choose(local_files, source.files, source, f"{source.path}")
-        files = _read_local([local_files[name] for name in chosen], self._progress)
-        ends = {name: local_files[name].resolve() for name in chosen}
+        names = _match_patterns(local_files, source.files, source, f"{source.path}")
+        files = _hash_files([local_files[name] for name in names], self._progress)
+        ends = {name: local_files[name].resolve() for name in names}
         links = tuple(f"{name} -> {end}" for name, end in ends.items() if not end.is_relative_to(source.full_path))
-        read = {name: files[local_files[name]] for name in chosen}
+        read = {name: files[local_files[name]] for name in names}
         record = {"kind": "path", "path": source.path, "licence": source.licence}
         if source.to:
             single = source.full_path.is_file()
             places = {name: f"{FILES}/{source.to}" + ("" if single else f"/{name}") for name in read}
             items = [PlannedFile(places[name], name, file, file.size) for name, file in read.items()]
-            return Planned(source, {**record, "to": source.to}, tuple(items), links)
+            return SourcePlan(source, {**record, "to": source.to}, tuple(items), links)
         # A snapshot needs a commit; a hash over the files changes exactly when they do.
         listing = "".join(f"{file.sha256}  {name}\n" for name, file in sorted(read.items()))
         commit = hashlib.sha1(listing.encode(), usedforsecurity=False).hexdigest()
         root = f"{HUB}/{repo_folder(source.type, source.repo)}"
         items = [PlannedFile(f"{root}/snapshots/{commit}/{name}", name, file, file.size) for name, file in read.items()]
         record |= {"type": source.type, "repo": source.repo, "revision": "main", "commit": commit}
-        return Planned(source, record, (*items, *_refs(root, "main", commit)), links)
+        return SourcePlan(source, record, (*items, *_refs(root, "main", commit)), links)
 
 
-def _hub_record(source: HubSource, snapshot: Snapshot) -> dict[str, Any]:
+def _hub_record(source: HubSource, snapshot: RepoSnapshot) -> dict[str, Any]:
     return {
         "kind": "hub",
         "type": source.type,
@@ -203,13 +213,13 @@ def _hub_record(source: HubSource, snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _plan_held(source: HeldSource) -> Planned:
+def _plan_base_source(source: BaseSource) -> SourcePlan:
     """Plan a source that only the base has, with its record and files."""
     record = {key: value for key, value in source.record.items() if key not in ("files", "allowed")}
     allowed = set(source.allow)
-    held = (held_file(file, allowed) for file in source.record["files"])
-    return Planned(
-        source, record, tuple(PlannedFile(file.path, file.path, file, file.size, file.git_sha1) for file in held)
+    files = (to_base_file(file, allowed) for file in source.record["files"])
+    return SourcePlan(
+        source, record, tuple(PlannedFile(file.path, file.path, file, file.size, file.git_sha1) for file in files)
     )
 
 
@@ -220,26 +230,26 @@ def _refs(root: str, revision: str, commit: str) -> list[PlannedFile]:
     return [PlannedFile(f"{root}/refs/{name}", f"refs/{name}", content, len(content)) for name in names]
 
 
-def _choose(
-    names: Iterable[str], patterns: Sequence[str], source: Source, where: str, optional: Sequence[str] = ()
+def _match_patterns(
+    names: Iterable[str], patterns: Sequence[str], source: BundleSource, location: str, optional: Sequence[str] = ()
 ) -> list[str]:
     """Return the names that match any pattern, sorted; every pattern except optional ones must match a name."""
     names = sorted(names)
     if not names:
-        raise FetchError(f"{source.origin}: {where} contains no files.", fix="Correct the source.")
-    chosen: set[str] = set()
+        raise FetchError(f"{source.origin}: {location} contains no files.", fix="Correct the source.")
+    matched_names: set[str] = set()
     for pattern in [*patterns, *optional] or ["*"]:
         matches = {name for name in names if fnmatchcase(name, pattern + "*" * pattern.endswith("/"))}
         if not matches and pattern not in optional:
             close = difflib.get_close_matches(pattern, names, n=3, cutoff=0.4) or names[:5]
             raise FetchError(
-                f'{source.origin}: files = "{pattern}" does not match any of the {len(names)} files in {where}.',
+                f'{source.origin}: files = "{pattern}" does not match any of the {len(names)} files in {location}.',
                 fix=f"It contains, for example, {', '.join(close)}.",
             )
-        chosen |= matches
-    if not chosen:
-        raise FetchError(f"{source.origin}: no file in {where} matches any pattern.", fix="Correct `optional`.")
-    return sorted(chosen)
+        matched_names |= matches
+    if not matched_names:
+        raise FetchError(f"{source.origin}: no file in {location} matches any pattern.", fix="Correct `optional`.")
+    return sorted(matched_names)
 
 
 def _local_files(source: PathSource) -> dict[str, Path]:
@@ -270,12 +280,12 @@ def _raise(error: OSError) -> None:
     raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
 
 
-def _read_local(paths: Sequence[Path], progress: Progress) -> dict[Path, Fetched]:
+def _hash_files(paths: Sequence[Path], progress: Progress) -> dict[Path, LocalFile]:
     """Hash local files in parallel on all processors, in descending order of size."""
     sizes = {path: path.stat().st_size for path in paths}
     tally = Tally(progress, "read", sum(sizes.values()))
 
-    def read(path: Path) -> Fetched:
+    def hash_file(path: Path) -> LocalFile:
         digest = BackgroundSha256(threaded=tally.outweighs(sizes[path]))
         count = 0
         try:
@@ -285,27 +295,27 @@ def _read_local(paths: Sequence[Path], progress: Progress) -> dict[Path, Fetched
                 tally.add(str(path), len(block))
         finally:
             digest.close()
-        return Fetched(path, count, digest.hexdigest())
+        return LocalFile(path, count, digest.hexdigest())
 
     paths = sorted(sizes, key=lambda path: -sizes[path])
-    return dict(zip(paths, in_parallel(read, paths, tally), strict=True))
+    return dict(zip(paths, in_parallel(hash_file, paths, tally), strict=True))
 
 
-def _check_formats(planned: Planned) -> None:
+def _check_formats(plan: SourcePlan) -> None:
     """Refuse unsafe formats that are not allowed, and ``allow`` entries without a file, which may be typos."""
-    source = planned.source
-    for item in planned.items:
-        if (what := why_refused(item.name)) and not planned.allows(item):
+    source = plan.source
+    for item in plan.items:
+        if (what := unsafe_format(item.name)) and not plan.allows(item):
             raise refusal(source, item, what)
     for allowed in source.allow:
-        if not any(allowed in (item.name, PurePosixPath(item.name).name) for item in planned.items):
+        if not any(allowed in (item.name, PurePosixPath(item.name).name) for item in plan.items):
             raise UsageError(
                 f'{source.origin}: allow = "{allowed}" does not match any of its files.',
                 fix="Give a file's name or its path inside the source, not a pattern.",
             )
 
 
-def refusal(source: Source, item: PlannedFile, what: str) -> UsageError:
+def refusal(source: BundleSource, item: PlannedFile, what: str) -> UsageError:
     """Create the error for an unsafe file, with two possible fixes."""
     name = PurePosixPath(item.name).name
     return UsageError(

@@ -11,24 +11,24 @@ from tempfile import TemporaryDirectory
 from lbx.base.errors import BundleError, NoDataError, UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
-from lbx.base.outputs import link_files, write_whole
+from lbx.base.outputs import link_files, write_file
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.bundle.making.delta import HeldFile
-from lbx.bundle.making.fetch import Fetched
-from lbx.bundle.making.file_plan import Planned
+from lbx.bundle.making.delta import BaseFile
+from lbx.bundle.making.fetch import LocalFile
+from lbx.bundle.making.file_plan import SourcePlan
 
 log = logging.getLogger("lbx")
 
 _READERS = {repository: family for family in BENCHMARKS.values() for repository in family.data.repositories}
 
 
-def unread_datasets(planned: Sequence[Planned]) -> list[str]:
+def unknown_datasets(plans: Sequence[SourcePlan]) -> list[str]:
     """List the datasets that no built-in benchmark reads."""
-    return [name for name in _datasets(planned) if name not in _READERS]
+    return [name for name in _datasets(plans) if name not in _READERS]
 
 
-def check_first_rows(planned: Sequence[Planned], contents: Mapping[str, Fetched | HeldFile]) -> None:
+def check_first_rows(plans: Sequence[SourcePlan], contents: Mapping[str, LocalFile | BaseFile]) -> None:
     """Read the first row of every task of the fetched datasets; data from a base was checked when that was made.
 
     Args:
@@ -38,7 +38,7 @@ def check_first_rows(planned: Sequence[Planned], contents: Mapping[str, Fetched 
         UsageError: a row cannot be read, or a dataset has no usable data for its benchmark.
     """
     by_family: dict[Benchmark, list[str]] = {}
-    for name in _datasets(planned):
+    for name in _datasets(plans):
         if name in _READERS:
             by_family.setdefault(_READERS[name], []).append(name)
     for family, names in by_family.items():
@@ -48,26 +48,26 @@ def check_first_rows(planned: Sequence[Planned], contents: Mapping[str, Fetched 
             for path, content in contents.items()
             if path.startswith(f"{HUB}/{repo_folder('dataset', name)}/")
         }
-        fetched = {path: content.path for path, content in files.items() if isinstance(content, Fetched)}
-        if len(fetched) == len(files):
-            with _linked(fetched) as bundle:
+        local_paths = {path: content.path for path, content in files.items() if isinstance(content, LocalFile)}
+        if len(local_paths) == len(files):
+            with _link_bundle(local_paths) as bundle:
                 _read_rows(family, bundle, " and ".join(names))
 
 
-def _datasets(planned: Sequence[Planned]) -> list[str]:
-    return [entry.record["repo"] for entry in planned if entry.record.get("type") == "dataset"]
+def _datasets(plans: Sequence[SourcePlan]) -> list[str]:
+    return [entry.record["repo"] for entry in plans if entry.record.get("type") == "dataset"]
 
 
 @contextmanager
-def _linked(files: Mapping[str, Path]) -> Iterator[Bundle]:
+def _link_bundle(files: Mapping[str, Path]) -> Iterator[Bundle]:
     """Create a temporary bundle with links to the data files; refs are copied, because they must be in the bundle."""
     tags = {BUNDLE_JSON: b"{}", TAG_MANIFEST: b""}
     refs = {path: read_input(file, SMALL) for path, file in files.items() if "/refs/" in path}
     with TemporaryDirectory(prefix="lbx-") as name:  # the archive's disk may not support links
         folder = Path(name)
-        for place, content in {**tags, **refs}.items():
-            (folder / place).parent.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / place, content)
+        for target, content in {**tags, **refs}.items():
+            (folder / target).parent.mkdir(parents=True, exist_ok=True)
+            write_file(folder / target, content)
         link_files(folder, {path: file for path, file in files.items() if path not in refs})
         yield Bundle(folder)
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from lbx.base.errors import FetchError
-from lbx.bundle.making.fetch import AgainError, Download, Retry, describe, persist, web_address
+from lbx.bundle.making.fetch import Download, Retry, TransientError, describe_error, parse_web_address, with_retries
 
 _ENVIRONMENT = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -34,7 +34,7 @@ class RepoFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class RepoSnapshot:
     """Repository at a commit.
 
     Attributes:
@@ -65,7 +65,7 @@ class Hub:
     """
 
     def __init__(self, endpoint: str | None, retry: Retry) -> None:
-        self._endpoint = web_address(endpoint, "--hub") if endpoint else None
+        self._endpoint = parse_web_address(endpoint, "--hub") if endpoint else None
         self._retry = retry
 
     @cached_property
@@ -88,7 +88,7 @@ class Hub:
         headers: dict[str, str] = self._library.utils.build_hf_headers(library_name="lbx")
         return headers
 
-    def snapshot(self, repo: str, kind: str, revision: str) -> Snapshot:
+    def snapshot(self, repo: str, kind: str, revision: str) -> RepoSnapshot:
         """Resolve ``revision`` to a commit and list its files.
 
         Raises:
@@ -96,15 +96,15 @@ class Hub:
         """
         import httpx2
 
-        def attempt() -> Snapshot:
+        def attempt() -> RepoSnapshot:
             try:
-                return self._ask(repo, kind, revision)
+                return self._request_snapshot(repo, kind, revision)
             except (httpx2.HTTPError, OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
                 raise self._translate(exc, repo, kind, revision) from exc
 
-        return persist(self._retry, f"The {kind} {repo}", attempt)
+        return with_retries(self._retry, f"The {kind} {repo}", attempt)
 
-    def wanted(self, snapshot: Snapshot, file: RepoFile) -> Download:
+    def download(self, snapshot: RepoSnapshot, file: RepoFile) -> Download:
         """Create the download of a snapshot's file."""
         url = self._library.hf_hub_url(
             snapshot.resolved_repo,
@@ -113,10 +113,10 @@ class Hub:
             revision=snapshot.commit,
             endpoint=self._api.endpoint,
         )
-        what = f"{file.path} of the {snapshot.type} {snapshot.repo}"
-        return Download(what, url, file.algorithm, file.digest, file.size, self._headers)
+        label = f"{file.path} of the {snapshot.type} {snapshot.repo}"
+        return Download(label, url, file.algorithm, file.digest, file.size, self._headers)
 
-    def gated(self, repo: str, kind: str, licence: str = "") -> FetchError:
+    def gated_error(self, repo: str, kind: str, licence: str = "") -> FetchError:
         """Create the error for a gated repository, with instructions to gain access."""
         page = f"{self._api.endpoint}/{'datasets/' if kind == 'dataset' else ''}{repo}"
         has_token = any(name.lower() == "authorization" for name in self._headers)
@@ -128,22 +128,22 @@ class Hub:
             command="HF_TOKEN=hf_YOUR_TOKEN lbx bundle RECIPE... -o DIR",
         )
 
-    def _ask(self, repo: str, kind: str, revision: str) -> Snapshot:
+    def _request_snapshot(self, repo: str, kind: str, revision: str) -> RepoSnapshot:
         info = self._api.repo_info(repo, repo_type=kind, revision=revision, timeout=self._retry.read_s)
         entries = self._api.list_repo_tree(info.id, repo_type=kind, revision=info.sha, recursive=True)
         files = tuple(_file(entry) for entry in entries if hasattr(entry, "blob_id"))
-        return Snapshot(repo, kind, info.id, info.sha, _licence(info), bool(info.gated), files)
+        return RepoSnapshot(repo, kind, info.id, info.sha, _licence(info), bool(info.gated), files)
 
     def _translate(self, exc: Exception, repo: str, kind: str, revision: str) -> Exception:
         """Convert an exception of the library: to ``AgainError`` if another attempt may succeed."""
         import httpx2
 
-        errors, where = self._library.errors, self._api.endpoint
+        errors, endpoint = self._library.errors, self._api.endpoint
         if isinstance(exc, errors.GatedRepoError):
-            return self.gated(repo, kind)
+            return self.gated_error(repo, kind)
         refusals = (
             (errors.RevisionNotFoundError, f"has no revision {revision}", "Correct the recipe's revision."),
-            (errors.RepositoryNotFoundError, f"does not exist at {where}, or is private", _WRONG_REPO),
+            (errors.RepositoryNotFoundError, f"does not exist at {endpoint}, or is private", _WRONG_REPO),
             (errors.OfflineModeIsEnabled, "cannot be downloaded: HF_HUB_OFFLINE is set", "Unset it."),
         )
         for refused, cause, fix in refusals:
@@ -152,13 +152,13 @@ class Hub:
         if isinstance(exc, errors.HfHubHTTPError) and exc.response is not None:
             status = exc.response.status_code
             if status == 429 or status >= 500:
-                return AgainError(f"{where} answered {status}")
+                return TransientError(f"{endpoint} answered {status}")
             fix = "Check HF_TOKEN." if status in (401, 403) else ""
-            return FetchError(f"The {kind} {repo} cannot be read: {where} answered {status}.", fix=fix)
+            return FetchError(f"The {kind} {repo} cannot be read: {endpoint} answered {status}.", fix=fix)
         if isinstance(exc, httpx2.TransportError) and not isinstance(exc, httpx2.UnsupportedProtocol):
-            return AgainError(f"{where} does not answer ({describe(exc)})")
+            return TransientError(f"{endpoint} does not answer ({describe_error(exc)})")
         return FetchError(
-            f"{where} did not answer like a Hugging Face hub to a request for the {kind} {repo}: {describe(exc)}.",
+            f"{endpoint} did not answer like a Hugging Face hub to a request for the {kind} {repo}: {describe_error(exc)}.",
             fix="Check the hub's address (--hub or HF_ENDPOINT), and that no login page intercepts requests to it.",
         )
 

@@ -20,27 +20,27 @@ from typing import Any, TypedDict, Unpack
 from lbx.base.errors import UsageError
 from lbx.base.inputs import open_input
 from lbx.base.layout import SBOM, TAG_MANIFEST
-from lbx.base.outputs import write_whole
+from lbx.base.outputs import write_file
 from lbx.bundle.bag import Evidence, render_tags
 from lbx.bundle.making.archive import Workshop, Writing, clear, leave, workshop, write_archive
-from lbx.bundle.making.delta import BaseBundle, HeldFile, read_base
-from lbx.bundle.making.fetch import Download, Fetched, Fetcher, Retry
-from lbx.bundle.making.file_plan import Planned, PlannedFile, Planner, refusal
-from lbx.bundle.making.first_rows import check_first_rows, unread_datasets
+from lbx.bundle.making.delta import BaseBundle, BaseFile, read_base
+from lbx.bundle.making.fetch import Download, Fetcher, LocalFile, Retry
+from lbx.bundle.making.file_plan import PlannedFile, Planner, SourcePlan, refusal
+from lbx.bundle.making.first_rows import check_first_rows, unknown_datasets
 from lbx.bundle.making.hub import Hub
 from lbx.bundle.making.outline import Outline, SourceSummary, label, require_space
 from lbx.bundle.making.recipe import Recipe
 from lbx.bundle.making.request import read_inputs
 from lbx.bundle.making.sbom import render_sbom
 from lbx.bundle.making.sources import ImageSource
-from lbx.bundle.names import NAMES_CODE, unsafe_inside, wants_look, why_refused
+from lbx.bundle.names import NAMES_CODE, find_unsafe_content, needs_content_check, unsafe_format
 from lbx.bundle.progress import ByteMeter, Progress, silent
 from lbx.bundle.signing.signature import sign
 from lbx.bundle.tar import size_of_tar
 from lbx.bundle.volumes import publish, render_sums
 
 OnOutline = Callable[[Outline], None]
-Content = Fetched | HeldFile
+PayloadContent = LocalFile | BaseFile
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class BundleJob:
     base: BaseBundle | None
     shop: Workshop
     fetcher: Fetcher
-    planned: Sequence[Planned]
+    plans: Sequence[SourcePlan]
     outline: Outline
 
 
@@ -112,7 +112,7 @@ def create(
     writing: Writing | None = None,
     on_outline: OnOutline | None = None,
     progress: Progress = silent,
-    **where: Unpack[Where],
+    **options: Unpack[Where],
 ) -> CreateResult:
     """Fetch and check the sources of the recipes, and write ``out_dir/NAME.tar`` (or volumes) and ``NAME.SHA256SUMS``.
 
@@ -130,60 +130,62 @@ def create(
     """
     epoch, writing = _source_date_epoch(), writing or Writing()
     writing.require()
-    with _planned(recipes, out_dir, progress, where) as job:
+    with _open_job(recipes, out_dir, progress, options) as job:
         if on_outline:
             on_outline(job.outline)
         require_space(job.outline)
-        contents, coded = _fetch_all(job, progress)
-        check_first_rows(job.planned, contents)
-        sources = [_described(entry, contents, coded) for entry in job.planned]
-        made = _write(job, sources, contents, writing, out_dir, epoch=epoch, progress=progress)
+        contents, code_paths = _fetch_all(job, progress)
+        check_first_rows(job.plans, contents)
+        sources = [_source_record(entry, contents, code_paths) for entry in job.plans]
+        result = _write(job, sources, contents, writing, out_dir, epoch=epoch, progress=progress)
         clear(job.shop)
-    return made
+    return result
 
 
-def survey(recipes: Sequence[Path], out_dir: Path, *, progress: Progress = silent, **where: Unpack[Where]) -> Outline:
+def survey(recipes: Sequence[Path], out_dir: Path, *, progress: Progress = silent, **options: Unpack[Where]) -> Outline:
     """Return the outline of the bundle that ``create`` would make, without downloading its files.
 
     Raises:
         UsageError, FetchError: as ``create``, except for a disk that is too small; the outline has the sizes.
     """
-    with _planned(recipes, out_dir, progress, where) as job:
+    with _open_job(recipes, out_dir, progress, options) as job:
         leave(job.shop)
     return job.outline
 
 
 @contextmanager
-def _planned(recipes: Sequence[Path], out_dir: Path, progress: Progress, where: Where) -> Iterator[BundleJob]:
-    recipe, held = _read(recipes, where.get("name"), where.get("base"), where.get("images", ()))
-    retry = where.get("retry", Retry())
-    with workshop(out_dir, recipe.name, where.get("work")) as shop, Fetcher(shop.store, retry) as fetcher:
-        planner = Planner(Hub(where.get("hub"), retry), where.get("mirror"), fetcher, progress, held)
-        yield _plan(recipe, held, shop, fetcher, planner)
+def _open_job(recipes: Sequence[Path], out_dir: Path, progress: Progress, options: Where) -> Iterator[BundleJob]:
+    recipe, base = _read_inputs(recipes, options.get("name"), options.get("base"), options.get("images", ()))
+    retry = options.get("retry", Retry())
+    with workshop(out_dir, recipe.name, options.get("work")) as shop, Fetcher(shop.store, retry) as fetcher:
+        planner = Planner(Hub(options.get("hub"), retry), options.get("mirror"), fetcher, progress, base)
+        yield _plan(recipe, base, shop, fetcher, planner)
 
 
-def _read(
+def _read_inputs(
     paths: Sequence[Path], name: str | None, base: Path | None, images: Sequence[Path]
 ) -> tuple[Recipe, BaseBundle | None]:
     """Read the recipe, including the images, and the base bundle."""
-    recipe, held = read_inputs(paths, name)
+    recipe, base_bundle = read_inputs(paths, name)
     if base is not None:
-        if held is not None:
+        if base_bundle is not None:
             raise UsageError("The request already lists the files of its base bundle.", fix="Omit --base.")
-        held = read_base(base)
+        base_bundle = read_base(base)
     try:
         extra = tuple(ImageSource(image, origin="--include-image") for image in images)
     except ValueError as exc:
         raise UsageError(str(exc)) from exc
-    return replace(recipe, sources=(*recipe.sources, *extra)), held
+    return replace(recipe, sources=(*recipe.sources, *extra)), base_bundle
 
 
-def _plan(recipe: Recipe, held: BaseBundle | None, shop: Workshop, fetcher: Fetcher, planner: Planner) -> BundleJob:
-    planned = planner.plan(recipe.sources)
-    items = [item for entry in planned for item in entry.items]
-    packed = [item for item in items if not isinstance(item.origin, HeldFile)]
-    fetched = [(item.size or 0) - fetcher.kept(item.origin) for item in packed if isinstance(item.origin, Download)]
-    lines = [_line(entry) for entry in planned]
+def _plan(recipe: Recipe, base: BaseBundle | None, shop: Workshop, fetcher: Fetcher, planner: Planner) -> BundleJob:
+    plans = planner.plan(recipe.sources)
+    items = [item for entry in plans for item in entry.items]
+    packed = [item for item in items if not isinstance(item.origin, BaseFile)]
+    fetched = [
+        (item.size or 0) - fetcher.stored_bytes(item.origin) for item in packed if isinstance(item.origin, Download)
+    ]
+    lines = [_line(entry) for entry in plans]
     outline = Outline(
         name=recipe.name,
         lines=lines,
@@ -199,12 +201,12 @@ def _plan(recipe: Recipe, held: BaseBundle | None, shop: Workshop, fetcher: Fetc
         out=shop.drafts,
         out_free=shutil.disk_usage(shop.drafts).free,
         one_disk=shop.store.stat().st_dev == shop.drafts.stat().st_dev,
-        unread=unread_datasets(planned),
+        unread=unknown_datasets(plans),
     )
-    return BundleJob(recipe, held, shop, fetcher, planned, outline)
+    return BundleJob(recipe, base, shop, fetcher, plans, outline)
 
 
-def _line(entry: Planned) -> SourceSummary:
+def _line(entry: SourcePlan) -> SourceSummary:
     record = entry.record
     return SourceSummary(
         source=label(record),
@@ -214,7 +216,7 @@ def _line(entry: Planned) -> SourceSummary:
         gated=record.get("gated", False),
         files=len(entry.items),
         bytes=sum(item.size or 0 for item in entry.items),
-        held_bytes=sum(item.size or 0 for item in entry.items if isinstance(item.origin, HeldFile)),
+        held_bytes=sum(item.size or 0 for item in entry.items if isinstance(item.origin, BaseFile)),
         links=entry.links,
     )
 
@@ -228,35 +230,35 @@ def _source_date_epoch() -> int:
     return int(value)
 
 
-def _fetch_all(job: BundleJob, progress: Progress) -> tuple[dict[str, Content], set[str]]:
+def _fetch_all(job: BundleJob, progress: Progress) -> tuple[dict[str, PayloadContent], set[str]]:
     """Fetch all payload files and return them by path in the bag, with the paths of configurations that name code.
 
     Small files come first, so that a refusal costs little.
     """
     jobs = sorted(
-        ((entry, item) for entry in job.planned for item in entry.items),
+        ((entry, item) for entry in job.plans for item in entry.items),
         key=lambda pair: (pair[1].size or 0, pair[1].path),
     )
     meter = ByteMeter(progress, "fetch", sum(item.size or 0 for _, item in jobs))
-    contents: dict[str, Content] = {}
-    coded: set[str] = set()
+    contents: dict[str, PayloadContent] = {}
+    code_paths: set[str] = set()
     for entry, item in jobs:
         file = _fetch_one(item, job, partial(meter.at, item.name))
         if _names_code(entry, item, file):
-            coded.add(item.path)
+            code_paths.add(item.path)
         # Small files of the hub have no SHA-256 before the download, so the base can be searched only now.
-        held = job.base.find("sha256", file.sha256, file.size, item.path) if job.base else None
-        contents[item.path] = held or file
+        base_file = job.base.find("sha256", file.sha256, file.size, item.path) if job.base else None
+        contents[item.path] = base_file or file
         meter.finish(item.name, file.size)
-    return contents, coded
+    return contents, code_paths
 
 
-def _names_code(entry: Planned, item: PlannedFile, file: Content) -> bool:
+def _names_code(entry: SourcePlan, item: PlannedFile, file: PayloadContent) -> bool:
     """Refuse a file that ``lbx unpack`` would refuse; return whether it is an allowed configuration that names code."""
-    unsafe = NAMES_CODE if isinstance(file, HeldFile) and file.allowed else None
-    if isinstance(file, Fetched) and wants_look(item.name):
+    unsafe = NAMES_CODE if isinstance(file, BaseFile) and file.allowed else None
+    if isinstance(file, LocalFile) and needs_content_check(item.name):
         with open_input(file.path) as content:
-            unsafe = unsafe_inside(item.name, file.size, content)
+            unsafe = find_unsafe_content(item.name, file.size, content)
     if unsafe is None:
         return False
     if not unsafe.may_be_allowed:
@@ -269,32 +271,32 @@ def _names_code(entry: Planned, item: PlannedFile, file: Content) -> bool:
     return True
 
 
-def _fetch_one(item: PlannedFile, job: BundleJob, report: Callable[[int], None]) -> Content:
+def _fetch_one(item: PlannedFile, job: BundleJob, report: Callable[[int], None]) -> PayloadContent:
     if isinstance(item.origin, Download):
         return job.fetcher.fetch(item.origin, report)
-    if isinstance(item.origin, (Fetched, HeldFile)):
+    if isinstance(item.origin, (LocalFile, BaseFile)):
         return item.origin
     digest = hashlib.sha256(item.origin).hexdigest()
     path = job.shop.drafts / f"made-{digest}"
-    write_whole(path, item.origin)
-    return Fetched(path, len(item.origin), digest)
+    write_file(path, item.origin)
+    return LocalFile(path, len(item.origin), digest)
 
 
-def _described(planned: Planned, contents: Mapping[str, Content], coded: set[str]) -> dict[str, Any]:
+def _source_record(plan: SourcePlan, contents: Mapping[str, PayloadContent], code_paths: set[str]) -> dict[str, Any]:
     """Make the entry of a source in bundle.json: request, resolved commit, files and allowed unsafe files."""
     files = [
         {"path": item.path, "size": contents[item.path].size, "sha256": contents[item.path].sha256}
         | ({"git_sha1": item.git_sha1} if item.git_sha1 else {})
-        for item in sorted(planned.items, key=lambda item: item.path)
+        for item in sorted(plan.items, key=lambda item: item.path)
     ]
-    unsafe = [item.path for item in planned.items if why_refused(item.name) or item.path in coded]
-    return {**planned.record, "allowed": sorted(unsafe), "files": files}
+    unsafe = [item.path for item in plan.items if unsafe_format(item.name) or item.path in code_paths]
+    return {**plan.record, "allowed": sorted(unsafe), "files": files}
 
 
 def _write(
     job: BundleJob,
     sources: Sequence[Mapping[str, Any]],
-    contents: Mapping[str, Content],
+    contents: Mapping[str, PayloadContent],
     writing: Writing,
     out_dir: Path,
     *,
@@ -303,16 +305,16 @@ def _write(
 ) -> CreateResult:
     """Write the archive, sign it and move it to its final place."""
     name, description = job.recipe.name, job.recipe.description
-    held = {path: content for path, content in contents.items() if isinstance(content, HeldFile)}
-    packed = {path: content for path, content in contents.items() if isinstance(content, Fetched)}
+    base_files = {path: content for path, content in contents.items() if isinstance(content, BaseFile)}
+    packed = {path: content for path, content in contents.items() if isinstance(content, LocalFile)}
     tags = render_tags(
         name,
         description,
         sources,
         epoch,
         extra={SBOM: render_sbom(name, description, sources, epoch)},
-        base={"name": job.base.name, "digest": job.base.digest} if job.base and held else None,
-        held={path: content.path for path, content in held.items()},
+        base={"name": job.base.name, "digest": job.base.digest} if job.base and base_files else None,
+        base_paths={path: content.path for path, content in base_files.items()},
     )
     meter = ByteMeter(progress, "pack", sum(file.size for file in packed.values()))
     drafts = job.shop.drafts
@@ -328,7 +330,7 @@ def _write(
         digest=hashlib.sha256(tags[TAG_MANIFEST]).hexdigest(),
         files=len(contents),
         bytes=sum(content.size for content in contents.values()),
-        held_files=len(held),
-        held_bytes=sum(content.size for content in held.values()),
+        held_files=len(base_files),
+        held_bytes=sum(content.size for content in base_files.values()),
         sources=sources,
     )

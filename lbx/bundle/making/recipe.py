@@ -46,13 +46,13 @@ from lbx.benchmarks import reserved_names
 from lbx.benchmarks.own.benchmark import FOLDER as OWN_FOLDER
 from lbx.benchmarks.own.benchmark import read_for_bundle
 from lbx.benchmarks.own.definition import FILE as OWN_FILE
-from lbx.bundle.making.sources import KINDS, HttpsSource, HubSource, PathSource, Source
+from lbx.bundle.making.sources import KINDS, BundleSource, HttpsSource, HubSource, PathSource
 from lbx.bundle.names import is_bundle_name
 
 _REQUIRED = {"hub": ("repo", "type"), "https": ("url", "sha256", "to"), "path": ("path",)}
 _NOT_IN_TOML = ("origin", "folder")
 _LISTS = ("files", "optional", "allow")
-_BESIDE_WEIGHTS = ("*.json", "*.jinja", "*.model", "*.txt", "LICENSE*")
+_MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "LICENSE*")
 _OUTSIDE_NAMES = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
@@ -62,7 +62,7 @@ class Recipe:
 
     name: str
     description: str
-    sources: tuple[Source, ...]
+    sources: tuple[BundleSource, ...]
 
 
 def load_recipes(paths: Sequence[Path], name: str | None = None) -> Recipe:
@@ -96,11 +96,11 @@ def join(recipes: Sequence[Recipe], name: str | None = None) -> Recipe:
 
 
 def _load(path: Path) -> Recipe:
-    table = _read(path)
+    table = _read_recipe(path)
     if "source" not in table and "backend" in table:
-        return _of_card(parse_card(table, path), path)
+        return _recipe_of_card(parse_card(table, path), path)
     if "source" not in table and "task" in table:
-        return _of_benchmark(path)
+        return _recipe_of_benchmark(path)
     return parse_recipe(table, path)
 
 
@@ -120,20 +120,20 @@ def parse_recipe(table: Mapping[str, Any], path: Path) -> Recipe:
         )
     if not table["source"]:
         raise UsageError(f"{path} has no [[source]].", fix="Add at least one.")
-    sources = tuple(_source(entry, path, number) for number, entry in enumerate(table["source"], 1))
+    sources = tuple(_parse_source(entry, path, number) for number, entry in enumerate(table["source"], 1))
     return Recipe(table["name"], table.get("description", ""), sources)
 
 
-def _of_card(card: ModelCard, path: Path) -> Recipe:
+def _recipe_of_card(card: ModelCard, path: Path) -> Recipe:
     """Make the recipe of a model card: GGUF files, safetensors with accompanying files, or a tokenizer."""
-    weights, where = card.weights, f"{path}, [{'tokenizer' if card.backend == 'endpoint' else 'weights'}]"
+    weights, location = card.weights, f"{path}, [{'tokenizer' if card.backend == 'endpoint' else 'weights'}]"
     if not weights.repo:
         raise UsageError(
-            f"{where} does not name a hub repository, so lbx cannot download its files.",
+            f"{location} does not name a hub repository, so lbx cannot download its files.",
             fix='Add repo = "org/name", or write a recipe with kind = "path" for files on this machine.',
         )
     files: tuple[str, ...]
-    optional: tuple[str, ...] = _BESIDE_WEIGHTS
+    optional: tuple[str, ...] = _MODEL_FILES
     if card.kind.gguf or weights.file:
         files, optional = (weights.file or "*.gguf",), ("LICENSE*",)
     else:
@@ -143,70 +143,70 @@ def _of_card(card: ModelCard, path: Path) -> Recipe:
     name = _OUTSIDE_NAMES.sub("-", card.name).strip("-._+")[:100] or "model"
     try:
         source = HubSource(
-            weights.repo, "model", weights.revision or "main", files=files, optional=optional, origin=where
+            weights.repo, "model", weights.revision or "main", files=files, optional=optional, origin=location
         )
     except ValueError as exc:
-        raise UsageError(f"{where}: {exc}") from exc
+        raise UsageError(f"{location}: {exc}") from exc
     return Recipe(name, f"The model {card.name}", (source,))
 
 
-def _of_benchmark(path: Path) -> Recipe:
+def _recipe_of_benchmark(path: Path) -> Recipe:
     """Make the recipe of a custom benchmark, its definition and data, after checking every line of the data."""
     definition, data = read_for_bundle(path, reserved_names())
-    place = f"{OWN_FOLDER}/{definition.name}"
-    places = {path.name: f"{place}/{OWN_FILE}", **{name: f"{place}/{name}" for name in data}}
+    folder = f"{OWN_FOLDER}/{definition.name}"
+    targets = {path.name: f"{folder}/{OWN_FILE}", **{name: f"{folder}/{name}" for name in data}}
     sources = tuple(
         PathSource(name, to, licence=definition.licence, folder=path.parent, origin=f"{path}, {name}")
-        for name, to in places.items()
+        for name, to in targets.items()
     )
     return Recipe(definition.name, f"The benchmark {definition.name}", sources)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_recipe(path: Path) -> dict[str, Any]:
     if not path.exists():
-        others = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
-        raise UsageError(f"Recipe {path} does not exist.", fix=nearest(path.name, others) or "Give a TOML file.")
+        siblings = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        raise UsageError(f"Recipe {path} does not exist.", fix=nearest(path.name, siblings) or "Give a TOML file.")
     return read_table(path, "The recipe")[0]
 
 
-def _source(entry: Any, path: Path, number: int) -> Source:
-    where = f"{path}, [[source]] number {number}"
+def _parse_source(entry: Any, path: Path, number: int) -> BundleSource:
+    location = f"{path}, [[source]] number {number}"
     if not isinstance(entry, dict):
-        raise UsageError(f"{where} is not a table.", fix="Write [[source]], then one key per line.")
+        raise UsageError(f"{location} is not a table.", fix="Write [[source]], then one key per line.")
     kind = entry.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         problem = "has no kind" if kind is None else f"has the unknown kind {kind!r}"
-        raise UsageError(f"{where} {problem}.", fix=nearest(str(kind), KINDS))
+        raise UsageError(f"{location} {problem}.", fix=nearest(str(kind), KINDS))
     keys = {f.name: list if f.name in _LISTS else str for f in fields(KINDS[kind]) if f.name not in _NOT_IN_TOML}
-    _check(entry, {"kind": str, **keys}, _REQUIRED[kind], f"{where}:")
+    _check(entry, {"kind": str, **keys}, _REQUIRED[kind], f"{location}:")
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items() if k != "kind"}
     if kind == "path":
         values["folder"] = path.parent
-    make: Callable[..., Source] = KINDS[kind]
+    make: Callable[..., BundleSource] = KINDS[kind]
     try:
-        return make(**values, origin=where)
+        return make(**values, origin=location)
     except ValueError as exc:
-        raise UsageError(f"{where}: {exc}") from exc
+        raise UsageError(f"{location}: {exc}") from exc
 
 
-def _check(table: Mapping[str, Any], known: Mapping[str, type], needed: Collection[str], where: str) -> None:
-    check_table(table, known, where, needed)
+def _check(table: Mapping[str, Any], types: Mapping[str, type], required_keys: Collection[str], location: str) -> None:
+    check_table(table, types, location, required_keys)
     for key, value in table.items():
-        if key in _LISTS and not all(texts(value, f"{where} {key}") or [""]):
-            raise UsageError(f"{where} {key} = {value!r} must be a list with at least one name.")
+        if key in _LISTS and not all(texts(value, f"{location} {key}") or [""]):
+            raise UsageError(f"{location} {key} = {value!r} must be a list with at least one name.")
         if value == "" and key != "description":
-            raise UsageError(f"{where} {key} is empty.", fix="Set it or omit it.")
+            raise UsageError(f"{location} {key} is empty.", fix="Set it or omit it.")
 
 
-def _merge(sources: Iterable[Source]) -> tuple[Source, ...]:
-    merged: dict[str, Source] = {}
+def _merge(sources: Iterable[BundleSource]) -> tuple[BundleSource, ...]:
+    merged: dict[str, BundleSource] = {}
     for source in sources:
-        before = merged.get(source.place)
-        merged[source.place] = source if before is None else _merge_two(before, source)
+        before = merged.get(source.key)
+        merged[source.key] = source if before is None else _merge_two(before, source)
     return tuple(merged.values())
 
 
-def _merge_two(a: Source, b: Source) -> Source:
+def _merge_two(a: BundleSource, b: BundleSource) -> BundleSource:
     """Merge two sources with the same place; they may differ in ``allow``, and hub sources in their patterns."""
     allow = tuple(dict.fromkeys(a.allow + b.allow))
     if isinstance(a, HubSource) and isinstance(b, HubSource) and a.revision == b.revision:
@@ -219,7 +219,7 @@ def _merge_two(a: Source, b: Source) -> Source:
     if isinstance(a, PathSource) and isinstance(b, PathSource) and _same_path(a, b):
         return replace(a, allow=allow)
     raise UsageError(
-        f"{a.origin}, and {b.origin}, contradict each other: they define the {a.place} differently.",
+        f"{a.origin}, and {b.origin}, contradict each other: they define the {a.key} differently.",
         fix="Make both equal, or make a separate bundle for each.",
     )
 

@@ -18,20 +18,20 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import read_input
-from lbx.base.outputs import write_whole
+from lbx.base.outputs import write_file
 from lbx.bundle.bag import Evidence
-from lbx.bundle.making.delta import BaseBundle, held_from, read_base
+from lbx.bundle.making.delta import BaseBundle, parse_base, read_base
 from lbx.bundle.making.outline import label
 from lbx.bundle.making.recipe import Recipe, join, load_recipes, parse_recipe
-from lbx.bundle.making.sources import HeldSource, HttpsSource, HubSource, PathSource, Source
+from lbx.bundle.making.sources import BaseSource, BundleSource, HttpsSource, HubSource, PathSource
 
 _FORMAT, _VERSION = "lbx-request", 1
 _LIMIT = 512 << 20
-_KINDS: dict[type[Source], str] = {HubSource: "hub", HttpsSource: "https"}
+_KINDS: dict[type[BundleSource], str] = {HubSource: "hub", HttpsSource: "https"}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SourceRequest:
     """Source in a request.
 
     Attributes:
@@ -63,7 +63,7 @@ class RequestResult(Evidence):
     name: str
     base: str
     base_digest: str
-    asked: Sequence[Asked]
+    asked: Sequence[SourceRequest]
 
 
 def write_request(
@@ -85,18 +85,18 @@ def write_request(
             f"A request must be a .json file, not {file}.", fix=f"Name it {file.with_suffix('.json').name}."
         )
     recipe, base = load_recipes(paths, name), read_base(have) if have else None
-    sources = [_carried(source, base) for source in recipe.sources]
-    sources_asked = [_asked(source, base) for source in sources]
+    sources = [_replace_local(source, base) for source in recipe.sources]
+    sources_asked = [_source_state(source, base) for source in sources]
     if all(line.state == "held" for line in sources_asked):
         raise UsageError(f"No request is needed: {have} already contains every source.", fix="Use that bundle.")
-    held = [dict(source.record) for source in sources if isinstance(source, HeldSource)]
+    base_records = [dict(source.record) for source in sources if isinstance(source, BaseSource)]
     content = {
         "format": _FORMAT,
         "version": _VERSION,
         "name": recipe.name,
         "description": recipe.description,
-        "source": [_table(source) for source in sources if not isinstance(source, HeldSource)],
-        "keep": held,
+        "source": [_table(source) for source in sources if not isinstance(source, BaseSource)],
+        "keep": base_records,
         "base": {"name": base.name, "digest": base.digest, "sources": _lists(base)} if base else None,
     }
     _write(file, json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
@@ -127,43 +127,45 @@ def read_request(file: Path) -> tuple[Recipe, BaseBundle | None]:
     Raises:
         UsageError: the file cannot be read, is not a request, or asks for files of this machine.
     """
-    table = _read(file)
-    wanted = {key: table[key] for key in ("name", "description", "source") if key in table}
-    entries = wanted.get("source")
+    table = _read_json(file)
+    recipe_table = {key: table[key] for key in ("name", "description", "source") if key in table}
+    entries = recipe_table.get("source")
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("kind") not in _KINDS.values():
             raise UsageError(
                 f"{file} asks for a source of kind {entry.get('kind')!r}; a request may contain only hub and https.",
                 fix="Do not answer it until you know its author.",
             )
-    recipe = parse_recipe(wanted, file)
+    recipe = parse_recipe(recipe_table, file)
     base = table.get("base")
-    held = None
+    base_bundle = None
     if base is not None:
         base = base if isinstance(base, dict) else {}
-        held = held_from(base.get("name"), base.get("digest"), base.get("sources"), f"{file}: base")
-    return replace(recipe, sources=(*recipe.sources, *_kept(table.get("keep", []), held, file))), held
+        base_bundle = parse_base(base.get("name"), base.get("digest"), base.get("sources"), f"{file}: base")
+    return replace(
+        recipe, sources=(*recipe.sources, *_base_sources(table.get("keep", []), base_bundle, file))
+    ), base_bundle
 
 
-def _carried(source: Source, base: BaseBundle | None) -> Source:
+def _replace_local(source: BundleSource, base: BaseBundle | None) -> BundleSource:
     """Replace a local source by the base's copy, because the answering machine does not have the file."""
     if not isinstance(source, PathSource):
         return source
     for record in base.sources if base else ():
         if record.get("kind") == "path" and label(record) in (source.to, f"{source.type} {source.repo}"):
-            return HeldSource(record, tuple(record.get("allowed", ())), source.origin)
+            return BaseSource(record, tuple(record.get("allowed", ())), source.origin)
     raise UsageError(
         f"{source.origin} is a local file ({source.path}), which the other side cannot provide.",
         fix="Omit it from the request, and bundle it on this machine with a separate recipe.",
     )
 
 
-def _asked(source: Source, base: BaseBundle | None) -> Asked:
-    if isinstance(source, HeldSource):
-        return Asked(label(source.record), "held", "", "")
+def _source_state(source: BundleSource, base: BaseBundle | None) -> SourceRequest:
+    if isinstance(source, BaseSource):
+        return SourceRequest(label(source.record), "held", "", "")
     if isinstance(source, HttpsSource):
-        held = base is not None and base.find("sha256", source.sha256, None, "") is not None
-        return Asked(source.to, "held" if held else "missing", "", "")
+        in_base = base is not None and base.find("sha256", source.sha256, None, "") is not None
+        return SourceRequest(source.to, "held" if in_base else "missing", "", "")
     assert isinstance(source, HubSource)
     records = [
         record
@@ -171,17 +173,17 @@ def _asked(source: Source, base: BaseBundle | None) -> Asked:
         if record.get("kind") == "hub" and (record.get("type"), record.get("repo")) == (source.type, source.repo)
     ]
     if not records:
-        return Asked(source.place, "missing", source.revision, "")
+        return SourceRequest(source.key, "missing", source.revision, "")
     record, commit = records[0], str(records[0].get("commit", ""))
     patterns = {*source.files, *source.optional}
     same_files = patterns <= set(record.get("patterns", ())) if patterns else not record.get("patterns")
     if same_files and source.revision == commit:
-        return Asked(source.place, "held", source.revision, commit)
+        return SourceRequest(source.key, "held", source.revision, commit)
     same = same_files and source.revision == record.get("revision")
-    return Asked(source.place, "held, may have moved" if same else "partly held", source.revision, commit)
+    return SourceRequest(source.key, "held, may have moved" if same else "partly held", source.revision, commit)
 
 
-def _table(source: Source) -> dict[str, Any]:
+def _table(source: BundleSource) -> dict[str, Any]:
     """Convert a hub or https source to a table of a recipe."""
     values = {f.name: getattr(source, f.name) for f in fields(source) if f.name != "origin"}
     return {"kind": _KINDS[type(source)]} | {
@@ -194,24 +196,24 @@ def _lists(base: BaseBundle) -> list[dict[str, Any]]:
     return [{"files": list(source["files"]), "allowed": list(source.get("allowed", ()))} for source in base.sources]
 
 
-def _kept(records: object, held: BaseBundle | None, file: Path) -> Iterable[HeldSource]:
+def _base_sources(records: object, base: BaseBundle | None, file: Path) -> Iterable[BaseSource]:
     """Yield the sources that only the base has, after checking that it lists all their files."""
-    known = {(entry.path, entry.size, entry.sha256) for entry in held.files} if held else set()
-    listed: list[Any] = records if isinstance(records, list) else [None]
-    for record in listed:
+    base_files = {(entry.path, entry.size, entry.sha256) for entry in base.files} if base else set()
+    entries: list[Any] = records if isinstance(records, list) else [None]
+    for record in entries:
         try:
             files = {(entry["path"], entry["size"], entry["sha256"]) for entry in record["files"]}
-            if record["kind"] != "path" or not files <= known:
+            if record["kind"] != "path" or not files <= base_files:
                 raise ValueError("the base bundle does not contain it")  # noqa: TRY301
             label(record)
-            yield HeldSource(record, tuple(record.get("allowed", ())), f"{file}, keep")
+            yield BaseSource(record, tuple(record.get("allowed", ())), f"{file}, keep")
         except (TypeError, KeyError, ValueError, AttributeError) as exc:
             raise UsageError(
                 f"{file}: a source under `keep` is not valid ({exc}).", fix="Create the request again."
             ) from exc
 
 
-def _read(file: Path) -> Mapping[str, Any]:
+def _read_json(file: Path) -> Mapping[str, Any]:
     try:
         table = json.loads(read_input(file, _LIMIT))
         if not isinstance(table, dict) or table.get("format") != _FORMAT:
@@ -232,6 +234,6 @@ def _read(file: Path) -> Mapping[str, Any]:
 def _write(file: Path, text: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, text, sync=True)
+        write_file(file, text, sync=True)
     except OSError as exc:
         raise UsageError(f"Cannot write the request {file}: {exc.strerror}.", fix="Choose another path.") from exc

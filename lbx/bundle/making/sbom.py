@@ -77,8 +77,8 @@ def _component(source: Mapping[str, Any]) -> dict[str, Any]:
         component["hashes"] = _hashes(source["files"][0])
     if address := _address(source):
         # A hash here covers the content at the address; the address of a repository is a web page.
-        whole = {"hashes": _hashes(source["files"][0])} if source["kind"] == "https" else {}
-        component["externalReferences"] = [{"type": "distribution", "url": address, **whole}]
+        file_hashes = {"hashes": _hashes(source["files"][0])} if source["kind"] == "https" else {}
+        component["externalReferences"] = [{"type": "distribution", "url": address, **file_hashes}]
     component["properties"] = _properties(source)
     component["components"] = [_file(file, _ref(source)) for file in source["files"]]
     return component
@@ -113,9 +113,9 @@ def _hashes(file: Mapping[str, Any]) -> list[dict[str, str]]:
     return [{"alg": "SHA-256", "content": file["sha256"]}]
 
 
-def _licences(stated: str) -> list[dict[str, Any]]:
+def _licences(licence: str) -> list[dict[str, Any]]:
     """Convert the stated licences: SPDX identifiers where known, plain names otherwise."""
-    names = [name for part in stated.split(",") if (name := part.strip())]
+    names = [name for part in licence.split(",") if (name := part.strip())]
     return [{"license": {"id": _SPDX[name.lower()]} if name.lower() in _SPDX else {"name": name}} for name in names]
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.inputs import open_input
-from lbx.bundle.names import why_unsafe
+from lbx.bundle.names import unsafe_reason
 
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -44,11 +44,11 @@ class HubSource:
 
     def __post_init__(self) -> None:
         _check_repo(self.repo, self.type)
-        if reason := why_unsafe(self.revision):
+        if reason := unsafe_reason(self.revision):
             raise ValueError(f'revision = "{self.revision}" cannot be used: {reason}.')
 
     @property
-    def place(self) -> str:
+    def key(self) -> str:
         """Key that is unique among the sources of a bundle."""
         return f"{self.type} {self.repo}"
 
@@ -73,7 +73,7 @@ class HttpsSource:
         _check_to(self.to)
 
     @property
-    def place(self) -> str:
+    def key(self) -> str:
         return f"file {self.to}"
 
 
@@ -105,7 +105,7 @@ class PathSource:
             _check_to(self.to)
 
     @property
-    def place(self) -> str:
+    def key(self) -> str:
         return f"{self.type} {self.repo}" if self.repo else f"file {self.to}"
 
     @property
@@ -122,16 +122,16 @@ class ImageSource:
     origin: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        if reason := why_unsafe(self.path.name):
+        if reason := unsafe_reason(self.path.name):
             raise ValueError(f"{self.path} does not have a valid name for an image: {reason}.")
 
     @property
-    def place(self) -> str:
+    def key(self) -> str:
         return f"image {self.path.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class HeldSource:
+class BaseSource:
     """Source available only in the base bundle: files from an air-gapped machine.
 
     Attributes:
@@ -143,11 +143,11 @@ class HeldSource:
     origin: str = field(default="", compare=False)
 
     @property
-    def place(self) -> str:
+    def key(self) -> str:
         return f"{self.record['type']} {self.record['repo']}" if "repo" in self.record else f"file {self.record['to']}"
 
 
-Source = HubSource | HttpsSource | PathSource | ImageSource | HeldSource
+BundleSource = HubSource | HttpsSource | PathSource | ImageSource | BaseSource
 KINDS: dict[str, type[HubSource] | type[HttpsSource] | type[PathSource]] = {
     "hub": HubSource,
     "https": HttpsSource,
@@ -163,7 +163,7 @@ def _check_repo(repo: str, kind: str) -> None:
 
 
 def _check_to(to: str) -> None:
-    if reason := why_unsafe(to):
+    if reason := unsafe_reason(to):
         raise ValueError(f'to = "{to}" is not a valid path in a bundle: {reason}.')
 
 

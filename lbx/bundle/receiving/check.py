@@ -17,14 +17,21 @@ from typing import Any
 from lbx.base.errors import BundleError
 from lbx.base.inputs import open_input, read_input
 from lbx.base.layout import TAG_MANIFEST, TAGS_LIMIT, Bundle
-from lbx.base.units import counted
+from lbx.base.units import format_count
 from lbx.base.version import __version__
 from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Evidence, ManifestEntry, parse_tags, refuse_foreign_tag
 from lbx.bundle.disk import read_blocks
-from lbx.bundle.names import unsafe_inside, wants_look, why_refused
+from lbx.bundle.names import find_unsafe_content, needs_content_check, unsafe_format
 from lbx.bundle.progress import Progress, Tally, in_parallel, silent
 from lbx.bundle.receiving.received import VolumeResult
-from lbx.bundle.receiving.trusted_archive import allowed_files, damage, discard, opened, require_safe, unsafe_files
+from lbx.bundle.receiving.trusted_archive import (
+    allowed_files,
+    damage_error,
+    discard,
+    open_archive,
+    require_safe,
+    unsafe_files,
+)
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 
 _UNPACK_AGAIN = "Unpack the archive again, to another folder. To list all changed files, run `lbx verify` on this one."
@@ -100,17 +107,17 @@ def verify(
     """
     archive, clock = Path(archive), Clock()
     try:
-        with opened(archive, trust, progress or silent, unsafe=unsafe) as reading:
-            reading.run(discard, "verify", progress or silent)
+        with open_archive(archive, trust, progress or silent, unsafe=unsafe) as reading:
+            reading.read_payload(discard, "verify", progress or silent)
     except OSError as exc:
         raise BundleError(f"Cannot read {archive}: {exc}.") from exc
     return _report(
         archive,
         reading.contents,
         clock,
-        reading.trusted,
+        reading.is_trusted,
         archive_sha256=reading.volumes[0].sha256 if len(reading.volumes) == 1 else "",
-        sums=reading.received.sums.name if reading.received.sums is not None else "",
+        sums=reading.archive_files.sums.name if reading.archive_files.sums is not None else "",
         signatures=reading.signatures,
         volumes=reading.volumes,
     )
@@ -128,9 +135,9 @@ def verify_folder(
     clock = Clock()
     Bundle(root)  # fails early if the folder is not a bundle, before walking it
     try:
-        present = files_below(root)
+        present = list_files(root)
         tags = read_tags(root, present)
-        signatures = _judge(root, tags, trust)
+        signatures = _check_signature(root, tags, trust)
         contents = parse_tags(tags, f"{root}")
         if not unsafe:
             require_safe(root, contents)
@@ -142,7 +149,7 @@ def verify_folder(
         def work(entry: ManifestEntry) -> list[str]:
             if entry.path not in files:
                 return [f"{entry.path} (missing)"]
-            return compare(root / entry.path, entry, tally) or _why_unsafe(root / entry.path, entry, allowed)
+            return compare_file(root / entry.path, entry, tally) or _unsafe_problems(root / entry.path, entry, allowed)
 
         entries = sorted(contents.entries.values(), key=lambda entry: -entry.size)
         results = dict(zip((entry.path for entry in entries), in_parallel(work, entries, tally), strict=True))
@@ -150,13 +157,13 @@ def verify_folder(
     except OSError as exc:
         raise BundleError(f"Cannot read {root}: {exc}.") from exc
     if problems:
-        raise damage(root, problems, "Unpack the archive again.")
+        raise damage_error(root, problems, "Unpack the archive again.")
     return _report(root, contents, clock, any(signed.trusted for signed in signatures), signatures=signatures)
 
 
-def read_tags(root: Path, found: Iterable[str]) -> dict[str, bytes]:
-    """Read the tag files among the paths from ``files_below``. Raises OSError, and BundleError for a foreign one."""
-    paths = [path for path in found if not path.startswith(PAYLOAD)]
+def read_tags(root: Path, all_paths: Iterable[str]) -> dict[str, bytes]:
+    """Read the tag files among the paths from ``list_files``. Raises OSError, and BundleError for a foreign one."""
+    paths = [path for path in all_paths if not path.startswith(PAYLOAD)]
     for path in paths:
         refuse_foreign_tag(path, f"{root}")
     return {path: read_input(root / path, TAGS_LIMIT) for path in paths}
@@ -168,19 +175,19 @@ def read_contents(archive: Path) -> Contents:
     Raises:
         BundleError: as ``verify``.
     """
-    with opened(archive, ANYONE, silent, sums=False) as reading:
+    with open_archive(archive, ANYONE, silent, sums=False) as reading:
         return reading.contents
 
 
-def _judge(root: Path, tags: Mapping[str, bytes], trust: Trust) -> list[SignedBy]:
+def _check_signature(root: Path, tags: Mapping[str, bytes], trust: Trust) -> list[SignedBy]:
     if TAG_SIGNATURE not in tags:
         trust.require_signed(f"{root / TAG_MANIFEST}")
         return []
-    where = f"{root / TAG_SIGNATURE}"
-    return [trust.judge(tags[TAG_SIGNATURE], tags[TAG_MANIFEST], TAG_MANIFEST, where)]
+    location = f"{root / TAG_SIGNATURE}"
+    return [trust.check_signature(tags[TAG_SIGNATURE], tags[TAG_MANIFEST], TAG_MANIFEST, location)]
 
 
-def compare(path: Path, entry: ManifestEntry, tally: Tally) -> list[str]:
+def compare_file(path: Path, entry: ManifestEntry, tally: Tally) -> list[str]:
     """Compare a file with its manifest entry and return the problems found. Raises OSError."""
     digest = hashlib.sha256()
     if path.stat().st_size == entry.size:
@@ -190,18 +197,18 @@ def compare(path: Path, entry: ManifestEntry, tally: Tally) -> list[str]:
     return [] if digest.hexdigest() == entry.sha256 else [f"{entry.path} (changed)"]
 
 
-def _why_unsafe(path: Path, entry: ManifestEntry, allowed: frozenset[str]) -> list[str]:
-    if entry.path in allowed:
+def _unsafe_problems(path: Path, entry: ManifestEntry, allowed_paths: frozenset[str]) -> list[str]:
+    if entry.path in allowed_paths:
         return []
-    reason = why_refused(entry.path)
-    if not reason and wants_look(entry.path):
+    reason = unsafe_format(entry.path)
+    if not reason and needs_content_check(entry.path):
         with open_input(path) as file:
-            unsafe = unsafe_inside(entry.path, entry.size, file)
+            unsafe = find_unsafe_content(entry.path, entry.size, file)
         reason = unsafe.reason if unsafe else ""
     return [f"{entry.path} (unsafe: {reason})"] if reason else []
 
 
-def files_below(root: Path) -> list[str]:
+def list_files(root: Path) -> list[str]:
     """List every file below ``root``. Raises BundleError for a link or device."""
     paths = []
     for folder, folders, files in os.walk(root):
@@ -228,7 +235,7 @@ def _report(
         signatures=signatures,
         unsafe=unsafe_files(contents),
         base=contents.base,
-        from_base=len(contents.fetched),
+        from_base=len(contents.base_paths),
         started_at=clock.started_at,
         seconds=clock.seconds,
         **more,
@@ -254,7 +261,7 @@ def check_unchanged(root: Path, progress: Progress | None = None, *, hashes: boo
         return f"hashes of all {verify_folder(root, progress).files:,} files"
     Bundle(root)
     try:
-        states = {path: (root / path).lstat() for path in files_below(root)}
+        states = {path: (root / path).lstat() for path in list_files(root)}
         contents = parse_tags(read_tags(root, states), f"{root}")
         payload = {path: status for path, status in states.items() if path.startswith(PAYLOAD)}
         problems = [f"{path} (not part of the bundle)" for path in payload if path not in contents.entries]
@@ -265,11 +272,11 @@ def check_unchanged(root: Path, progress: Progress | None = None, *, hashes: boo
         younger = [entry for entry in entries if payload[entry.path].st_mtime_ns > unpacked]
         tally = Tally(progress or silent, "verify", sum(entry.size for entry in younger))
         if not problems:
-            results = in_parallel(lambda entry: compare(root / entry.path, entry, tally), younger, tally)
+            results = in_parallel(lambda entry: compare_file(root / entry.path, entry, tally), younger, tally)
             problems = [problem for wrong in results for problem in wrong]
     except OSError as exc:
         raise BundleError(f"Cannot read {root}: {exc}.") from exc
     if problems:
-        raise damage(root, problems, _UNPACK_AGAIN)
+        raise damage_error(root, problems, _UNPACK_AGAIN)
     hashed = f", and hashes of the {len(younger):,} younger than the manifest" if younger else ""
-    return f"sizes and times of {counted(len(entries), 'file')}{hashed}"
+    return f"sizes and times of {format_count(len(entries), 'file')}{hashed}"

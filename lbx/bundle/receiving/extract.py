@@ -24,21 +24,21 @@ from lbx.base.commands import as_command
 from lbx.base.errors import BundleError
 from lbx.base.inputs import open_input, read_input
 from lbx.base.layout import BUNDLE_JSON, MANIFEST, TAG_MANIFEST, TAGS_LIMIT, Bundle
-from lbx.base.outputs import new_file, passing_folder, sweep, sync_folder
+from lbx.base.outputs import new_file, remove_leftovers, sync_folder, temporary_folder
 from lbx.bundle.bag import Contents, Evidence, ManifestEntry
 from lbx.bundle.disk import BLOCK, Flusher, read_blocks
 from lbx.bundle.hashing import BackgroundSha256
 from lbx.bundle.names import first_names
 from lbx.bundle.progress import Progress, Tally, in_parallel, silent
 from lbx.bundle.receiving.check import verify_folder
-from lbx.bundle.receiving.trusted_archive import TrustedArchive, opened
+from lbx.bundle.receiving.trusted_archive import TrustedArchive, open_archive
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust
 
 _CLONE = 0x40049409  # FICLONE of linux/fs.h: a copy that shares its blocks until one of the two is changed
 _INCOMING = ".incoming"
 
 
-class Base:
+class BaseFolder:
     """Unpacked bundle that supplies the files missing from a delta.
 
     Args:
@@ -50,29 +50,29 @@ class Base:
         BundleError: the folder is not a bundle, or lacks a file that the delta needs; names up to 10.
     """
 
-    def __init__(self, given: Path, contents: Contents, delta: Path) -> None:
-        self.root = given.parent.parent if given.name == Path(BUNDLE_JSON).name else given
+    def __init__(self, base_path: Path, contents: Contents, delta: Path) -> None:
+        self.root = base_path.parent.parent if base_path.name == Path(BUNDLE_JSON).name else base_path
         Bundle(self.root)
         self._delta = delta
-        self._asked = f"{contents.base['name']} {contents.base['digest']}".strip()
-        located = {path: self._find(contents.entries[path], name) for path, name in contents.fetched.items()}
-        if missing := [f"{contents.fetched[path]}" for path, file in located.items() if file is None]:
+        self._base_label = f"{contents.base['name']} {contents.base['digest']}".strip()
+        located = {path: self._find(contents.entries[path], name) for path, name in contents.base_paths.items()}
+        if missing := [f"{contents.base_paths[path]}" for path, file in located.items() if file is None]:
             raise BundleError(
                 f"{self.root} lacks files that {delta} takes from its base bundle ({len(missing)}): "
                 f"{first_names(missing)}.",
-                fix=f"Pass --base with the folder of its unpacked base bundle ({self._asked}).",
+                fix=f"Pass --base with the folder of its unpacked base bundle ({self._base_label}).",
             )
         self._files: Mapping[str, Path] = {path: file for path, file in located.items() if file is not None}
 
-    def _find(self, entry: ManifestEntry, there: str) -> Path | None:
+    def _find(self, entry: ManifestEntry, base_path: str) -> Path | None:
         """Find a file by the path in the delta, or by its sum in the base's manifest; only its size is checked."""
-        for place in (there, self._places.get(entry.sha256)):
-            path = self.root / place if place else None
+        for candidate in (base_path, self._paths_by_sum.get(entry.sha256)):
+            path = self.root / candidate if candidate else None
             if path is not None and path.is_file() and not path.is_symlink() and path.stat().st_size == entry.size:
                 return path
         return None
 
-    def takes_no_room(self, folder: Path) -> bool:
+    def can_clone_into(self, folder: Path) -> bool:
         """Whether files of the base can be cloned into ``folder`` with shared blocks."""
         probe = folder / f".{self._delta.name}.clone-{os.getpid()}"
         try:
@@ -83,12 +83,12 @@ class Base:
             probe.unlink(missing_ok=True)
 
     @cached_property
-    def _places(self) -> dict[str, str]:
+    def _paths_by_sum(self) -> dict[str, str]:
         complete = (self.root / MANIFEST).is_file()
         text = read_input(self.root / MANIFEST, TAGS_LIMIT).decode("utf-8", "replace") if complete else ""
         return {line[:64]: line[66:] for line in text.splitlines() if ".." not in line and line[66:67] != "/"}
 
-    def lend(self, entry: ManifestEntry, target: Path, tally: Tally) -> None:
+    def copy_to(self, entry: ManifestEntry, target: Path, tally: Tally) -> None:
         """Clone a file of the base to ``target``, or copy it if the file system cannot clone.
 
         Never links, because a writer of the base would then change this bundle, too. Hashes ``target``, to detect
@@ -113,7 +113,7 @@ class Base:
             digest.close()
         if not stat.S_ISREG(target.lstat().st_mode) or digest.hexdigest() != entry.sha256:
             raise BundleError(
-                f"{source} has changed since {self._asked} was bundled, so {self._delta} cannot use it.",
+                f"{source} has changed since {self._base_label} was bundled, so {self._delta} cannot use it.",
                 fix="Unpack the base bundle again, from its own archive.",
                 command=as_command("lbx", "verify", self.root),
             )
@@ -178,16 +178,16 @@ def unpack(
     """
     archive, to = Path(archive), Path(to)
     try:
-        with opened(archive, trust, progress or silent, unsafe=unsafe) as reading:
-            already = _occupied(to, reading.contents)
+        with open_archive(archive, trust, progress or silent, unsafe=unsafe) as reading:
+            already = _is_unpacked(to, reading.contents)
             if already:
                 verify_folder(to, progress, unsafe=unsafe)
             else:
                 to.parent.mkdir(parents=True, exist_ok=True)
-                sweep(to)
-                lender = _lender(reading, base, archive)
+                remove_leftovers(to)
+                lender = _open_base(reading, base, archive)
                 _require_space(to, reading.contents, lender)
-                _unpack_beside(reading, to, progress or silent, lender)
+                _unpack_atomically(reading, to, progress or silent, lender)
     except OSError as exc:
         raise BundleError(
             f"Could not unpack {archive} to {to}: {exc}.", fix="Choose another folder with --to."
@@ -201,27 +201,27 @@ def unpack(
         contents.payload_bytes,
         contents.sources,
         already=already,
-        trusted=reading.trusted,
+        trusted=reading.is_trusted,
         signatures=reading.signatures,
         unsafe=reading.unsafe,
-        from_base=len(contents.fetched),
+        from_base=len(contents.base_paths),
     )
 
 
-def _lender(reading: TrustedArchive, base: Path | None, archive: Path) -> Base | None:
+def _open_base(reading: TrustedArchive, base: Path | None, archive: Path) -> BaseFolder | None:
     contents = reading.contents
-    if not contents.fetched:
+    if not contents.base_paths:
         return None
     if base is None:
         raise BundleError(
-            f"{archive} is a delta: {len(contents.fetched)} of its {len(contents.entries)} files are in the bundle "
+            f"{archive} is a delta: {len(contents.base_paths)} of its {len(contents.entries)} files are in the bundle "
             f"{contents.base['name']} {contents.base['digest']}.",
             fix="Unpack that bundle and pass its folder with --base.",
         )
-    return Base(base, contents, archive)
+    return BaseFolder(base, contents, archive)
 
 
-def _occupied(to: Path, contents: Contents) -> bool:
+def _is_unpacked(to: Path, contents: Contents) -> bool:
     """Whether ``to`` already contains this bundle. Raises BundleError for any other content."""
     if not os.path.lexists(to) or (to.is_dir() and not any(to.iterdir())):
         return False
@@ -233,11 +233,11 @@ def _occupied(to: Path, contents: Contents) -> bool:
     return True
 
 
-def _require_space(to: Path, contents: Contents, base: Base | None) -> None:
+def _require_space(to: Path, contents: Contents, base: BaseFolder | None) -> None:
     """Raise BundleError if the disk is too small, before writing. Files cloned from a base take no space."""
     lent = 0
-    if base is not None and base.takes_no_room(to.parent):
-        lent = sum(contents.entries[path].size for path in contents.fetched)
+    if base is not None and base.can_clone_into(to.parent):
+        lent = sum(contents.entries[path].size for path in contents.base_paths)
     needed, free = contents.payload_bytes - lent, shutil.disk_usage(to.parent).free
     if needed > free:
         raise BundleError(
@@ -246,16 +246,16 @@ def _require_space(to: Path, contents: Contents, base: Base | None) -> None:
         )
 
 
-def _unpack_beside(reading: TrustedArchive, to: Path, progress: Progress, base: Base | None) -> None:
-    with passing_folder(to) as (folder, _):
+def _unpack_atomically(reading: TrustedArchive, to: Path, progress: Progress, base: BaseFolder | None) -> None:
+    with temporary_folder(to) as (folder, _):
         writer = _Writer(folder)
         for path, content in reading.tags.items():
             writer.write(path, [content])
-        reading.run(lambda entry, blocks: writer.write(entry.path, blocks), "unpack", progress, name_all=False)
+        reading.read_payload(lambda entry, blocks: writer.write(entry.path, blocks), "unpack", progress, name_all=False)
         if base is not None:
-            entries = [reading.contents.entries[path] for path in reading.contents.fetched]
+            entries = [reading.contents.entries[path] for path in reading.contents.base_paths]
             tally = Tally(progress, "base", sum(entry.size for entry in entries))
-            in_parallel(lambda entry: writer.borrow(entry, base, tally, reading.look), entries, tally)
+            in_parallel(lambda entry: writer.copy_from_base(entry, base, tally, reading.check_content), entries, tally)
         writer.settle()
         os.utime(folder / TAG_MANIFEST)  # newer than all files that it lists, see ``check_unchanged``
         folder.chmod((folder / BUNDLE_JSON).parent.stat().st_mode)  # the mode that the umask gives new folders
@@ -286,12 +286,12 @@ class _Writer:
             os.fsync(out.fileno())
         self._settle_one(passing, path)
 
-    def borrow(
-        self, entry: ManifestEntry, base: Base, tally: Tally, look: Callable[[ManifestEntry, IO[bytes]], None]
+    def copy_from_base(
+        self, entry: ManifestEntry, base: BaseFolder, tally: Tally, look: Callable[[ManifestEntry, IO[bytes]], None]
     ) -> None:
         """Take a file from the base and check it again, because its new name may make it unsafe."""
         passing = self._passing()
-        base.lend(entry, passing, tally)
+        base.copy_to(entry, passing, tally)
         with open_input(passing) as file:
             look(entry, file)
         self._settle_one(passing, entry.path)

@@ -41,67 +41,69 @@ class VolumeResult:
 
 
 @dataclass(frozen=True)
-class Received:
+class ArchiveFiles:
     """The files of one archive.
 
     Attributes:
         archive: path of NAME.tar or NAME.tar.zst; exists only if the archive has a single volume.
         volumes: paths, in order.
         sums: path of NAME.SHA256SUMS, if present.
-        listed: SHA-256 by volume name, from ``sums``.
+        digests: SHA-256 by volume name, from ``sums``.
     """
 
     archive: Path
     volumes: Sequence[Path]
     sums: Path | None = None
-    listed: Mapping[str, str] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def compressed(self) -> bool:
+    def is_compressed(self) -> bool:
         return self.archive.suffix == ".zst"
 
 
-Judge = Callable[[Path, bytes, bytes | None], None]
+SumsCheck = Callable[[Path, bytes, bytes | None], None]
 """Check the path, text and signature of NAME.SHA256SUMS; raises BundleError if the signature is not sufficient."""
 
 
-def locate(given: Path, judge: Judge) -> Received:
+def find_archive(input_path: Path, check_sums: SumsCheck) -> ArchiveFiles:
     """Find all files of an archive from one of its names: NAME.tar, a volume, or NAME.SHA256SUMS.
 
     Args:
-        judge: called with NAME.SHA256SUMS, if present, before any line of it is parsed.
+        check_sums: called with NAME.SHA256SUMS, if present, before any line of it is parsed.
 
     Raises:
         BundleError: the archive or a volume is missing, or the folder has a volume of another archive; names it.
     """
-    if given.is_dir():
-        raise BundleError(f"{given} is a folder, not an archive.", fix="Give the NAME.tar that `lbx bundle` wrote.")
-    name = given.name.removesuffix(".sig")
-    split = split_name(given.name)
+    if input_path.is_dir():
+        raise BundleError(
+            f"{input_path} is a folder, not an archive.", fix="Give the NAME.tar that `lbx bundle` wrote."
+        )
+    name = input_path.name.removesuffix(".sig")
+    split = split_name(input_path.name)
     stem = (
         name.removesuffix(SUMS) if name.endswith(SUMS) else re.sub(r"\.tar(\.zst)?$", "", split[0] if split else name)
     )
-    sums = given.with_name(stem + SUMS)
+    sums = input_path.with_name(stem + SUMS)
     text = _read_small(sums)
     if text is None:
-        if given.name.endswith((SUMS, f"{SUMS}.sig")):
+        if input_path.name.endswith((SUMS, f"{SUMS}.sig")):
             raise BundleError(f"{sums} does not exist.", fix="Copy it from the machine that made the archive.")
-        return _without_sums(given, given.with_name(split[0]) if split else given)
-    judge(sums, text, _read_small(sums.with_name(f"{sums.name}.sig")))
-    listed = _parse_sums(text, sums)
-    archive = (split_name(next(iter(listed))) or (given.name, 0))[0]
+        return _without_sums(input_path, input_path.with_name(split[0]) if split else input_path)
+    check_sums(sums, text, _read_small(sums.with_name(f"{sums.name}.sig")))
+    digests = _parse_sums(text, sums)
+    archive = (split_name(next(iter(digests))) or (input_path.name, 0))[0]
     a_volume = split is not None and split[1] > 0
-    if given.name not in listed and (a_volume or (given.exists() and not name.endswith(SUMS))):
-        raise BundleError(f"{sums} does not list {given.name}.", fix="Copy both again, under their own names.")
-    _refuse_foreign(given.parent, stem, listed, sums.name)
-    volumes = [given.with_name(volume) for volume in listed]
+    if input_path.name not in digests and (a_volume or (input_path.exists() and not name.endswith(SUMS))):
+        raise BundleError(f"{sums} does not list {input_path.name}.", fix="Copy both again, under their own names.")
+    _refuse_foreign(input_path.parent, stem, digests, sums.name)
+    volumes = [input_path.with_name(volume) for volume in digests]
     missing = [path.name for path in volumes if not path.is_file()]
     if missing:
-        raise _no_volumes(given, missing, sums)
-    return Received(given.with_name(archive), volumes, sums, listed)
+        raise _missing_volumes_error(input_path, missing, sums)
+    return ArchiveFiles(input_path.with_name(archive), volumes, sums, digests)
 
 
-def _without_sums(path: Path, archive: Path) -> Received:
+def _without_sums(path: Path, archive: Path) -> ArchiveFiles:
     numbers = sorted(number for _, number in _parts(path.parent, (archive.name,)) if number)
     if numbers and archive.exists():
         raise BundleError(
@@ -110,18 +112,18 @@ def _without_sums(path: Path, archive: Path) -> Received:
         )
     if not numbers:
         _require_file(path)
-        return Received(archive, [archive])
+        return ArchiveFiles(archive, [archive])
     missing = [volume_name(archive.name, n) for n in range(1, numbers[-1]) if n not in numbers]
     if missing:
         raise BundleError(f"{archive} lacks its volumes {', '.join(missing[:10])}.", fix="Copy them, too.")
-    return Received(archive, [archive.with_name(volume_name(archive.name, n)) for n in numbers])
+    return ArchiveFiles(archive, [archive.with_name(volume_name(archive.name, n)) for n in numbers])
 
 
-def _no_volumes(path: Path, missing: Sequence[str], sums: Path) -> BundleError:
+def _missing_volumes_error(path: Path, missing: Sequence[str], sums: Path) -> BundleError:
     if not path.exists() and len(missing) == 1:
         _require_file(path)
-    named = first_names(missing)
-    return BundleError(f"{sums} lists {named}, but its folder does not contain it.", fix=f"Copy {named}, too.")
+    names = first_names(missing)
+    return BundleError(f"{sums} lists {names}, but its folder does not contain it.", fix=f"Copy {names}, too.")
 
 
 def _require_file(path: Path) -> None:
@@ -143,13 +145,13 @@ def _require_file(path: Path) -> None:
 
 
 def _parse_sums(text: bytes, sums: Path) -> dict[str, str]:
-    listed: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), 1):
         match = _LINE.fullmatch(line)
-        if match is None or match[2] in listed:
+        if match is None or match[2] in digests:
             raise BundleError(f"Line {number} of {sums} is not 'sha256  volume'.", fix="Copy it again.")
-        listed[match[2]] = match[1]
-    parts = [split_name(name) for name in listed]
+        digests[match[2]] = match[1]
+    parts = [split_name(name) for name in digests]
     numbers = [part[1] for part in parts if part]
     archives = {part[0] if part else "" for part in parts}
     stem = sums.name.removesuffix(SUMS)
@@ -157,7 +159,7 @@ def _parse_sums(text: bytes, sums: Path) -> dict[str, str]:
         raise BundleError(
             f"{sums} does not list {stem}.tar or all of its volumes in order.", fix="Copy it again, under its own name."
         )
-    return listed
+    return digests
 
 
 def _parts(folder: Path, archives: Sequence[str]) -> Iterator[tuple[str, int]]:
@@ -167,9 +169,9 @@ def _parts(folder: Path, archives: Sequence[str]) -> Iterator[tuple[str, int]]:
             yield path.name, part[1]
 
 
-def _refuse_foreign(folder: Path, stem: str, listed: Mapping[str, str], sums: str) -> None:
-    others = _parts(folder, (f"{stem}.tar", f"{stem}.tar.zst"))
-    foreign = sorted(name for name, _ in others if name not in listed)
+def _refuse_foreign(folder: Path, stem: str, digests: Mapping[str, str], sums: str) -> None:
+    parts = _parts(folder, (f"{stem}.tar", f"{stem}.tar.zst"))
+    foreign = sorted(name for name, _ in parts if name not in digests)
     if foreign:
         raise BundleError(
             f"{', '.join(foreign[:10])} belongs to another or an older archive: {sums} does not list it.",
@@ -186,7 +188,7 @@ def _read_small(path: Path) -> bytes | None:
         raise BundleError(f"Cannot read {path}: {exc.strerror}.", fix="Copy it again.") from exc
 
 
-class Joined:
+class VolumeReader:
     """Bytes of all volumes as one sequence, readable from several threads.
 
     The files are opened once, so that the bytes parsed later come from the files that were hashed. Raises OSError.
@@ -244,7 +246,7 @@ class Joined:
 
 
 def check_volumes(
-    received: Received, joined: Joined, progress: Progress, checkpoints: Sequence[Checkpoints]
+    files: ArchiveFiles, reader: VolumeReader, progress: Progress, checkpoints: Sequence[Checkpoints]
 ) -> list[VolumeResult]:
     """Hash every volume and compare it with NAME.SHA256SUMS.
 
@@ -254,24 +256,24 @@ def check_volumes(
     Raises:
         BundleError: volumes differ; names them all.
     """
-    if received.sums is None:
-        return [VolumeResult(path.name, joined.size_of(n), "", "not listed") for n, path in enumerate(received.volumes)]
-    tally = Tally(progress, "sums", joined.size)
+    if files.sums is None:
+        return [VolumeResult(path.name, reader.size_of(n), "", "not listed") for n, path in enumerate(files.volumes)]
+    tally = Tally(progress, "sums", reader.size)
 
     def examine(number: int) -> VolumeResult:
-        name, size = received.volumes[number].name, joined.size_of(number)
+        name, size = files.volumes[number].name, reader.size_of(number)
         digest = BackgroundSha256(threaded=tally.outweighs(size), checkpoints=checkpoints[number])
-        for block in joined.blocks(joined.starts[number], size):
+        for block in reader.blocks(reader.starts[number], size):
             digest.update(block)
             tally.add(name, len(block))
         sha256 = digest.hexdigest()
-        return VolumeResult(name, size, sha256, "intact" if sha256 == received.listed[name] else "changed")
+        return VolumeResult(name, size, sha256, "intact" if sha256 == files.digests[name] else "changed")
 
-    results = in_parallel(examine, range(len(received.volumes)), tally)
+    results = in_parallel(examine, range(len(files.volumes)), tally)
     wrong = [describe_volume(result, results) for result in results if result.result != "intact"]
     if wrong:
         raise BundleError(
-            f"{received.archive}: {first_names(wrong)} does not have the sha256 listed in {received.sums.name}; "
+            f"{files.archive}: {first_names(wrong)} does not have the sha256 listed in {files.sums.name}; "
             "it is damaged or belongs to another archive.",
             fix=_AGAIN.format("it" if len(wrong) == 1 else "these") if len(results) > 1 else "Copy both again.",
         )
@@ -286,7 +288,7 @@ def describe_volume(result: VolumeResult, results: Sequence[VolumeResult]) -> st
     return result.name
 
 
-class Proven:
+class VerifiedReader:
     """Reader of previously hashed parts of an archive, which checks the bytes again. Not thread-safe.
 
     Args:
@@ -296,9 +298,9 @@ class Proven:
     """
 
     def __init__(
-        self, joined: Joined, starts: Sequence[int], checkpoints: Sequence[Checkpoints], archive: Path
+        self, reader: VolumeReader, starts: Sequence[int], checkpoints: Sequence[Checkpoints], archive: Path
     ) -> None:
-        self._joined, self._starts, self._checkpoints, self._archive = joined, starts, checkpoints, archive
+        self._reader, self._starts, self._checkpoints, self._archive = reader, starts, checkpoints, archive
         self._begin, self._data = 0, b""
 
     def read_at(self, offset: int, size: int) -> bytes:
@@ -316,7 +318,7 @@ class Proven:
         number = max(bisect_right(self._starts, offset) - 1, 0)
         start, checkpoints = self._starts[number], self._checkpoints[number]
         begin, end = checkpoints.piece(offset - start)
-        self._begin, self._data = start + begin, b"".join(self._joined.blocks(start + begin, end - begin))
+        self._begin, self._data = start + begin, b"".join(self._reader.blocks(start + begin, end - begin))
         if end > begin and not checkpoints.proves(begin, self._data):
             raise BundleError(
                 f"{self._archive} changed while lbx was reading it (near byte {self._begin:,}).",
@@ -332,9 +334,9 @@ class Extent(io.RawIOBase):
         BundleError: the bytes have changed since they were hashed.
     """
 
-    def __init__(self, proven: Proven, offset: int, size: int) -> None:
+    def __init__(self, reader: VerifiedReader, offset: int, size: int) -> None:
         super().__init__()
-        self._proven, self._offset, self._size = proven, offset, size
+        self._reader, self._offset, self._size = reader, offset, size
         self._at = 0
 
     def readable(self) -> bool:
@@ -351,10 +353,10 @@ class Extent(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        wanted = min(len(buffer), max(self._size - self._at, 0))
-        if wanted > _ZIP_READ_LIMIT:
+        count = min(len(buffer), max(self._size - self._at, 0))
+        if count > _ZIP_READ_LIMIT:
             raise ValueError("the read is too large")
-        data = self._proven.read_at(self._offset + self._at, min(wanted, BLOCK)) if wanted else b""
+        data = self._reader.read_at(self._offset + self._at, min(count, BLOCK)) if count else b""
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)

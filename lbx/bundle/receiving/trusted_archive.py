@@ -19,15 +19,22 @@ from lbx.bundle.hashing import BackgroundSha256, Checkpoints
 from lbx.bundle.names import (
     PathSet,
     Unsafe,
+    find_unsafe_content,
     first_names,
     is_bundle_name,
-    unsafe_inside,
-    wants_look,
-    why_refused,
-    why_unsafe,
+    needs_content_check,
+    unsafe_format,
+    unsafe_reason,
 )
 from lbx.bundle.progress import Progress, Tally, in_parallel
-from lbx.bundle.receiving.received import Extent, Joined, Proven, Received, check_volumes, locate
+from lbx.bundle.receiving.received import (
+    ArchiveFiles,
+    Extent,
+    VerifiedReader,
+    VolumeReader,
+    check_volumes,
+    find_archive,
+)
 from lbx.bundle.signing.trust import SignedBy, Trust
 from lbx.bundle.tar import ArchiveStream, Member, SeekableStream, TarReader
 from lbx.bundle.volumes import SUMS
@@ -50,7 +57,7 @@ def discard(_entry: ManifestEntry, blocks: Iterator[bytes]) -> None:
 
 
 class TrustedArchive:
-    """Archive with verified volumes, signatures and tag files; ``run`` reads and verifies the payload.
+    """Archive with verified volumes, signatures and tag files; ``read_payload`` reads and verifies the payload.
 
     Attributes:
         received: files of the archive.
@@ -63,36 +70,38 @@ class TrustedArchive:
 
     def __init__(
         self,
-        received: Received,
-        joined: Joined,
+        archive_files: ArchiveFiles,
+        reader: VolumeReader,
         signatures: list[SignedBy],
         trust: Trust,
         progress: Progress,
         *,
         unsafe: bool = True,
     ) -> None:
-        self.received = received
-        self._archive = received.archive
-        self._joined = joined
+        self.archive_files = archive_files
+        self._archive = archive_files.archive
+        self._reader = reader
         self.signatures = signatures
-        checkpoints = [Checkpoints(sys.maxsize if received.compressed else _FRONT) for _ in received.volumes]
-        self.volumes = check_volumes(received, joined, progress, checkpoints)
+        checkpoints = [
+            Checkpoints(sys.maxsize if archive_files.is_compressed else _FRONT) for _ in archive_files.volumes
+        ]
+        self.volumes = check_volumes(archive_files, reader, progress, checkpoints)
         # Parsing starts only now, and ``Proven`` checks that the parsed bytes equal the hashed ones.
-        proven = Proven(joined, joined.starts[:-1], checkpoints, self._archive)
-        self._read_at = proven.read_at if received.sums is not None else joined.read_at
-        plain = SeekableStream(self._read, joined.size)
-        stream = ArchiveStream(Decompressor(plain, received.archive)) if received.compressed else plain
+        verified_reader = VerifiedReader(reader, reader.starts[:-1], checkpoints, self._archive)
+        self._read_at = verified_reader.read_at if archive_files.sums is not None else reader.read_at
+        plain = SeekableStream(self._read, reader.size)
+        stream = ArchiveStream(Decompressor(plain, archive_files.archive)) if archive_files.is_compressed else plain
         self._tar = TarReader(stream, self._archive)
         self._members = iter(self._tar)
         self._top = ""
         self._names = PathSet()
         self.tags: dict[str, bytes] = {}
         self._next = self._read_tags()
-        if not received.compressed:
-            self._read_at = joined.read_at  # every file after the tags is checked against its own sum
-        self._judge_tags(trust)
+        if not archive_files.is_compressed:
+            self._read_at = reader.read_at  # every file after the tags is checked against its own sum
+        self._check_signature(trust)
         self.contents = parse_tags(self.tags, f"{self._archive}")
-        self._allowed = allowed_files(self.contents)
+        self._allowed_files = allowed_files(self.contents)
         self.unsafe = unsafe_files(self.contents)
         if not unsafe:
             require_safe(self._archive, self.contents)
@@ -101,26 +110,28 @@ class TrustedArchive:
         return self._read_at(offset, size)  # looked up on each call: ``_read_at`` changes after the tags have been read
 
     @property
-    def trusted(self) -> bool:
+    def is_trusted(self) -> bool:
         """Whether a trusted key has signed the whole archive.
 
         If NAME.SHA256SUMS exists, it must be signed itself; a signature inside the archive does not suffice.
         """
-        inside = self.received.sums is None
+        inside = self.archive_files.sums is None
         return any(signed.trusted for signed in self.signatures if inside or signed.file != TAG_MANIFEST)
 
-    def _judge_tags(self, trust: Trust) -> None:
+    def _check_signature(self, trust: Trust) -> None:
         """Check the signature inside the archive; its signer need not be trusted if the sums' signer is."""
         if TAG_SIGNATURE not in self.tags or TAG_MANIFEST not in self.tags:
             return
-        vouched = any(signed.trusted for signed in self.signatures)
-        where = f"{self._archive}: {TAG_SIGNATURE}"
+        already_trusted = any(signed.trusted for signed in self.signatures)
+        location = f"{self._archive}: {TAG_SIGNATURE}"
         signature, manifest = self.tags[TAG_SIGNATURE], self.tags[TAG_MANIFEST]
-        self.signatures.append(trust.judge(signature, manifest, TAG_MANIFEST, where, vouched=vouched))
+        self.signatures.append(
+            trust.check_signature(signature, manifest, TAG_MANIFEST, location, already_trusted=already_trusted)
+        )
 
     def _read_tags(self) -> tuple[str, Member] | None:
         """Read the tag files and return the first payload file."""
-        left = TAGS_LIMIT
+        remaining = TAGS_LIMIT
         while (step := self._advance()) is not None:
             path, member = step
             if path.startswith(PAYLOAD):
@@ -128,13 +139,13 @@ class TrustedArchive:
                     raise self._refuse(f"{path} comes before {TAG_MANIFEST}, which must be first")
                 return step
             refuse_foreign_tag(path, f"{self._archive}")
-            left -= member.size
-            if left < 0:
+            remaining -= member.size
+            if remaining < 0:
                 raise self._refuse(f"{path} is too large for a tag file ({member.size:,} bytes)")
             self.tags[path] = b"".join(self._tar.blocks())
         return None
 
-    def run(self, sink: Sink, stage: str, progress: Progress, *, name_all: bool = True) -> None:
+    def read_payload(self, sink: Sink, stage: str, progress: Progress, *, name_all: bool = True) -> None:
         """Read the payload and pass it to ``sink``.
 
         Args:
@@ -143,56 +154,56 @@ class TrustedArchive:
         Raises:
             BundleError: a file is changed, missing, not listed or unsafe; names up to 10.
         """
-        for path in self.contents.fetched:
-            self._look_at_name(path)
-        here = {path: entry for path, entry in self.contents.entries.items() if path not in self.contents.fetched}
+        for path in self.contents.base_paths:
+            self._check_name(path)
+        here = {path: entry for path, entry in self.contents.entries.items() if path not in self.contents.base_paths}
         tally = Tally(progress, stage, sum(entry.size for entry in here.values()))
-        whole = self._in_order if self.received.compressed else self._in_parallel
-        problems, seen = whole(sink, tally, name_all)
+        read = self._in_order if self.archive_files.is_compressed else self._in_parallel
+        problems, seen = read(sink, tally, name_all)
         problems += [f"{path} (missing)" for path in here if path not in seen]
         if problems:
-            raise damage(self._archive, problems, _COPY_AGAIN)
+            raise damage_error(self._archive, problems, _COPY_AGAIN)
 
     def _in_order(self, sink: Sink, tally: Tally, name_all: bool) -> tuple[list[str], set[str]]:
         """Read the payload of a compressed archive, which allows sequential access only."""
         problems, seen = [], set()
-        for entry, _ in self._listed():
+        for entry, _ in self._payload_entries():
             with tempfile.TemporaryFile() as copy:
                 blocks = self._tar.blocks()
-                if wants_look(entry.path):
-                    blocks = _copied(blocks, copy)
+                if needs_content_check(entry.path):
+                    blocks = _copy_blocks(blocks, copy)
                 problems += self._take(entry, blocks, sink, tally, name_all=name_all)
                 copy.seek(0)
-                self.look(entry, copy)
+                self.check_content(entry, copy)
             seen.add(entry.path)
         return problems, seen
 
     def _in_parallel(self, sink: Sink, tally: Tally, name_all: bool) -> tuple[list[str], set[str]]:
         """Read all headers, then the files by descending size, so that the threads finish at about the same time."""
         results = []
-        for entry, offset in self._listed():
+        for entry, offset in self._payload_entries():
             self._tar.skip()
             results.append((entry, offset))
         seen = {entry.path for entry, _ in results}
-        missing = sorted(self.contents.entries.keys() - seen - self.contents.fetched.keys())
+        missing = sorted(self.contents.entries.keys() - seen - self.contents.base_paths.keys())
         if missing and not name_all:
-            raise damage(self._archive, [f"{path} (missing)" for path in missing], _COPY_AGAIN)
+            raise damage_error(self._archive, [f"{path} (missing)" for path in missing], _COPY_AGAIN)
 
         def work(job: tuple[ManifestEntry, int]) -> list[str]:
             entry, offset = job
-            checkpoints = Checkpoints() if wants_look(entry.path) else None
-            blocks = self._joined.blocks(offset, entry.size)
+            checkpoints = Checkpoints() if needs_content_check(entry.path) else None
+            blocks = self._reader.blocks(offset, entry.size)
             problems = self._take(entry, blocks, sink, tally, name_all=name_all, checkpoints=checkpoints)
             if checkpoints is not None and not problems:
-                proven = Proven(self._joined, [offset], [checkpoints], self._archive)
-                self.look(entry, io.BufferedReader(Extent(proven, offset, entry.size)))
+                proven = VerifiedReader(self._reader, [offset], [checkpoints], self._archive)
+                self.check_content(entry, io.BufferedReader(Extent(proven, offset, entry.size)))
             return problems
 
         jobs = sorted(results, key=lambda job: -job[0].size)
         results_of = dict(zip((entry.path for entry, _ in jobs), in_parallel(work, jobs, tally), strict=True))
         return [problem for entry, _ in results for problem in results_of[entry.path]], seen
 
-    def _listed(self) -> Iterator[tuple[ManifestEntry, int]]:
+    def _payload_entries(self) -> Iterator[tuple[ManifestEntry, int]]:
         """Yield entry and offset of each payload file; the caller must read or skip a file before the next."""
         step = self._next
         while step is not None:
@@ -200,11 +211,11 @@ class TrustedArchive:
             entry = self.contents.entries.get(path)
             if entry is None:
                 raise self._refuse(f"{path} is not in its manifest")
-            if path in self.contents.fetched:
+            if path in self.contents.base_paths:
                 raise self._refuse(f"it contains {path}, although fetch.txt takes that file from the base bundle")
             if entry.size != member.size:
                 raise self._refuse(f"{path} has {member.size:,} bytes instead of {entry.size:,}")
-            self._look_at_name(path)
+            self._check_name(path)
             yield entry, member.offset
             step = self._advance()
 
@@ -216,12 +227,12 @@ class TrustedArchive:
         top, _, path = member.name.partition("/")
         if member.other_kind:
             raise self._refuse(f"{member.name!r} is {member.other_kind}, not a regular file")
-        if reason := why_unsafe(member.name):
+        if reason := unsafe_reason(member.name):
             raise self._refuse(f"it contains the unsafe name {member.name!r}: {reason}")
         self._top = self._top or top
         if not path or top != self._top or not is_bundle_name(top):
             raise self._refuse(f"{member.name} is outside the bundle's folder")
-        if reason := self._names.why_not(path):
+        if reason := self._names.add(path):
             raise self._refuse(f"{path} cannot be unpacked: {reason}")
         return path, member
 
@@ -235,7 +246,7 @@ class TrustedArchive:
         name_all: bool,
         checkpoints: Checkpoints | None = None,
     ) -> list[str]:
-        threaded = tally.outweighs(entry.size) or self.received.compressed
+        threaded = tally.outweighs(entry.size) or self.archive_files.is_compressed
         digest = BackgroundSha256(threaded=threaded, checkpoints=checkpoints)
         wrong: list[str] = []
 
@@ -247,7 +258,7 @@ class TrustedArchive:
             if digest.hexdigest() != entry.sha256:
                 wrong.append(f"{entry.path} (changed)")
                 if not name_all:
-                    raise damage(self._archive, wrong, "Run `lbx verify` to list all changed files.")
+                    raise damage_error(self._archive, wrong, "Run `lbx verify` to list all changed files.")
 
         try:
             sink(entry, passing())
@@ -255,17 +266,17 @@ class TrustedArchive:
             digest.close()
         return wrong
 
-    def look(self, entry: ManifestEntry, file: IO[bytes]) -> None:
+    def check_content(self, entry: ManifestEntry, file: IO[bytes]) -> None:
         """Refuse a payload file with unsafe content: code that the recipe does not allow, or a zip bomb."""
-        if wants_look(entry.path) and (unsafe := unsafe_inside(entry.path, entry.size, file)):
-            self._let_through(entry.path, unsafe)
+        if needs_content_check(entry.path) and (unsafe := find_unsafe_content(entry.path, entry.size, file)):
+            self._require_allowed(entry.path, unsafe)
 
-    def _look_at_name(self, path: str) -> None:
-        if reason := why_refused(path):
-            self._let_through(path, Unsafe(f"it is {reason}"))
+    def _check_name(self, path: str) -> None:
+        if reason := unsafe_format(path):
+            self._require_allowed(path, Unsafe(f"it is {reason}"))
 
-    def _let_through(self, path: str, unsafe: Unsafe) -> None:
-        if path not in self._allowed or not unsafe.may_be_allowed:
+    def _require_allowed(self, path: str, unsafe: Unsafe) -> None:
+        if path not in self._allowed_files or not unsafe.may_be_allowed:
             raise self._refuse(f"{path} is unsafe: {unsafe.reason}")
 
     def _refuse(self, what: str) -> BundleError:
@@ -276,7 +287,7 @@ class TrustedArchive:
 
 
 @contextmanager
-def opened(
+def open_archive(
     archive: Path, trust: Trust, progress: Progress, *, sums: bool = True, unsafe: bool = True
 ) -> Iterator[TrustedArchive]:
     """Open an archive, check volumes and signatures, and read its tag files.
@@ -295,16 +306,16 @@ def opened(
         if signature is None:
             trust.require_signed(f"{sums}")
         else:
-            signatures.append(trust.judge(signature, text, sums.name, f"{sums}.sig"))
+            signatures.append(trust.check_signature(signature, text, sums.name, f"{sums}.sig"))
 
     with ExitStack() as stack:
         try:
-            received = locate(archive, judge)
-            if received.sums is None:
+            archive_files = find_archive(archive, judge)
+            if archive_files.sums is None:
                 trust.require_signed(f"{archive}, without its {SUMS.removeprefix('.')} file,")
-            joined = stack.enter_context(Joined(received.volumes))
-            received = received if sums else replace(received, sums=None)
-            reading = TrustedArchive(received, joined, signatures, trust, progress, unsafe=unsafe)
+            reader = stack.enter_context(VolumeReader(archive_files.volumes))
+            archive_files = archive_files if sums else replace(archive_files, sums=None)
+            reading = TrustedArchive(archive_files, reader, signatures, trust, progress, unsafe=unsafe)
         except OSError as exc:
             raise BundleError(f"Cannot read {archive}: {exc}.") from exc
         yield reading
@@ -312,11 +323,11 @@ def opened(
 
 def allowed_files(contents: Contents) -> frozenset[str]:
     """Return the files of unsafe formats that the recipe allows by name, including paths outside the payload."""
-    named: set[str] = set()
+    paths: set[str] = set()
     for source in contents.sources:
         allowed = source.get("allowed", [])
-        named.update(path for path in (allowed if isinstance(allowed, list) else []) if isinstance(path, str))
-    return frozenset(named)
+        paths.update(path for path in (allowed if isinstance(allowed, list) else []) if isinstance(path, str))
+    return frozenset(paths)
 
 
 def unsafe_files(contents: Contents) -> list[str]:
@@ -324,23 +335,25 @@ def unsafe_files(contents: Contents) -> list[str]:
     return sorted(allowed_files(contents) & contents.entries.keys())
 
 
-def require_safe(where: Path, contents: Contents) -> None:
+def require_safe(location: Path, contents: Contents) -> None:
     """Raise BundleError if the recipe allows unsafe files, for users who accept none (``--refuse-unsafe``)."""
     if unsafe := unsafe_files(contents):
         raise BundleError(
-            f"{where} is refused: its recipe allows unsafe files ({len(unsafe)}), and --refuse-unsafe does not: "
+            f"{location} is refused: its recipe allows unsafe files ({len(unsafe)}), and --refuse-unsafe does not: "
             f"{first_names(unsafe)}.",
             fix="Ask its author for a bundle without them, or omit --refuse-unsafe.",
         )
 
 
-def damage(where: Path, problems: Sequence[str], fix: str) -> BundleError:
+def damage_error(location: Path, problems: Sequence[str], fix: str) -> BundleError:
     """Create the error for files that differ from the manifest."""
-    named = first_names(problems)
-    return BundleError(f"{where} is damaged. Files that differ from its manifest ({len(problems)}): {named}.", fix=fix)
+    names = first_names(problems)
+    return BundleError(
+        f"{location} is damaged. Files that differ from its manifest ({len(problems)}): {names}.", fix=fix
+    )
 
 
-def _copied(blocks: Iterator[bytes], copy: IO[bytes]) -> Iterator[bytes]:
+def _copy_blocks(blocks: Iterator[bytes], copy: IO[bytes]) -> Iterator[bytes]:
     for block in blocks:
         copy.write(block)
         yield block

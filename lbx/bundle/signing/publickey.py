@@ -24,7 +24,7 @@ def ed25519(key: bytes, signature: bytes, message: bytes) -> bool:
     y = int.from_bytes(key, "little") & (1 << 255) - 1
     if y >= _P or y in _SMALL:
         return False
-    return _holds(lambda: Ed25519PublicKey.from_public_bytes(key).verify(signature, message))
+    return _is_verified(lambda: Ed25519PublicKey.from_public_bytes(key).verify(signature, message))
 
 
 def rsa(modulus: int, exponent: int, signature: bytes, message: bytes, *, digest: str) -> bool:
@@ -35,9 +35,11 @@ def rsa(modulus: int, exponent: int, signature: bytes, message: bytes, *, digest
 
     if not RSA_BITS[0] <= modulus.bit_length() <= RSA_BITS[1] or exponent >= 1 << 64:
         return False
-    whole = signature.rjust((modulus.bit_length() + 7) // 8, b"\0")  # SSH may omit leading zeros
+    padded_signature = signature.rjust((modulus.bit_length() + 7) // 8, b"\0")  # SSH may omit leading zeros
     hashed = {"sha256": SHA256, "sha512": SHA512}[digest]()
-    return _holds(lambda: RSAPublicNumbers(exponent, modulus).public_key().verify(whole, message, PKCS1v15(), hashed))
+    return _is_verified(
+        lambda: RSAPublicNumbers(exponent, modulus).public_key().verify(padded_signature, message, PKCS1v15(), hashed)
+    )
 
 
 def ecdsa(curve: str, key: bytes, r: int, s: int, message: bytes) -> bool:
@@ -60,10 +62,10 @@ def ecdsa(curve: str, key: bytes, r: int, s: int, message: bytes) -> bool:
         return False
     signature = encode_dss_signature(r, s)
     point = ec.EllipticCurvePublicKey.from_encoded_point
-    return _holds(lambda: point(kind(), key).verify(signature, message, ec.ECDSA(hashed())))
+    return _is_verified(lambda: point(kind(), key).verify(signature, message, ec.ECDSA(hashed())))
 
 
-def _holds(verify: Callable[[], None]) -> bool:
+def _is_verified(verify: Callable[[], None]) -> bool:
     from cryptography.exceptions import InvalidSignature
 
     try:

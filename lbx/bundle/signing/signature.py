@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lbx.base.errors import BundleError, UsageError
-from lbx.base.inputs import read_handed
+from lbx.base.inputs import read_file_or_pipe
 from lbx.base.processes import run_tool
 from lbx.bundle.signing import publickey
 
@@ -77,7 +77,7 @@ class TrustedKey:
     valid_after: datetime | None = None
     valid_before: datetime | None = None
 
-    def why_not(self, now: datetime) -> str:
+    def refusal_reason(self, now: datetime) -> str:
         """Return the reason why the key may not sign a bundle at this time, or "" if it may."""
         if self.namespaces is not None and not _in_pattern_list(NAMESPACE, self.namespaces):
             return f"it is not trusted for the namespace {NAMESPACE}"
@@ -118,7 +118,7 @@ def sign(data: bytes, key: Path) -> bytes:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no error message"]
         raise UsageError(f"ssh-keygen could not sign with {key}: {lines[-1]}.", fix="Use another key.")
     try:
-        check(parse(done.stdout, "the new signature"), data, "the new signature")
+        verify(parse(done.stdout, "the new signature"), data, "the new signature")
     except BundleError as exc:
         raise UsageError(
             f"{key} makes signatures that lbx cannot verify: {exc.cause}", fix="Use an Ed25519 key."
@@ -127,7 +127,7 @@ def sign(data: bytes, key: Path) -> bytes:
     return signed
 
 
-def parse(content: bytes, where: str) -> Signature:
+def parse(content: bytes, location: str) -> Signature:
     """Read a signature file.
 
     Raises:
@@ -136,10 +136,10 @@ def parse(content: bytes, where: str) -> Signature:
     try:
         signature = _parse(content)
     except (ValueError, IndexError, binascii.Error) as exc:
-        raise BundleError(f"{where} is not an SSH signature ({exc}).", fix="Copy it again, or sign again.") from exc
+        raise BundleError(f"{location} is not an SSH signature ({exc}).", fix="Copy it again, or sign again.") from exc
     if signature.namespace != NAMESPACE:
         raise BundleError(
-            f"{where} was made for {signature.namespace!r}, not for {NAMESPACE!r}.",
+            f"{location} was made for {signature.namespace!r}, not for {NAMESPACE!r}.",
             fix="Sign again with `lbx bundle --sign`.",
         )
     return signature
@@ -163,7 +163,7 @@ def _parse(content: bytes) -> Signature:
     return Signature(key, namespace, digest, method, bare)
 
 
-def check(signature: Signature, data: bytes, where: str) -> None:
+def verify(signature: Signature, data: bytes, location: str) -> None:
     """Verify that the key in the signature has signed ``data``; ``find_key`` checks whether that key is trusted.
 
     Raises:
@@ -179,17 +179,17 @@ def check(signature: Signature, data: bytes, where: str) -> None:
         )
     )
     try:
-        right = _is_right(signature, message, where)
+        right = _is_valid(signature, message, location)
     except ValueError as exc:
-        raise BundleError(f"{where} has a garbled key or signature ({exc}).", fix="Copy it again.") from exc
+        raise BundleError(f"{location} has a garbled key or signature ({exc}).", fix="Copy it again.") from exc
     if not right:
         raise BundleError(
-            f"{where} does not match: the signed file has changed, or the signature belongs to another bundle.",
+            f"{location} does not match: the signed file has changed, or the signature belongs to another bundle.",
             fix="Copy both again from the machine that made them; if that does not help, do not use the bundle.",
         )
 
 
-def _is_right(signature: Signature, message: bytes, where: str) -> bool:
+def _is_valid(signature: Signature, message: bytes, location: str) -> bool:
     key = _Fields(signature.key)
     kind = key.text()
     if kind == "ssh-ed25519" and signature.method == kind:
@@ -207,7 +207,7 @@ def _is_right(signature: Signature, message: bytes, where: str) -> bool:
             raise ValueError("two curves")
         return publickey.ecdsa(curve, key.last(), r, s, message)
     raise BundleError(
-        f"{where} was made with a key of type {kind} by the method {signature.method}, which lbx cannot check.",
+        f"{location} was made with a key of type {kind} by the method {signature.method}, which lbx cannot check.",
         fix="Sign with an Ed25519, ECDSA or RSA key, or let ssh-keygen check it.",
         command=f"ssh-keygen -Y verify -f KEYS -I SIGNER -n {NAMESPACE} -s FILE.sig < FILE",
     )
@@ -222,7 +222,7 @@ def load_keys(path: Path) -> tuple[TrustedKey, ...]:
         UsageError: the file cannot be read, is a private key, has no key, or has an invalid line; names the line.
     """
     try:
-        text = read_handed(path, _KEY_FILE_LIMIT).decode("utf-8")
+        text = read_file_or_pipe(path, _KEY_FILE_LIMIT).decode("utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
         raise UsageError(
@@ -248,16 +248,16 @@ def load_keys(path: Path) -> tuple[TrustedKey, ...]:
 
 def _parse_line(line: str) -> TrustedKey | None:
     words = _WORD.findall(line) if len(line) <= _LINE_LIMIT else []
-    place = next((n for n, word in enumerate(words[:3]) if _KEY_WORD.fullmatch(word)), None)
-    if place is None or place + 1 >= len(words):
+    key_index = next((n for n, word in enumerate(words[:3]) if _KEY_WORD.fullmatch(word)), None)
+    if key_index is None or key_index + 1 >= len(words):
         raise ValueError("no key")
-    key = base64.b64decode(words[place + 1], validate=True)
-    if _Fields(key).text() != words[place]:
+    key = base64.b64decode(words[key_index + 1], validate=True)
+    if _Fields(key).text() != words[key_index]:
         raise ValueError("the key does not have the stated type")
-    owner = words[0].strip('"') if place else " ".join(words[2:])
-    if place == 1 and re.match(r'[a-z-]+="|cert-authority$', words[0], re.IGNORECASE):
+    owner = words[0].strip('"') if key_index else " ".join(words[2:])
+    if key_index == 1 and re.match(r'[a-z-]+="|cert-authority$', words[0], re.IGNORECASE):
         raise ValueError(f"no signer before {words[0]}")
-    options = _options(words[1]) if place == 2 else {}
+    options = _options(words[1]) if key_index == 2 else {}
     if "cert-authority" in options:
         return None
     after, before = _time(options.get("valid-after")), _time(options.get("valid-before"))
@@ -312,7 +312,7 @@ def find_key(signature: Signature, keys: Sequence[TrustedKey]) -> tuple[TrustedK
     reason = "it is not among the trusted keys"
     for key in keys:
         if key.key == signature.key:
-            reason = key.why_not(datetime.now(UTC))
+            reason = key.refusal_reason(datetime.now(UTC))
             if not reason:
                 return key, ""
     return None, reason

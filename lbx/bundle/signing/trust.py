@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from lbx.base.errors import BundleError
-from lbx.bundle.signing.signature import TrustedKey, check, find_key, load_keys, parse
+from lbx.bundle.signing.signature import TrustedKey, find_key, load_keys, parse, verify
 
 
 @dataclass(frozen=True)
@@ -49,39 +49,46 @@ class Trust:
         """Create a policy from a file of public keys or allowed signers. Raises UsageError."""
         return cls(load_keys(keys) if keys is not None else (), allow_unsigned)
 
-    def judge(self, signature: bytes, data: bytes, signed: str, where: str, *, vouched: bool = False) -> SignedBy:
+    def check_signature(
+        self, signature: bytes, data: bytes, signed_name: str, location: str, *, already_trusted: bool = False
+    ) -> SignedBy:
         """Verify a signature and check its signer.
 
         Args:
             signature: contents of the .sig file.
             data: contents of the signed file.
-            signed: name of the signed file.
-            where: name of the signature in messages.
-            vouched: a trusted key has already signed the whole bundle, so this signer need not be trusted.
+            signed_name: name of the signed file.
+            location: name of the signature in messages.
+            already_trusted: a trusted key has already signed the whole bundle, so this signer need not be trusted.
 
         Raises:
             BundleError: the signature is invalid, or its signer is not trusted.
         """
-        parsed = parse(signature, where)
-        check(parsed, data, where)
+        parsed = parse(signature, location)
+        verify(parsed, data, location)
         key, reason = find_key(parsed, self.keys)
-        if key is None and not (vouched or self.allow_unsigned):
+        if key is None and not (already_trusted or self.allow_unsigned):
             if not self.keys:
                 reason = "no trusted keys were given"
             raise BundleError(
-                f"{where} was made with the untrusted key {parsed.fingerprint}: {reason}.",
+                f"{location} was made with the untrusted key {parsed.fingerprint}: {reason}.",
                 fix="Ask the bundler over a separate channel to confirm this key; if it is right, add its public half "
                 "to the file given with --trust.",
             )
         return SignedBy(
-            signed, parsed.fingerprint, parsed.key_type, parsed.namespace, key.owner if key else "", key is not None
+            signed_name,
+            parsed.fingerprint,
+            parsed.key_type,
+            parsed.namespace,
+            key.owner if key else "",
+            key is not None,
         )
 
-    def require_signed(self, where: str) -> None:
+    def require_signed(self, location: str) -> None:
         """Raise BundleError for a missing signature, unless unsigned bundles are allowed."""
         if not self.allow_unsigned:
             raise BundleError(
-                f"{where} is not signed, so its author is unknown.",
+                f"{location} is not signed, so its author is unknown.",
                 fix="Copy the signature too, or ask for a bundle made with --sign. Pass --allow-unsigned to accept an "
                 "unsigned bundle.",
             )

@@ -22,8 +22,18 @@ from typing import Any
 
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.limits import EDITS_BYTES
-from lbx.base.outputs import open_kept, sync_folder, whole_file
-from lbx.exchange.annotation.pairs import QUESTIONS, Line, Splice, opened, read, scanned, sha256, spliced, undone
+from lbx.base.outputs import atomic_file, open_or_create, sync_folder
+from lbx.exchange.annotation.pairs import (
+    QUESTIONS,
+    DatasetLine,
+    Splice,
+    apply_splices,
+    inverse_splices,
+    open_dataset,
+    read_range,
+    scan_dataset,
+    sha256,
+)
 
 _SAME_EDIT_S = 10
 """Maximum pause while typing in a field for the text to count as one edit for undo."""
@@ -35,12 +45,12 @@ class Edit:
     """An edit in the log.
 
     Attributes:
-        place: index of the document, from 0.
+        index: index of the document, from 0.
         what: description for users; identical for edits of the same field.
         more: whether it continues the previous edit.
     """
 
-    place: int
+    index: int
     splices: tuple[Splice, ...]
     what: str
     more: bool = False
@@ -60,18 +70,18 @@ class Dataset:
 
     def __init__(self, path: Path, out: Path | None = None) -> None:
         self.path, self.out = path, out
-        self._turn = threading.RLock()
-        self._file = opened(path)
-        self._changed: dict[int, str] = {}
+        self._lock = threading.RLock()
+        self._file = open_dataset(path)
+        self._edited_lines: dict[int, str] = {}
         self._edits: list[Edit] = []
         self._undone = 0
         self._last = ("", 0.0)
         self._log: FileIO | None = None
-        self._written: set[str] = set()
+        self._written_hashes: set[str] = set()
         self._shapes: dict[int, int] = {}
         try:
-            self._as_opened = self._as_it_is()
-            self.entries, self._ascii, self.sha256 = scanned(path, self._file)
+            self._opened_state = self._file_state()
+            self.entries, self._ascii, self.sha256 = scan_dataset(path, self._file)
             if out is not None:
                 self._open_log(out)
         except BaseException:
@@ -95,51 +105,51 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def line(self, place: int) -> Line:
+    def line(self, index: int) -> DatasetLine:
         """Return a document's current line."""
-        with self._turn:
-            raw = self._changed.get(place)
-            return Line(self._base(place) if raw is None else raw, self._ascii)
+        with self._lock:
+            raw = self._edited_lines.get(index)
+            return DatasetLine(self._base(index) if raw is None else raw, self._ascii)
 
-    def _base(self, place: int) -> str:
-        if self._as_it_is() != self._as_opened:
-            raise self._other_file()
-        entry = self.entries[place]
+    def _base(self, index: int) -> str:
+        if self._file_state() != self._opened_state:
+            raise self._changed_file_error()
+        entry = self.entries[index]
         return os.pread(self._file.fileno(), entry.end - entry.start, entry.start).decode()
 
-    def original(self, place: int) -> Line:
+    def original(self, index: int) -> DatasetLine:
         """Return a document's line in the original file."""
-        return Line(self._base(place), self._ascii)
+        return DatasetLine(self._base(index), self._ascii)
 
-    def is_changed(self, place: int) -> bool:
+    def is_changed(self, index: int) -> bool:
         """Whether a document differs from the original file."""
-        return place in self._changed
+        return index in self._edited_lines
 
     @property
-    def changed(self) -> int:
+    def changed_count(self) -> int:
         """Number of documents that differ from the original file."""
-        return len(self._changed)
+        return len(self._edited_lines)
 
     @property
     def undoable(self) -> str:
         """Description of the edit that ``undo`` would revert; "" without edits."""
         return self._edits[-1].what if self._edits else ""
 
-    def shape(self, place: int) -> int:
+    def shape(self, index: int) -> int:
         """Number that changes when pairs are added or removed, to reject outdated forms."""
-        return self._shapes.get(place, 0)
+        return self._shapes.get(index, 0)
 
-    def search(self, wanted: str) -> Iterator[int]:
+    def search(self, query: str) -> Iterator[int]:
         """Yield documents with a text in any of their values, ignoring case."""
-        sought = wanted.casefold()
-        for place in range(len(self)):
-            values = self.line(place).checked()
-            if any(sought in text.casefold() for text in _texts(values)):
-                yield place
+        folded_query = query.casefold()
+        for index in range(len(self)):
+            values = self.line(index).values()
+            if any(folded_query in text.casefold() for text in _texts(values)):
+                yield index
 
     # Editing
 
-    def set(self, place: int, pair: int, key: str, text: str, shape: int) -> bool:
+    def set(self, index: int, pair: int, key: str, text: str, shape: int) -> bool:
         """Set a pair's question or answer, or append a pair at the index after the last; it is saved when this returns.
 
         Args:
@@ -156,99 +166,105 @@ class Dataset:
         what = f"the {'question' if key == QUESTIONS else 'answer'} of pair {pair + 1}"
         new = (text, "") if key == QUESTIONS else ("", text)
 
-        def splices(line: Line) -> list[Splice]:
+        def splices(line: DatasetLine) -> list[Splice]:
             behind = pair == len(line.pairs())
             return (line.add(*new) if text else []) if behind else line.set(pair, key, text)
 
-        return self._edit(place, splices, what, shape)
+        return self._edit(index, splices, what, shape)
 
-    def add(self, place: int, question: str, answer: str) -> bool:
+    def add(self, index: int, question: str, answer: str) -> bool:
         """Append a pair to a document. Raises LbxError like ``set``."""
-        return self._edit(place, lambda line: line.add(question, answer), "a new pair", None)
+        return self._edit(index, lambda line: line.add(question, answer), "a new pair", None)
 
-    def remove(self, place: int, pair: int, shape: int) -> bool:
+    def remove(self, index: int, pair: int, shape: int) -> bool:
         """Remove a pair. Raises the errors of ``set``."""
-        return self._edit(place, lambda line: line.remove(pair), f"the removal of pair {pair + 1}", shape, moves=True)
+        return self._edit(index, lambda line: line.remove(pair), f"the removal of pair {pair + 1}", shape, moves=True)
 
     def _edit(
-        self, place: int, make: Callable[[Line], list[Splice]], what: str, shape: int | None, *, moves: bool = False
+        self,
+        index: int,
+        make: Callable[[DatasetLine], list[Splice]],
+        what: str,
+        shape: int | None,
+        *,
+        moves: bool = False,
     ) -> bool:
-        with self._turn:
-            if shape is not None and shape != self.shape(place):
+        with self._lock:
+            if shape is not None and shape != self.shape(index):
                 raise UsageError(
                     "Pairs of this document were added or removed since this page was loaded.",
                     fix="This change was not saved. Load the page again.",
                 )
-            if self._as_it_is() != self._as_opened:
-                raise self._other_file()
+            if self._file_state() != self._opened_state:
+                raise self._changed_file_error()
             try:
-                splices = make(self.line(place))
+                splices = make(self.line(index))
             except ValueError as exc:
                 raise UsageError(f"This cannot be edited: {exc}.", fix="The edit was not saved.") from exc
             if not splices:
                 return False
             now = time.monotonic()
-            more = shape is not None and self._last[0] == f"{place} {what}" and now - self._last[1] < _SAME_EDIT_S
+            more = shape is not None and self._last[0] == f"{index} {what}" and now - self._last[1] < _SAME_EDIT_S
             more = more and not moves
-            edit = Edit(place, tuple(splices), what, more)
-            raw = spliced(self.line(place).raw, splices)
-            record = {"line": self.entries[place].number, "what": what, "splices": splices, "more": more}
+            edit = Edit(index, tuple(splices), what, more)
+            raw = apply_splices(self.line(index).raw, splices)
+            record = {"line": self.entries[index].number, "what": what, "splices": splices, "more": more}
             self._append({**record, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
-            self._last = (f"{place} {what}", now)
-            self._take(edit, raw)
-            self._shapes[place] = self.shape(place) + moves
+            self._last = (f"{index} {what}", now)
+            self._apply(edit, raw)
+            self._shapes[index] = self.shape(index) + moves
             return True
 
     def undo(self) -> int | None:
         """Revert the last edit; returns its document, or None without edits. Raises LbxError like ``edit``."""
-        with self._turn:
+        with self._lock:
             if not self._edits:
                 return None
             count = 1
             while self._edits[-count].more and count < len(self._edits):
                 count += 1
             self._append({"undo": count})
-            return self._take_back(count)
+            return self._revert(count)
 
-    def _take(self, edit: Edit, raw: str) -> None:
+    def _apply(self, edit: Edit, raw: str) -> None:
         self._edits.append(edit)
-        self._keep(edit.place, raw)
+        self._set_line(edit.index, raw)
 
-    def _take_back(self, count: int) -> int:
+    def _revert(self, count: int) -> int:
         for _ in range(count):
             edit = self._edits.pop()
-            self._keep(edit.place, spliced(self.line(edit.place).raw, undone(edit.splices)))
-            self._shapes[edit.place] = self.shape(edit.place) + 1
+            self._set_line(edit.index, apply_splices(self.line(edit.index).raw, inverse_splices(edit.splices)))
+            self._shapes[edit.index] = self.shape(edit.index) + 1
         self._last = ("", 0.0)
-        return edit.place
+        return edit.index
 
-    def _keep(self, place: int, raw: str) -> None:
-        if raw == self._base(place):
-            self._changed.pop(place, None)
+    def _set_line(self, index: int, raw: str) -> None:
+        if raw == self._base(index):
+            self._edited_lines.pop(index, None)
         else:
-            self._changed[place] = raw
+            self._edited_lines[index] = raw
 
-    def _as_it_is(self) -> tuple[int, int]:
+    def _file_state(self) -> tuple[int, int]:
         status = os.fstat(self._file.fileno())
         return status.st_size, status.st_mtime_ns
 
-    def _other_file(self) -> UsageError:
+    def _changed_file_error(self) -> UsageError:
         return UsageError(
             f"{self.path} has changed since it was opened here. No file was written.",
             fix="All earlier edits are safe. Restore the original file, then repeat the same command.",
         )
 
-    def _read_only(self) -> UsageError:
+    def _read_only_error(self) -> UsageError:
         return UsageError(f"{self.path} is open read-only.", fix="Leave out --read-only to edit.")
 
-    def _append(self, told: dict[str, Any]) -> None:
+    def _append(self, record: dict[str, Any]) -> None:
         if self._log is None:
-            raise self._read_only()
+            raise self._read_only_error()
         before = self._log.seek(0, os.SEEK_END)
         try:
-            left = memoryview(json.dumps(told).encode() + b"\n")
-            while left:
-                left = left[self._log.write(left) :]
+            remaining = memoryview(json.dumps(record).encode() + b"\n")
+            while remaining:
+                remaining = remaining[self._log.write(remaining) :]
             os.fsync(self._log.fileno())
         except OSError as exc:
             os.ftruncate(self._log.fileno(), before)
@@ -267,7 +283,7 @@ class Dataset:
                 f"{out} {why}; {self.path} is never overwritten.", fix="Choose another output file: -o OUT."
             )
         try:
-            handle = open_kept(log, os.O_RDWR, self._mode(), limit=EDITS_BYTES)
+            handle = open_or_create(log, os.O_RDWR, self._mode(), limit=EDITS_BYTES)
         except OSError as exc:
             raise UsageError(
                 f"{log} cannot be written: {exc.strerror}.", fix="Choose a location that you can write to: -o OUT."
@@ -279,9 +295,9 @@ class Dataset:
             raise UsageError(
                 f"Another lbx is editing {out}.", fix="Close it, or choose another output file: -o OUT."
             ) from exc
-        self._continue(log, self._log)
+        self._replay_log(log, self._log)
 
-    def _continue(self, path: Path, log: FileIO) -> None:
+    def _replay_log(self, path: Path, log: FileIO) -> None:
         """Replay the log. An incomplete last line was never shown as saved, and is dropped."""
         lines = log.read().split(b"\n")
         if lines[-1]:
@@ -291,17 +307,17 @@ class Dataset:
             self._append(header)
             sync_folder(path.parent)
             return
-        by_number = {entry.number: place for place, entry in enumerate(self.entries)}
+        by_number = {entry.number: index for index, entry in enumerate(self.entries)}
         for number, line in enumerate(lines[:-1], 1):
             try:
                 record = json.loads(line)
                 if number == 1:
                     self._check(path, record)
                 else:
-                    self._repeat(record, by_number)
+                    self._replay_record(record, by_number)
                 if number == len(lines) - 1:
-                    for place in self._changed:
-                        self.line(place).checked()
+                    for index in self._edited_lines:
+                        self.line(index).values()
             except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as exc:
                 raise StoreError(
                     f"{path}, line {number}: lbx did not write this line ({type(exc).__name__}: {exc}).",
@@ -317,17 +333,19 @@ class Dataset:
                 fix="Restore the original file, or choose another output file for this one: -o OUT.",
             )
 
-    def _repeat(self, told: dict[str, Any], by_number: dict[int, int]) -> None:
-        if "written" in told:
-            self._written.add(str(told["written"]))
-        elif "undo" in told:
-            if not 0 < told["undo"] <= len(self._edits):
+    def _replay_record(self, record: dict[str, Any], by_number: dict[int, int]) -> None:
+        if "written" in record:
+            self._written_hashes.add(str(record["written"]))
+        elif "undo" in record:
+            if not 0 < record["undo"] <= len(self._edits):
                 raise ValueError("it undoes an edit that is not there")
-            self._take_back(told["undo"])
+            self._revert(record["undo"])
         else:
-            place = by_number[told["line"]]
-            edit = Edit(place, tuple(Splice(*one) for one in told["splices"]), str(told["what"]), bool(told["more"]))
-            self._take(edit, spliced(self.line(place).raw, edit.splices))
+            index = by_number[record["line"]]
+            edit = Edit(
+                index, tuple(Splice(*splice) for splice in record["splices"]), str(record["what"]), bool(record["more"])
+            )
+            self._apply(edit, apply_splices(self.line(index).raw, edit.splices))
 
     # Writing
 
@@ -340,39 +358,39 @@ class Dataset:
         digest, at = hashlib.sha256(), 0
 
         def read_to(end: int | None) -> Iterator[bytes]:
-            for piece in read(self._file, at, end):
+            for piece in read_range(self._file, at, end):
                 digest.update(piece)
                 yield piece
 
-        for place in sorted(self._changed):
-            entry = self.entries[place]
+        for index in sorted(self._edited_lines):
+            entry = self.entries[index]
             yield from read_to(entry.start)
-            yield self._changed[place].encode()
+            yield self._edited_lines[index].encode()
             at = entry.start
             deque(read_to(entry.end), 0)
             at = entry.end
         yield from read_to(None)
         if digest.hexdigest() != self.sha256:
-            raise self._other_file()
+            raise self._changed_file_error()
 
     def write(self) -> Path:
         """Write the edited file atomically. Raises LbxError if another program changed it, or the disk is full."""
         if self.out is None:
-            raise self._read_only()
-        with self._turn:
-            if self.out.exists() and sha256(self.out) not in self._written:
+            raise self._read_only_error()
+        with self._lock:
+            if self.out.exists() and sha256(self.out) not in self._written_hashes:
                 raise UsageError(
                     f"{self.out} is not as lbx wrote it, and was not overwritten.",
                     fix="All edits are safe. Move that file away, then run the same command with --write.",
                 )
             digest = hashlib.sha256()
             try:
-                with whole_file(self.out, mode=self._mode(), sync=True) as file:
+                with atomic_file(self.out, mode=self._mode(), sync=True) as file:
                     for piece in self.pieces():
                         file.write(piece)
                         digest.update(piece)
                     self._append({"written": digest.hexdigest()})
-                self._written.add(digest.hexdigest())
+                self._written_hashes.add(digest.hexdigest())
             except OSError as exc:
                 raise LbxError(
                     f"{self.out} cannot be written: {exc.strerror or exc}.",
@@ -385,5 +403,5 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)

@@ -26,13 +26,13 @@ QUESTIONS, ANSWERS, DOCUMENT = "instructions", "outputs", "input"
 _BLANK = " \t\r\n\ufeff"
 
 
-class _Number(str):
+class _NumberText(str):
     """A number in its original spelling, of any length; it is not used for calculations."""
 
     __slots__ = ()
 
 
-_DECODER = json.JSONDecoder(parse_int=_Number, parse_float=_Number)
+_DECODER = json.JSONDecoder(parse_int=_NumberText, parse_float=_NumberText)
 
 
 class Splice(NamedTuple):
@@ -43,7 +43,7 @@ class Splice(NamedTuple):
     come: str
 
 
-def spliced(raw: str, splices: Sequence[Splice]) -> str:
+def apply_splices(raw: str, splices: Sequence[Splice]) -> str:
     """Apply splices to a line, in order. Raises ValueError if the text to replace is missing."""
     for at, gone, come in splices:
         if not 0 <= at <= len(raw) or raw[at : at + len(gone)] != gone:
@@ -52,7 +52,7 @@ def spliced(raw: str, splices: Sequence[Splice]) -> str:
     return raw
 
 
-def undone(splices: Sequence[Splice]) -> list[Splice]:
+def inverse_splices(splices: Sequence[Splice]) -> list[Splice]:
     """Return the inverse splices."""
     return [Splice(at, come, gone) for at, gone, come in reversed(splices)]
 
@@ -66,7 +66,7 @@ class _Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class PairField:
     """A question or an answer; ``text`` is None if it is missing, or not a string (explained in ``note``)."""
 
     text: str | None
@@ -74,7 +74,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DatasetLine:
     """A document's line.
 
     Attributes:
@@ -89,7 +89,7 @@ class Line:
         """Return the object's values by key. Raises ValueError if it is not a JSON object, or a key is repeated."""
         return _object(self.raw)[0]
 
-    def checked(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """Return the line's values. Raises ValueError if it is not in L-Eval's form, with a reason such as "it ..."."""
         members = self.members()
         if DOCUMENT not in members or type(members[DOCUMENT].value) is not str:
@@ -99,23 +99,23 @@ class Line:
                 raise ValueError(f'"{key}" should be a list')
         return {key: span.value for key, span in members.items()}
 
-    def pairs(self) -> list[tuple[Field, Field]]:
+    def pairs(self) -> list[tuple[PairField, PairField]]:
         """Return questions and answers by index; elements missing from the shorter list have no text."""
-        values = self.checked()
+        values = self.values()
         questions, answers = values.get(QUESTIONS, []), values.get(ANSWERS, [])
         return [
-            (_field(questions, place), _field(answers, place)) for place in range(max(len(questions), len(answers)))
+            (_field(questions, index), _field(answers, index)) for index in range(max(len(questions), len(answers)))
         ]
 
-    def set(self, place: int, key: str, text: str) -> list[Splice]:
+    def set(self, index: int, key: str, text: str) -> list[Splice]:
         """Set a pair's question (``QUESTIONS``) or answer (``ANSWERS``); [] if it is unchanged.
 
         Line breaks follow the old text. Raises ValueError if the pair does not exist or the old text is not editable.
         """
         pairs = self.pairs()
-        if not 0 <= place < len(pairs):
-            raise ValueError(f"there is no pair {place + 1}")
-        old = pairs[place][key == ANSWERS]
+        if not 0 <= index < len(pairs):
+            raise ValueError(f"there is no pair {index + 1}")
+        old = pairs[index][key == ANSWERS]
         if old.note:
             raise ValueError(old.note)
         if old.text is not None and (same := _with_breaks_of(old.text, text)) is not None:
@@ -123,10 +123,10 @@ class Line:
         if text == (old.text or ""):
             return []
         spans = self._elements(key)
-        if place < len(spans):
-            _, start, end = spans[place]
-            return [Splice(start, self.raw[start:end], self._written(text))]
-        return self._appended(key, [""] * (place - len(spans)) + [text])
+        if index < len(spans):
+            _, start, end = spans[index]
+            return [Splice(start, self.raw[start:end], self._as_json(text))]
+        return self._append_splices(key, [""] * (index - len(spans)) + [text])
 
     def add(self, question: str, answer: str) -> list[Splice]:
         """Append a pair; a shorter list is padded with "", so that pairs keep their indices."""
@@ -134,30 +134,30 @@ class Line:
         splices: list[Splice] = []
         raw = self.raw
         for key, text in ((QUESTIONS, question), (ANSWERS, answer)):
-            line = Line(raw, self.ascii)
-            made = line._appended(key, [""] * (count - len(line._elements(key))) + [text])
-            raw = spliced(raw, made)
-            splices += made
+            line = DatasetLine(raw, self.ascii)
+            new_splices = line._append_splices(key, [""] * (count - len(line._elements(key))) + [text])
+            raw = apply_splices(raw, new_splices)
+            splices += new_splices
         return splices
 
-    def remove(self, place: int) -> list[Splice]:
+    def remove(self, index: int) -> list[Splice]:
         """Remove a pair. Raises ValueError if it does not exist."""
-        if not 0 <= place < len(self.pairs()):
-            raise ValueError(f"there is no pair {place + 1}")
+        if not 0 <= index < len(self.pairs()):
+            raise ValueError(f"there is no pair {index + 1}")
         splices: list[Splice] = []
         raw = self.raw
         for key in (QUESTIONS, ANSWERS):
-            line = Line(raw, self.ascii)
+            line = DatasetLine(raw, self.ascii)
             spans = line._elements(key)
-            if place >= len(spans):
+            if index >= len(spans):
                 continue
-            start, end = spans[place].start, spans[place].end
-            if place:
-                start = spans[place - 1].end
+            start, end = spans[index].start, spans[index].end
+            if index:
+                start = spans[index - 1].end
             elif len(spans) > 1:
                 end = spans[1].start
             splice = Splice(start, raw[start:end], "")
-            raw = spliced(raw, [splice])
+            raw = apply_splices(raw, [splice])
             splices.append(splice)
         return splices
 
@@ -165,12 +165,12 @@ class Line:
         members = self.members()
         return _list(self.raw, members[key].start)[0] if key in members else []
 
-    def _appended(self, key: str, texts: Sequence[str]) -> list[Splice]:
+    def _append_splices(self, key: str, texts: Sequence[str]) -> list[Splice]:
         """Append elements to a list, with its separators, or create the list."""
         members = self.members()
         spans = self._elements(key)
         comma = self.raw[spans[0].end : spans[1].start] if len(spans) > 1 else self._comma(members)
-        written = comma.join(map(self._written, texts))
+        written = comma.join(map(self._as_json, texts))
         if spans:
             return [Splice(spans[-1].end, "", comma + written)]
         if key in members:
@@ -178,7 +178,7 @@ class Line:
             return [Splice(start, self.raw[start:end], f"[{written}]")]
         colon = self._colon(members)
         last = max(span.end for span in members.values())
-        return [Splice(last, "", f"{self._comma(members)}{self._written(key)}{colon}[{written}]")]
+        return [Splice(last, "", f"{self._comma(members)}{self._as_json(key)}{colon}[{written}]")]
 
     def _comma(self, members: dict[str, _Span]) -> str:
         """Separator of the object's members on this line; ", " if it has a single member."""
@@ -192,21 +192,21 @@ class Line:
         start = _object(self.raw)[1][0]
         return self.raw[_value(self.raw, start).end : first.start]
 
-    def _written(self, text: str) -> str:
+    def _as_json(self, text: str) -> str:
         return json.dumps(text, ensure_ascii=self.ascii)
 
 
-def _field(values: list[Any], place: int) -> Field:
-    if place >= len(values):
-        return Field(None)
-    value = values[place]
+def _field(values: list[Any], index: int) -> PairField:
+    if index >= len(values):
+        return PairField(None)
+    value = values[index]
     if type(value) is not str:
-        return Field(None, "it is not text, and is kept unchanged")
+        return PairField(None, "it is not text, and is kept unchanged")
     if "\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value):
-        return Field(
+        return PairField(
             value, "it contains characters that no page can send (NUL, or half of a pair), and is kept unchanged"
         )
-    return Field(value)
+    return PairField(value)
 
 
 def _with_breaks_of(old: str, new: str) -> str | None:
@@ -218,7 +218,7 @@ def _with_breaks_of(old: str, new: str) -> str | None:
     return new.replace("\n", "\r\n") if old.count("\r\n") == old.count("\r") == old.count("\n") else None
 
 
-def _skipped(text: str, at: int) -> int:
+def _skip_blanks(text: str, at: int) -> int:
     while at < len(text) and text[at] in _BLANK:
         at += 1
     return at
@@ -231,16 +231,16 @@ def _value(text: str, at: int) -> _Span:
 
 def _items(text: str, at: int, close: str, item: Callable[[int], int]) -> int:
     """Parse the items between brackets; returns the offset after the closing bracket."""
-    at = _skipped(text, at + 1)
+    at = _skip_blanks(text, at + 1)
     if text[at : at + 1] == close:
         return at + 1
     while True:
-        at = _skipped(text, item(at))
+        at = _skip_blanks(text, item(at))
         if text[at : at + 1] == close:
             return at + 1
         if text[at : at + 1] != ",":
             raise ValueError(f"it is not JSON (expected ',' or '{close}' at column {at + 1})")
-        at = _skipped(text, at + 1)
+        at = _skip_blanks(text, at + 1)
 
 
 def _object(text: str) -> tuple[dict[str, _Span], list[int]]:
@@ -252,21 +252,21 @@ def _object(text: str) -> tuple[dict[str, _Span], list[int]]:
         if text[at : at + 1] != '"':
             raise ValueError(f"it is not JSON (expected a key at column {at + 1})")
         key, _, end = _value(text, at)
-        end = _skipped(text, end)
+        end = _skip_blanks(text, end)
         if text[end : end + 1] != ":":
             raise ValueError(f"it is not JSON (expected ':' at column {end + 1})")
         if key in members:
             raise ValueError(f"it has the key {key!r} twice, and other programs read only the last")
-        members[key] = _value(text, _skipped(text, end + 1))
+        members[key] = _value(text, _skip_blanks(text, end + 1))
         starts.append(at)
         return members[key].end
 
-    start = _skipped(text, 0)
+    start = _skip_blanks(text, 0)
     try:
         if text[start : start + 1] != "{":
             _value(text, start)
             raise ValueError("it contains no object")
-        end = _skipped(text, _items(text, start, "}", member))
+        end = _skip_blanks(text, _items(text, start, "}", member))
     except json.JSONDecodeError as exc:
         raise ValueError(f"it is not JSON ({exc.msg} at column {exc.colno})") from exc
     except RecursionError as exc:
@@ -292,7 +292,7 @@ _CORRECT = "No file was changed. Correct the line first."
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DatasetEntry:
     """A document of the file.
 
     Attributes:
@@ -307,7 +307,7 @@ class Entry:
     pairs: int
 
 
-def opened(path: Path) -> BufferedReader:
+def open_dataset(path: Path) -> BufferedReader:
     """Open a dataset. Raises UsageError if it does not exist or cannot be read."""
     try:
         return open_input(path)
@@ -315,9 +315,9 @@ def opened(path: Path) -> BufferedReader:
         raise UsageError(f"{path} cannot be read: {exc.strerror or exc}.", fix="Check the path.") from exc
 
 
-def scanned(path: Path, file: BufferedReader) -> tuple[list[Entry], bool, str]:
+def scan_dataset(path: Path, file: BufferedReader) -> tuple[list[DatasetEntry], bool, str]:
     """Return the documents, whether the file is ASCII only, and its SHA-256. Raises UsageError with the line."""
-    entries: list[Entry] = []
+    entries: list[DatasetEntry] = []
     digest, at, only_ascii = hashlib.sha256(), 0, True
     lines = iter(lambda: file.readline(RECORD_BYTES + 1), b"")
     for number, data in enumerate(lines, 1):
@@ -328,7 +328,7 @@ def scanned(path: Path, file: BufferedReader) -> tuple[list[Entry], bool, str]:
         line = data.removesuffix(b"\n")
         only_ascii = only_ascii and line.removeprefix(_BOM).isascii()
         if line.removeprefix(_BOM).strip():
-            entries.append(Entry(number, at, at + len(line), _checked(path, number, line)))
+            entries.append(DatasetEntry(number, at, at + len(line), _count_pairs(path, number, line)))
         at += len(data)
     if not entries:
         raise UsageError(
@@ -337,9 +337,9 @@ def scanned(path: Path, file: BufferedReader) -> tuple[list[Entry], bool, str]:
     return entries, only_ascii, digest.hexdigest()
 
 
-def _checked(path: Path, number: int, data: bytes) -> int:
+def _count_pairs(path: Path, number: int, data: bytes) -> int:
     try:
-        line = Line(data.decode())
+        line = DatasetLine(data.decode())
         if number == 1 and line.raw.lstrip("\ufeff \t\r").startswith("["):
             why = "it begins a JSON array, but a dataset has one object per line"
             command = f"{as_command('jq', '-c', '.[]', path)} > {as_command(Path(f'{path.stem}.lines.jsonl'))}"
@@ -352,7 +352,7 @@ def _checked(path: Path, number: int, data: bytes) -> int:
         raise UsageError(f"{path}, line {number}: {exc}.", fix=_CORRECT) from exc
 
 
-def read(file: BufferedReader, start: int, end: int | None) -> Iterator[bytes]:
+def read_range(file: BufferedReader, start: int, end: int | None) -> Iterator[bytes]:
     """Yield a file's bytes from ``start`` to ``end`` in pieces; None for the rest of the file."""
     while start != end and (piece := os.pread(file.fileno(), min(_PIECE, (end or _ENDLESS) - start), start)):
         yield piece
@@ -361,5 +361,5 @@ def read(file: BufferedReader, start: int, end: int | None) -> Iterator[bytes]:
 
 def sha256(path: Path) -> str:
     """SHA-256 of a file, hex."""
-    with opened(path) as file:
+    with open_dataset(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -20,7 +20,7 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.exchange.annotation.dataset import Dataset
-from lbx.exchange.annotation.pairs import ANSWERS, DOCUMENT, QUESTIONS, Line
+from lbx.exchange.annotation.pairs import ANSWERS, DOCUMENT, QUESTIONS, DatasetLine
 from lbx.exchange.ratings.pages import page_line
 
 _PAGE = re.compile(r"(\d+)_cleaned\.json")
@@ -29,7 +29,7 @@ _NO_ANSWER = "pad"
 """The tool's placeholder if a row has fewer answers than questions."""
 
 
-def take_pages(dataset: Dataset, folder: Path) -> int:
+def apply_pages(dataset: Dataset, folder: Path) -> int:
     """Apply texts entered in the tool's pages to the dataset, and return the number of changed documents.
 
     Args:
@@ -46,25 +46,25 @@ def take_pages(dataset: Dataset, folder: Path) -> int:
         raise UsageError(f"{folder} contains no N_cleaned.json.", fix="Give the folder written by L-Eval's own tool.")
     read = {number: page_line(file).values for number, file in sorted(files.items())}
     for number, page in read.items():
-        known = number < len(dataset) and dataset.line(number).checked()[DOCUMENT] == page.get(DOCUMENT)
-        if not known:
+        is_same_document = number < len(dataset) and dataset.line(number).values()[DOCUMENT] == page.get(DOCUMENT)
+        if not is_same_document:
             raise UsageError(
                 f"{files[number]} is a page of another document than line "
                 f"{dataset.entries[number].number if number < len(dataset) else 'none'} of {dataset.path}.",
                 fix="No page was imported. Give the file from which these pages were made.",
             )
-    return sum(_take(dataset, number, page) for number, page in read.items())
+    return sum(_apply_page(dataset, number, page) for number, page in read.items())
 
 
-def _take(dataset: Dataset, place: int, page: Mapping[str, Any]) -> bool:
+def _apply_page(dataset: Dataset, index: int, page: Mapping[str, Any]) -> bool:
     changed, number = False, 0
     gone = []
     while f"instruction #{number}" in page or f"output #{number}" in page:
         question, answer = (str(page.get(f"{kind} #{number}", "")) for kind in ("instruction", "output"))
-        pairs = dataset.line(place).pairs()
+        pairs = dataset.line(index).pairs()
         blank = not question and not answer
         if number >= len(pairs):
-            changed |= not blank and dataset.add(place, question, answer)
+            changed |= not blank and dataset.add(index, question, answer)
         elif blank:
             gone.append(number)
         else:
@@ -73,10 +73,10 @@ def _take(dataset: Dataset, place: int, page: Mapping[str, Any]) -> bool:
             for key, text in fields.items():
                 plain = (old[key == ANSWERS].text or "").replace("\r", "")
                 if not old[key == ANSWERS].note and text != plain:
-                    changed |= dataset.set(place, number, key, text, dataset.shape(place))
+                    changed |= dataset.set(index, number, key, text, dataset.shape(index))
         number += 1
     for blank_pair in reversed(gone):
-        changed |= dataset.remove(place, blank_pair, dataset.shape(place))
+        changed |= dataset.remove(index, blank_pair, dataset.shape(index))
     return changed
 
 
@@ -87,35 +87,35 @@ def official_files(dataset: Dataset, new_pairs: int = 0) -> dict[str, str]:
         new_pairs: number of empty pairs that the tool would have offered; its pages include those that are still empty.
     """
     pages = {}
-    for place in range(len(dataset)):
-        pages[f"jsons/{place}_cleaned.json"] = _official_page(dataset, place, new_pairs)
+    for index in range(len(dataset)):
+        pages[f"jsons/{index}_cleaned.json"] = _official_page(dataset, index, new_pairs)
     rows = "".join(f"{json.dumps(_row(page))}\n" for _, page in sorted(pages.items()))
     name = re.sub(r"(\.jsonl)$", ".cleaned.jsonl", dataset.path.name)
-    made = {place: json.dumps(page) for place, page in pages.items()}
-    return made | {name if name != dataset.path.name else f"{name}.cleaned.jsonl": rows}
+    pages_as_json = {index: json.dumps(page) for index, page in pages.items()}
+    return pages_as_json | {name if name != dataset.path.name else f"{name}.cleaned.jsonl": rows}
 
 
-def _official_page(dataset: Dataset, place: int, new_pairs: int) -> dict[str, str]:
-    line = dataset.line(place)
-    loaded: dict[str, Any] = json.loads(line.raw.strip("\ufeff \t\r"), parse_int=_whole)
-    page = {key: _shown(value) for key, value in loaded.items() if key not in (QUESTIONS, ANSWERS)}
+def _official_page(dataset: Dataset, index: int, new_pairs: int) -> dict[str, str]:
+    line = dataset.line(index)
+    loaded: dict[str, Any] = json.loads(line.raw.strip("\ufeff \t\r"), parse_int=_parse_integer)
+    page = {key: _form_value(value) for key, value in loaded.items() if key not in (QUESTIONS, ANSWERS)}
     page[DOCUMENT] = loaded[DOCUMENT]
-    before = dataset.original(place).pairs()
+    before = dataset.original(index).pairs()
     pairs = [(question.text or "", answer.text or "") for question, answer in line.pairs()]
     pairs += [("", "")] * (len(before) + new_pairs - len(pairs))
     for number, (question, answer) in enumerate(pairs):
         lacked = number < len(before) and before[number][1].text is None and not answer
-        page[f"instruction #{number}"] = _shown(question)
-        page[f"output #{number}"] = _NO_ANSWER if lacked else _shown(answer)
+        page[f"instruction #{number}"] = _form_value(question)
+        page[f"output #{number}"] = _NO_ANSWER if lacked else _form_value(answer)
     return page
 
 
-def _whole(digits: str) -> int | str:
+def _parse_integer(digits: str) -> int | str:
     """Parse an integer; those with too many digits for Python to read or print remain text."""
     return int(digits) if len(digits) < _MOST_DIGITS else digits
 
 
-def _shown(value: object) -> str:
+def _form_value(value: object) -> str:
     """Value as submitted by the page's form."""
     return "" if value is None else str(value).replace("\r", "")
 
@@ -128,11 +128,11 @@ def _row(page: Mapping[str, str]) -> dict[str, object]:
     return {**lists, DOCUMENT: page[DOCUMENT], "source": page.get("source", "")}
 
 
-def lost(dataset: Dataset) -> list[str]:
+def lost_content(dataset: Dataset) -> list[str]:
     """Sentences on the parts of this dataset that the tool's format loses."""
-    keys = {key for place in range(len(dataset)) for key in dataset.line(place).checked()}
+    keys = {key for index in range(len(dataset)) for key in dataset.line(index).values()}
     other = sorted(keys - {QUESTIONS, ANSWERS, DOCUMENT, "source"})
-    shifted = [dataset.entries[place].number for place in range(len(dataset)) if _is_shifted(dataset.line(place))]
+    shifted = [dataset.entries[index].number for index in range(len(dataset)) if _has_gaps(dataset.line(index))]
     reasons = [f"L-Eval's format does not include {', '.join(other)}."] if other else []
     if shifted:
         lines = ", ".join(map(str, shifted[:10])) + (" ..." if shifted[10:] else "")
@@ -142,5 +142,5 @@ def lost(dataset: Dataset) -> list[str]:
     return reasons
 
 
-def _is_shifted(line: Line) -> bool:
+def _has_gaps(line: DatasetLine) -> bool:
     return any((question.text == "") != (answer.text == "") for question, answer in line.pairs())

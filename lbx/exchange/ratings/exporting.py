@@ -11,8 +11,8 @@ from typing import Any
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
-from lbx.benchmarks.base.prediction_lines import PredictionLine, read_bytes, split
-from lbx.exchange.ratings.importing import PAGE_ROW, bundled
+from lbx.benchmarks.base.prediction_lines import PredictionLine, read_bytes, split_rows
+from lbx.exchange.ratings.importing import PAGE_ROW, samples_by_question
 from lbx.exchange.ratings.pages import RatedDocument, fields, official_files, page_of, rated_page
 from lbx.store import Store
 from lbx.store.rows import stored_sample
@@ -35,27 +35,29 @@ def export_ratings(
         UsageError: the set or rater does not exist, or a document is not found.
     """
     sets = store.query("SELECT set_id FROM rating_sets WHERE kind = 'score' ORDER BY ALL").rows
-    chosen = _only("set", [name for (name,) in sets], set_id, str(store.path))
-    raters = store.query("SELECT DISTINCT rater FROM ratings WHERE set_id = ? ORDER BY ALL", [chosen]).rows
-    name = _only("rater", [held for (held,) in raters], rater, chosen)
+    selected_id = _select_name("set", [name for (name,) in sets], set_id, str(store.path))
+    raters = store.query("SELECT DISTINCT rater FROM ratings WHERE set_id = ? ORDER BY ALL", [selected_id]).rows
+    name = _select_name("rater", [rater_name for (rater_name,) in raters], rater, selected_id)
     texts = _Documents(store, bundle, documents)
-    kept = store.query(
+    page_rows = store.query(
         "SELECT source_row FROM ratings WHERE set_id = ? AND rater = ? AND run_id = ? ORDER BY item, revision",
-        [chosen, name, PAGE_ROW],
+        [selected_id, name, PAGE_ROW],
     ).rows
-    if kept:
-        return _imported(store, chosen, name, [json.loads(row[0]) for row in kept], texts)
-    return _made(store, chosen, name, texts)
+    if page_rows:
+        return _imported_files(store, selected_id, name, [json.loads(row[0]) for row in page_rows], texts)
+    return _session_files(store, selected_id, name, texts)
 
 
-def _only(kind: str, known: Sequence[str], name: str | None, place: str) -> str:
+def _select_name(kind: str, names: Sequence[str], name: str | None, location: str) -> str:
     """The given name, or the only known one. Raises UsageError if it is unknown, or if none is given of several."""
-    if name in known:
+    if name in names:
         return str(name)
-    if name is None and len(known) == 1:
-        return known[0]
-    fix = f"Choose one with --{kind}: {', '.join(known)}." if known else "There are no ratings to export."
-    cause = f"{place} contains ratings of {len(known)} {kind}s" if name is None else f"{place} has no {kind} {name!r}"
+    if name is None and len(names) == 1:
+        return names[0]
+    fix = f"Choose one with --{kind}: {', '.join(names)}." if names else "There are no ratings to export."
+    cause = (
+        f"{location} contains ratings of {len(names)} {kind}s" if name is None else f"{location} has no {kind} {name!r}"
+    )
     raise UsageError(f"{cause}.", fix=fix)
 
 
@@ -65,9 +67,9 @@ class _Documents(dict[str, str]):
     def __init__(self, store: Store, bundle: Bundle | None, path: Path | None) -> None:
         self._results = store.path
         files = [file for file in (path, bundle and bundle.file(_GOLD)) if file]
-        texts = [line.text("input") for file in files for line in split(file, read_bytes(file)).lines]
+        texts = [line.text("input") for file in files for line in split_rows(file, read_bytes(file)).lines]
         if bundle:
-            texts += [sample.context for same in bundled(bundle).values() for sample in same.values()]
+            texts += [sample.context for same in samples_by_question(bundle).values() for sample in same.values()]
         super().__init__((sha256_text(text), text) for text in texts)
 
     def __missing__(self, digest: str | None) -> str:
@@ -79,31 +81,31 @@ class _Documents(dict[str, str]):
         )
 
 
-def _imported(
-    store: Store, set_id: str, rater: str, kept: Sequence[Mapping[str, Any]], documents: Mapping[str, str]
+def _imported_files(
+    store: Store, set_id: str, rater: str, page_records: Sequence[Mapping[str, Any]], documents: Mapping[str, str]
 ) -> dict[str, str]:
-    if not all(kept):
+    if not all(page_records):
         raise StoreError(
             f"A page of {rater!r} in {set_id!r} was not written in the official format, so its original text "
             "is not stored.",
             fix=f"Its ratings are in the table `ratings` of {store.path}.",
         )
     lines = []
-    for page in kept:
+    for page in page_records:
         document = json.dumps(documents[page["input_sha256"]], ensure_ascii=page["ascii"])
         lines.append((page["name"], page["before"] + document + page["after"]))
     pages = [_as_page(text, name) for name, text in lines]
-    made = official_files(pages, rater)
+    files = official_files(pages, rater)
     if all(name for name, _ in lines):
-        return {f"jsons/{name}": text for name, text in lines} | made
-    return made | {f"files_from_{rater}.jsonl": "".join(f"{text}\n" for _, text in lines)}
+        return {f"jsons/{name}": text for name, text in lines} | files
+    return files | {f"files_from_{rater}.jsonl": "".join(f"{text}\n" for _, text in lines)}
 
 
 def _as_page(text: str, name: str) -> RatedDocument:
     return RatedDocument(PredictionLine("", 1, text, {}), name, fields(json.loads(text)))
 
 
-def _made(store: Store, set_id: str, rater: str, documents: Mapping[str, str]) -> dict[str, str]:
+def _session_files(store: Store, set_id: str, rater: str, documents: Mapping[str, str]) -> dict[str, str]:
     """Pages of a set of ``lbx rate``, one per document, in the questions' order; rated if all of its answers are."""
     answers = store.query(
         """
@@ -124,7 +126,7 @@ def _made(store: Store, set_id: str, rater: str, documents: Mapping[str, str]) -
     by_item: dict[int, list[tuple[str, str, float | None]]] = defaultdict(list)
     for item, model, output, score, run_id in answers:
         key = f"{model}_pred"
-        key = f"{run_id}_pred" if any(key == known for known, _, _ in by_item[item]) else key
+        key = f"{run_id}_pred" if any(key == other_key for other_key, _, _ in by_item[item]) else key
         by_item[item].append((key, output or "", score))
     questions: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in store.query(
@@ -159,11 +161,11 @@ def _page(
     }
     answers: dict[str, list[str]] = defaultdict(list)
     typed: dict[tuple[str, int], str] = {}
-    for place, row in enumerate(rows):
+    for position, row in enumerate(rows):
         for key, text, score in by_item[row["item"]]:
             answers[key].append(text)
             if score is not None:
-                typed[key, place] = f"{score:g}"
+                typed[key, position] = f"{score:g}"
     if any(len(texts) != len(rows) for texts in answers.values()):
         raise LbxError(
             f"Not every run has answered every question on document {number}, but the official page has no gaps.",

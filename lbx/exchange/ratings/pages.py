@@ -24,7 +24,7 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.records import canonical_json, sha256_text
-from lbx.benchmarks.base.prediction_lines import PredictionLine, read_bytes, split, wrong
+from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error, read_bytes, split_rows
 
 RATING_FORMAT = "leval_ratings"
 SEPARATOR = "\n ---------------------- Your Score (1~5) ----------------------\n"
@@ -37,17 +37,17 @@ _FIELD = " #"
 
 @dataclass(frozen=True, slots=True)
 class RatedAnswer:
-    """An answer on a page; ``typed`` is the text after the separator, None without a separator."""
+    """An answer on a page; ``score_text`` is the text after the separator, None without a separator."""
 
     key: str
     text: str
-    typed: str | None
+    score_text: str | None
 
     @property
     def score(self) -> float | None:
         """The page's numeric value; None if it would fail on an empty or other text."""
         try:
-            return float(self.typed or "")
+            return float(self.score_text or "")
         except ValueError:
             return None
 
@@ -81,7 +81,7 @@ class RatedDocument:
         return str(self.fields["input"])
 
     @property
-    def rated(self) -> bool:
+    def is_rated(self) -> bool:
         return not self.name.endswith("_example.json")
 
     def questions(self) -> list[RatedQuestion]:
@@ -95,13 +95,15 @@ class RatedDocument:
             answers = [_answer(key, texts[key]) for key in models]
             questions.append(RatedQuestion(number, texts[ASKED], texts[RIGHT], answers))
         if not questions:
-            raise wrong(self.line.where, f'it has no question: the key "{ASKED}{_FIELD}0" is missing')
+            raise prediction_file_error(
+                self.line.location, f'it has no question: the key "{ASKED}{_FIELD}0" is missing'
+            )
         return questions
 
     def _text(self, key: str, number: int) -> str:
         name = f"{key}{_FIELD}{number}"
         if not isinstance(self.fields.get(name), str):
-            raise wrong(self.line.where, f"{name!r} should be text, but is missing or not text")
+            raise prediction_file_error(self.line.location, f"{name!r} should be text, but is missing or not text")
         return str(self.fields[name])
 
 
@@ -142,8 +144,8 @@ def read_pages(path: Path, rater: str | None = None) -> RatingFiles:
     if path.is_file():
         return _one_file(path, rater)
     pages = path / "jsons" if (path / "jsons").is_dir() else path
-    beside = pages.parent if pages.name == "jsons" else pages
-    of_all = sorted(beside.glob(f"{_FILES}*.jsonl"))
+    folder = pages.parent if pages.name == "jsons" else pages
+    of_all = sorted(folder.glob(f"{_FILES}*.jsonl"))
     name = rater or _only_name(of_all)
     documents = _pages(pages)
     if not documents and len(of_all) == 1:
@@ -153,13 +155,13 @@ def read_pages(path: Path, rater: str | None = None) -> RatingFiles:
             f"{path} contains no page of L-Eval: no N_example.json, no N_evaled.json, no files_from_NAME.jsonl.",
             fix="Give the folder that web_human_eval.py wrote into, or its jsons/.",
         )
-    made = official_files(documents, name) if name else {}
+    files = official_files(documents, name) if name else {}
     notes = [
-        f"{beside / file} is not what the page would write for these ratings, and is ignored"
-        for file, text in made.items()
-        if (beside / file).is_file() and read_bytes(beside / file) != text.encode()
+        f"{folder / file} is not what the page would write for these ratings, and is ignored"
+        for file, text in files.items()
+        if (folder / file).is_file() and read_bytes(folder / file) != text.encode()
     ]
-    return RatingFiles(documents, _named(name, path), tuple(notes))
+    return RatingFiles(documents, _require_name(name, path), tuple(notes))
 
 
 def _one_file(path: Path, rater: str | None) -> RatingFiles:
@@ -169,13 +171,13 @@ def _one_file(path: Path, rater: str | None) -> RatingFiles:
             fix="Give the files_from_NAME.jsonl next to it, or the folder.",
         )
     if _PAGE.fullmatch(path.name):
-        return RatingFiles([_page(path)], _named(rater, path))
+        return RatingFiles([_page(path)], _require_name(rater, path))
     name = rater or (_only_name([path]) if path.name.startswith(_FILES) else None)
-    lines = split(path, read_bytes(path)).lines
-    return RatingFiles([_document(line, "", fields(line.values)) for line in lines], _named(name, path))
+    lines = split_rows(path, read_bytes(path)).lines
+    return RatingFiles([_document(line, "", fields(line.values)) for line in lines], _require_name(name, path))
 
 
-def _named(name: str | None, path: Path) -> str:
+def _require_name(name: str | None, path: Path) -> str:
     if name and name.strip():
         return name
     raise UsageError(f"{path} does not contain the rater's name.", fix="Pass the rater's name: --rater NAME.")
@@ -187,9 +189,9 @@ def _only_name(files: Sequence[Path]) -> str | None:
 
 def page_line(path: Path) -> PredictionLine:
     """The only object of a page's file. Raises UsageError if it has another number of objects."""
-    lines = split(path, read_bytes(path)).lines
+    lines = split_rows(path, read_bytes(path)).lines
     if len(lines) != 1:
-        raise wrong(str(path), "it should contain one object")
+        raise prediction_file_error(str(path), "it should contain one object")
     return lines[0]
 
 
@@ -215,13 +217,15 @@ def _check_places(line: PredictionLine) -> None:
     for name in line.values:
         _, *number = name.split(_FIELD)
         if len(number) == 1 and number[0] not in places:
-            raise wrong(line.where, f"the key {name[:60]!r} belongs to none of its {number_asked:,} questions")
+            raise prediction_file_error(
+                line.location, f"the key {name[:60]!r} belongs to none of its {number_asked:,} questions"
+            )
 
 
-def _document(line: PredictionLine, name: str, found: Mapping[str, Any]) -> RatedDocument:
+def _document(line: PredictionLine, name: str, values: Mapping[str, Any]) -> RatedDocument:
     for key in ("input", "source", "evaluation"):
         line.text(key)
-    return RatedDocument(line, name, found)
+    return RatedDocument(line, name, values)
 
 
 def fields(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,9 +254,9 @@ def page_of(gold: Mapping[str, Any], answers: Mapping[str, Sequence[str]]) -> di
     return fields(together)
 
 
-def rated_page(page: Mapping[str, Any], typed: Mapping[tuple[str, int], str]) -> dict[str, Any]:
+def rated_page(page: Mapping[str, Any], score_texts: Mapping[tuple[str, int], str]) -> dict[str, Any]:
     """Build the saved page with ratings {(key, question): text}."""
-    behind = {f"{key}{_FIELD}{number}": text for (key, number), text in typed.items()}
+    behind = {f"{key}{_FIELD}{number}": text for (key, number), text in score_texts.items()}
     return {
         key: value if key == "input" or not isinstance(value, str) else value.replace("\r", "") + behind.get(key, "")
         for key, value in page.items()
@@ -262,10 +266,10 @@ def rated_page(page: Mapping[str, Any], typed: Mapping[tuple[str, int], str]) ->
 def official_files(documents: Sequence[RatedDocument], rater: str) -> dict[str, str]:
     """Build files_from_ and results_from_ of fully rated pages; {} if the page would not write them yet."""
     pages = sorted(documents, key=lambda document: document.name)
-    if not pages or not all(page.rated for page in pages):
+    if not pages or not all(page.is_rated for page in pages):
         return {}
     answers = [answer for page in pages for question in page.questions() for answer in question.answers]
-    if any(answer.typed is not None and answer.score is None for answer in answers):
+    if any(answer.score_text is not None and answer.score is None for answer in answers):
         return {}
     rows = "".join(f"{json.dumps(_lists(page.fields))}\n" for page in pages)
     return {f"{_FILES}{rater}.jsonl": rows, f"{_RESULTS}{rater}.jsonl": json.dumps(_counts(pages))}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.base.marks import MARKS
 from lbx.base.visible import one_line, visible
-from lbx.report.page.html import cut
+from lbx.report.page.html import truncate_text
 
 if TYPE_CHECKING:
     from lbx.store import Store
@@ -98,7 +98,7 @@ _TEXTS = """
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedAnswers:
     """Packed answers of a page.
 
     Attributes:
@@ -110,11 +110,11 @@ class Packed:
     tasks: Sequence[str]
     columns: Mapping[str, str]
     answers: int
-    carried: int
+    answers_in_page: int
     texts: int
 
 
-def packed(store: Store, runs: Sequence[str], *, chars: int, most_bytes: int) -> Packed:
+def pack_answers(store: Store, runs: Sequence[str], *, chars: int, most_bytes: int) -> PackedAnswers:
     """Pack the answers of these runs into at most ``most_bytes`` of base64.
 
     Args:
@@ -132,14 +132,20 @@ def packed(store: Store, runs: Sequence[str], *, chars: int, most_bytes: int) ->
     tasks = list(dict.fromkeys(task for task, *_ in samples))
     numbers = {task: i for i, task in enumerate(tasks)}
     columns = {
-        "task": _packed_numbers(np.fromiter((numbers[task] for task, *_ in samples), np.uint16, len(samples))),
-        "id": _packed_texts(one_line(cut(name, 200)) for _, name, *_ in samples),
-        **{name: _packed_numbers(arrays[name]) for name in ("run", "sample", "iteration", "score", "alike")},
+        "task": _pack_numbers(np.fromiter((numbers[task] for task, *_ in samples), np.uint16, len(samples))),
+        "id": _pack_texts(one_line(truncate_text(name, 200)) for _, name, *_ in samples),
+        **{name: _pack_numbers(arrays[name]) for name in ("run", "sample", "iteration", "score", "alike")},
     }
     room = most_bytes - sum(map(len, columns.values()))
-    kept, texts = _fitting(store, arrays, samples, chars, room)
-    carried = len(arrays["run"])
-    return Packed([one_line(cut(task, 200)) for task in tasks], columns | texts, total, carried, int(kept.sum()))
+    has_texts, texts = _fit_texts(store, arrays, samples, chars, room)
+    answers_in_page = len(arrays["run"])
+    return PackedAnswers(
+        [one_line(truncate_text(task, 200)) for task in tasks],
+        columns | texts,
+        total,
+        answers_in_page,
+        int(has_texts.sum()),
+    )
 
 
 def _answers(store: Store) -> str:
@@ -161,46 +167,46 @@ def _answers(store: Store) -> str:
 def _references(text: str | None, chars: int) -> list[str]:
     values = json.loads(text or "[]")
     values = values if isinstance(values, list) else [values]
-    shown = [visible(str(value)[:chars] + ("…" if len(str(value)) > chars else "")) for value in values]
-    more = len(shown) - _MOST_REFERENCES
-    return shown if more <= 0 else [*shown[:_MOST_REFERENCES], f"… and {more} more"]
+    texts = [visible(str(value)[:chars] + ("…" if len(str(value)) > chars else "")) for value in values]
+    more = len(texts) - _MOST_REFERENCES
+    return texts if more <= 0 else [*texts[:_MOST_REFERENCES], f"… and {more} more"]
 
 
-def _fitting(
-    store: Store, found: Mapping[str, Any], samples: Sequence[tuple[Any, ...]], chars: int, room: int
+def _fit_texts(
+    store: Store, arrays: Mapping[str, Any], samples: Sequence[tuple[Any, ...]], chars: int, room: int
 ) -> tuple[Any, dict[str, str]]:
     """Select the answers that keep their texts, as a boolean array, and pack marks and texts into ``room`` bytes."""
     import numpy as np
 
     cuts = {name: _CUT.format(f"g.{name}", chars) for name in ("output", "error", "reasoning")}
     sql = _TEXTS.format(scores="scores", key=_KEY, chars=chars, **cuts)
-    most = min(len(found["sample"]), _MOST_TEXTS)
+    most = min(len(arrays["sample"]), _MOST_TEXTS)
     waves = min(most, max(room, 0) // 150)
     tried = False
     while True:
-        kept = found["wave"] <= waves
-        columns = {"marks": _packed_numbers(np.where(kept, found["marks"] | _TEXT_KEPT, found["marks"]))}
-        for name, texts in store.arrays(sql, [found["place"][kept].tolist()]).items():
-            columns[name] = _packed_texts(map(visible, texts))
-        shown = np.zeros(len(samples), bool)
-        shown[found["sample"][kept]] = True
-        pairs = list(zip(samples, shown, strict=True))
-        columns["question"] = _packed_texts(visible(row[2] or "") if held else "" for row, held in pairs)
-        columns["references"] = _packed_texts(_references(row[3], chars) if held else [] for row, held in pairs)
+        has_texts = arrays["wave"] <= waves
+        columns = {"marks": _pack_numbers(np.where(has_texts, arrays["marks"] | _TEXT_KEPT, arrays["marks"]))}
+        for name, texts in store.arrays(sql, [arrays["place"][has_texts].tolist()]).items():
+            columns[name] = _pack_texts(map(visible, texts))
+        in_page = np.zeros(len(samples), bool)
+        in_page[arrays["sample"][has_texts]] = True
+        pairs = list(zip(samples, in_page, strict=True))
+        columns["question"] = _pack_texts(visible(row[2] or "") if is_used else "" for row, is_used in pairs)
+        columns["references"] = _pack_texts(_references(row[3], chars) if is_used else [] for row, is_used in pairs)
         size = sum(map(len, columns.values()))
         if (size <= room and (tried or waves == most)) or waves == 0:
-            return kept, columns
+            return has_texts, columns
         tried = True
         waves = min(most, int(waves * 0.97 * room / size)) if size else most
 
 
-def _packed_numbers(values: Any) -> str:
-    return _packed_bytes(values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes())
+def _pack_numbers(values: Any) -> str:
+    return _pack_bytes(values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes())
 
 
-def _packed_texts(values: Iterable[Any]) -> str:
-    return _packed_bytes(json.dumps(list(values), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
+def _pack_texts(values: Iterable[Any]) -> str:
+    return _pack_bytes(json.dumps(list(values), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
 
 
-def _packed_bytes(data: bytes) -> str:
+def _pack_bytes(data: bytes) -> str:
     return base64.b64encode(gzip.compress(data, 6, mtime=0)).decode("ascii")

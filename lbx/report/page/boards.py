@@ -6,58 +6,58 @@ from collections.abc import Mapping
 from typing import Any
 
 from lbx.base.commands import as_command
-from lbx.report.board_charts import drawn
+from lbx.report.board_charts import draw_charts
 from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.page.html import Html, Section, charts, figure, run_name, table, tag
-from lbx.report.page.source import Source
+from lbx.report.page.source import PageSource
 from lbx.report.reports import REPORTS
 from lbx.store import Table
 
 Row = Mapping[str, Any]
 
 
-def boards(source: Source) -> Section | None:
+def boards(source: PageSource) -> Section | None:
     """Build the benchmarks' results in their authors' tables and charts; None without such benchmarks."""
     benchmarks = {row["benchmark"] for row in source.rows("leaderboard")}
-    held = [name for name in BOARDS if BOARDS[name].benchmark in benchmarks]
-    parts = [part for name in held if (table := source.table(name)) for part in _board(source, name, table)]
+    names = [name for name in BOARDS if BOARDS[name].benchmark in benchmarks]
+    parts = [part for name in names if (table := source.table(name)) for part in _board(source, name, table)]
     return Section("board", "Leaderboards of the benchmarks", parts) if parts else None
 
 
-def board(source: Source, name: str) -> Section:
+def board(source: PageSource, name: str) -> Section:
     """Build the section of one board."""
     table = source.table(name)
-    return Section(name, _parts_of(name)[0], _board(source, name, table) if table else [])
+    return Section(name, _title_and_unit(name)[0], _board(source, name, table) if table else [])
 
 
-def _board(source: Source, name: str, found: Table) -> list[Html]:
-    rows, made = found.dicts(), sheet(REPORTS[name], found)
+def _board(source: PageSource, name: str, board_table: Table) -> list[Html]:
+    rows, board_sheet = board_table.dicts(), sheet(REPORTS[name], board_table)
     runs = [source.mark(row["run_id"] or row.get("reasoning_run_id")) for row in rows]
     marks = [source.mark_of(row["model"]) if run is None else run for row, run in zip(rows, runs, strict=True)]
     who = {id(row): (str(row["label"]), mark) for row, mark in zip(rows, marks, strict=True)}
     body = [
         [
             run_name(mark, text) if column.name == "model" else text
-            for column, text in zip(made.columns, cells, strict=True)
+            for column, text in zip(board_sheet.columns, cells, strict=True)
         ]
-        for mark, cells in zip(marks, made.rows, strict=True)
+        for mark, cells in zip(marks, board_sheet.rows, strict=True)
     ]
-    title, unit = _parts_of(name)
-    shown = table(
+    title, unit = _title_and_unit(name)
+    table_html = table(
         title,
-        made.columns,
+        board_sheet.columns,
         body,
         marks=runs,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
     )
     data = BOARDS[name].board
-    pictures = drawn(data, rows, lambda row: who[id(row)])
-    drawings = [charts(pictures)] if data.small_charts and pictures else [figure(*one) for one in pictures]
-    return [tag("h3", title), tag("p", unit, class_="quiet"), shown, *drawings]
+    pictures = draw_charts(data, rows, lambda row: who[id(row)])
+    drawings = [charts(pictures)] if data.small_charts and pictures else [figure(*picture) for picture in pictures]
+    return [tag("h3", title), tag("p", unit, class_="quiet"), table_html, *drawings]
 
 
-def _parts_of(name: str) -> tuple[str, str]:
+def _title_and_unit(name: str) -> tuple[str, str]:
     """Split a board's title from its unit, given in parentheses."""
     title, _, unit = REPORTS[name].title.partition(" (")
     unit = unit.removesuffix(")")

@@ -12,9 +12,9 @@ from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.marks import MARKS
 from lbx.report.fitness import FIT
-from lbx.report.leaderboard import standing
-from lbx.report.page.html import Html, Section, cut, quiet, run_name, table, tag
-from lbx.report.page.source import Source
+from lbx.report.leaderboard import sort_score
+from lbx.report.page.html import Html, Section, quiet, run_name, table, tag, truncate_text
+from lbx.report.page.source import PageSource
 
 _MANY = 0.05
 """Share of a run's answers above which a mark is reported."""
@@ -24,7 +24,7 @@ _MOST_PAIRS = 6
 Row = Mapping[str, Any]
 
 
-def findings(source: Source) -> Section | None:
+def findings(source: PageSource) -> Section | None:
     """Build the section of findings; None without findings."""
     sentences = [
         *_leaders(source),
@@ -32,7 +32,7 @@ def findings(source: Source) -> Section | None:
         *_judges(source),
         *_failures(source),
         *_guards(source),
-        *_unfinished(source),
+        *_unfinished_runs(source),
     ]
     if not sentences:
         return None
@@ -42,43 +42,47 @@ def findings(source: Source) -> Section | None:
     return Section("findings", "Findings", [tag("ul", *(tag("li", line) for line in sentences[:_MOST])), *more])
 
 
-def _leaders(source: Source) -> Iterator[Html]:
+def _leaders(source: PageSource) -> Iterator[Html]:
     """Yield a sentence for each benchmark and set of tasks, as means over different tasks are not comparable.
 
     The order is the leaderboard's, which accounts for missing answers.
     """
     done: dict[tuple[str, str], list[str]] = {}
-    for one in source.rows("guards"):
-        done.setdefault((one["run_id"], one["benchmark"]), []).append(one["task"])
-    for benchmark, rows in _of(source.rows("leaderboard"), "benchmark"):
+    for guard in source.rows("guards"):
+        done.setdefault((guard["run_id"], guard["benchmark"]), []).append(guard["task"])
+    for benchmark, rows in _group_by(source.rows("leaderboard"), "benchmark"):
         groups: dict[tuple[str, ...], list[Row]] = {}
         for row in rows:
             if row["score"] is not None:
                 groups.setdefault((*sorted(done.get((row["run_id"], benchmark), ())),), []).append(row)
         sizes = Counter(map(len, groups))
         for tasks, group in groups.items():
-            where = _b(group[0])
+            location = _benchmark_tag(group[0])
             if len(groups) > 1:
                 names = f" ({', '.join(tasks[:3])}{', ...' if len(tasks) > 3 else ''})" if sizes[len(tasks)] > 1 else ""
-                where = Html(f"{where}, {len(tasks):,} {'task' if len(tasks) == 1 else 'tasks'}{tag('span', names)},")
-            yield _leader(source, group, where)
+                location = Html(
+                    f"{location}, {len(tasks):,} {'task' if len(tasks) == 1 else 'tasks'}{tag('span', names)},"
+                )
+            yield _leader(source, group, location)
 
 
-def _leader(source: Source, rows: Sequence[Row], where: Html) -> Html:
+def _leader(source: PageSource, rows: Sequence[Row], location: Html) -> Html:
     """Describe the first of several runs on the same tasks, by their places in the leaderboard."""
     first, *others = rows
     if not others:
-        return Html(f"{_who(source, first)} scores {_score(first)} on {where.rstrip(',')}.")
-    level = [row for row in rows if _printed(row) == _printed(first)]
+        return Html(f"{_run_tag(source, first)} scores {_score(first)} on {location.rstrip(',')}.")
+    level = [row for row in rows if _printed_score(row) == _printed_score(first)]
     near = [row for row in others if row not in level and str(row["place"]).partition("-")[0] == "1"]
-    names = _and([f"{_who(source, row)} ({_score(row)})" for row in near])
+    names = _and([f"{_run_tag(source, row)} ({_score(row)})" for row in near])
     if len(level) > 1:
-        shown = _and([_who(source, row) for row in level])
-        beside = f"; {names} may be as good" if near else ""
-        return Html(f"{shown} share the first place on {where} with {100 * first['score']:.1f}{beside}.")
+        leaders = _and([_run_tag(source, row) for row in level])
+        suffix = f"; {names} may be as good" if near else ""
+        return Html(f"{leaders} share the first place on {location} with {100 * first['score']:.1f}{suffix}.")
     if near:
-        return Html(f"{_who(source, first)} comes first on {where} with {_score(first)}, but {names} may be as good.")
-    return Html(f"{_who(source, first)} leads {where} with {_score(first)}.")
+        return Html(
+            f"{_run_tag(source, first)} comes first on {location} with {_score(first)}, but {names} may be as good."
+        )
+    return Html(f"{_run_tag(source, first)} leads {location} with {_score(first)}.")
 
 
 def _and(names: Sequence[str]) -> str:
@@ -86,12 +90,12 @@ def _and(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(some[:-1]), some[-1]))) if some else ""
 
 
-def _printed(row: Row) -> tuple[str, str]:
+def _printed_score(row: Row) -> tuple[str, str]:
     """Return a score and its sort key, rounded as readers see them."""
-    return f"{100 * row['score']:.1f}", f"{100 * standing(row):.1f}"
+    return f"{100 * row['score']:.1f}", f"{100 * sort_score(row):.1f}"
 
 
-def _verdicts(source: Source) -> Iterator[Html]:
+def _verdicts(source: PageSource) -> Iterator[Html]:
     """Yield the comparison's verdict on each two runs, from each benchmark's first line: its average."""
     try:
         rows = source.rows("comparison")
@@ -106,13 +110,13 @@ def _verdicts(source: Source) -> Iterator[Html]:
         low, high = row["low"], row["high"]
         between = f" [{100 * low:+.1f}, {100 * high:+.1f}]" if low is not None and high is not None else ""
         yield Html(
-            f"{_who(source, {'run_id': row['run_b']})} against {_who(source, {'run_id': row['run_a']})} on {_b(row)}, "
+            f"{_run_tag(source, {'run_id': row['run_b']})} against {_run_tag(source, {'run_id': row['run_a']})} on {_benchmark_tag(row)}, "
             f"{tag('span', str(row['task']))}: {100 * row['difference']:+.1f}{between} points, "
             f"{tag('b', str(row['verdict'] or 'unknown'))}."
         )
 
 
-def _judges(source: Source) -> Iterator[Html]:
+def _judges(source: PageSource) -> Iterator[Html]:
     for judge, verdict, why in dict.fromkeys(
         (row["label_judge"], row["fitness"], row["why"]) for row in source.rows("judge_results")
     ):
@@ -120,7 +124,7 @@ def _judges(source: Source) -> Iterator[Html]:
             yield Html(f"The judge {tag('i', str(judge))} is {tag('b', verdict)}: {tag('span', why)}.")
 
 
-def _failures(source: Source) -> Iterator[Html]:
+def _failures(source: PageSource) -> Iterator[Html]:
     causes: dict[tuple[str, str], Row] = {}
     for row in source.failures():
         causes.setdefault((row["run_id"], row["benchmark"]), row)
@@ -132,33 +136,35 @@ def _failures(source: Source) -> Iterator[Html]:
         if low is not None and high is not None:
             bounds = f"its score is between {100 * low:.1f} and {100 * high:.1f}"
         cause = causes.get((row["run_id"], row["benchmark"]))
-        why = f"{tag('q', cut(str(cause['error']), 160))} {cause['n']:,} times; " if cause else ""
-        yield Html(f"{_who(source, row)} failed on {row['failed']:,} answers of {_b(row)}: {why}{bounds}.")
+        why = f"{tag('q', truncate_text(str(cause['error']), 160))} {cause['n']:,} times; " if cause else ""
+        yield Html(
+            f"{_run_tag(source, row)} failed on {row['failed']:,} answers of {_benchmark_tag(row)}: {why}{bounds}."
+        )
 
 
-def _b(row: Row) -> Html:
+def _benchmark_tag(row: Row) -> Html:
     return tag("b", str(row["benchmark"]))
 
 
-def _guards(source: Source) -> Iterator[Html]:
-    for mark in (one for one in MARKS if one.name != "failed"):
+def _guards(source: PageSource) -> Iterator[Html]:
+    for mark in (candidate for candidate in MARKS if candidate.name != "failed"):
         name = mark.name
-        for run, rows in _of(source.rows("guards"), "run_id"):
-            held = [row for row in rows if row.get(name) is not None]
-            marked, total = sum(row[name] for row in held), sum(row["n"] for row in held)
+        for run, rows in _group_by(source.rows("guards"), "run_id"):
+            known_rows = [row for row in rows if row.get(name) is not None]
+            marked, total = sum(row[name] for row in known_rows), sum(row["n"] for row in known_rows)
             if total and (marked > _MANY * total or (marked and mark.severity == "fault")):
                 yield Html(
-                    f"{_who(source, {'run_id': run})}: {marked:,} of {total:,} {mark.plural} ({marked / total:.0%})."
+                    f"{_run_tag(source, {'run_id': run})}: {marked:,} of {total:,} {mark.plural} ({marked / total:.0%})."
                 )
 
 
-def _unfinished(source: Source) -> Iterator[Html]:
+def _unfinished_runs(source: PageSource) -> Iterator[Html]:
     for run in source.runs.values():
         if run.row["status"] != "done":
             yield Html(f"{run_name(run.mark, run.label)} is not finished ({tag('i', str(run.row['status']))}).")
 
 
-def _who(source: Source, row: Row) -> Html:
+def _run_tag(source: PageSource, row: Row) -> Html:
     mark = source.mark(row["run_id"])
     return run_name(mark, source.label(row["run_id"])) if mark is not None else tag("span", str(row["run_id"]))
 
@@ -169,15 +175,15 @@ def _score(row: Row) -> str:
     return text if low is None or high is None else f"{text} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def _of(rows: Sequence[Row], name: str) -> Collection[tuple[Any, list[Row]]]:
+def _group_by(rows: Sequence[Row], name: str) -> Collection[tuple[Any, list[Row]]]:
     """Group rows by the value of a column, in order of first occurrence."""
-    held: dict[Any, list[Row]] = {}
+    groups: dict[Any, list[Row]] = {}
     for row in rows:
-        held.setdefault(row[name], []).append(row)
-    return held.items()
+        groups.setdefault(row[name], []).append(row)
+    return groups.items()
 
 
-def settings(source: Source) -> Section:
+def settings(source: PageSource) -> Section:
     """Build tables of every run's settings, bundle and hardware."""
     columns = [Column(name, heading) for name, heading in _RUN_COLUMNS.items()]
     runs = list(source.runs.values())
@@ -192,19 +198,19 @@ def settings(source: Source) -> Section:
     ]
     alike = [i for i in range(1, len(names) + 1) if len({row[i] for row in rows}) == 1]
     same = "; ".join(f"{names[i - 1]} {rows[0][i]}" for i in alike) if len(rows) > 1 else ""
-    kept = [i for i in range(len(names) + 1) if not same or i not in alike]
+    indices = [i for i in range(len(names) + 1) if not same or i not in alike]
     heads = [Column("run", "run"), *(Column(name, name) for name in names)]
     second = table(
         "Settings",
-        [heads[i] for i in kept],
-        [[row[i] for i in kept] for row in rows],
+        [heads[i] for i in indices],
+        [[row[i] for i in indices] for row in rows],
         marks=[run.mark for run in runs],
     )
     note = [quiet(f"The same in all runs: {same}.")] if same else []
     return Section("runs", "Runs, settings and bundles", [first, *note, second])
 
 
-def failures(source: Source) -> Section | None:
+def failures(source: PageSource) -> Section | None:
     """Build the table of failures by message."""
     rows = source.failures()
     if not rows:
@@ -215,8 +221,8 @@ def failures(source: Source) -> Section | None:
         [run_name(mark, source.label(row["run_id"])), row["benchmark"], row["error"], f"{row['n']:,}"]
         for row, mark in zip(rows, marks, strict=True)
     ]
-    shown = table("Failures by message", [*columns, Column("n", "times", "count")], body, marks=marks)
-    return Section("failures", "Failures", [shown])
+    failure_table = table("Failures by message", [*columns, Column("n", "times", "count")], body, marks=marks)
+    return Section("failures", "Failures", [failure_table])
 
 
 _RUN_COLUMNS = {
@@ -237,4 +243,4 @@ def _cell_text(value: object) -> str:
         text = value.isoformat(" ", "seconds")
     if isinstance(value, (dict, list)):
         text = json.dumps(value, ensure_ascii=False)
-    return cut(text, 200)
+    return truncate_text(text, 200)

@@ -15,7 +15,7 @@ from typing import Any
 from markupsafe import Markup
 
 from lbx.base.columns import Column
-from lbx.base.templates import templates
+from lbx.base.templates import template_environment
 from lbx.base.visible import one_line, visible
 from lbx.report.svg import mark_classes, symbol
 
@@ -30,20 +30,20 @@ class Html(Markup):
     __slots__ = ()
 
 
-def cut(text: str, most: int = 1000) -> str:
+def truncate_text(text: str, most: int = 1000) -> str:
     """Cut a text with an ellipsis, as names have no limit and pages do."""
     return text if len(text) <= most else text[:most] + "…"
 
 
 def html(value: str) -> Html:
     """Escape and cut a text."""
-    return value if isinstance(value, Html) else Html(escape(visible(cut(value))))
+    return value if isinstance(value, Html) else Html(escape(visible(truncate_text(value))))
 
 
 def tag(name: str, /, *parts: str, **attributes: str) -> Html:
     """Build an element. Names of attributes that are Python keywords end with an underscore."""
     html_attributes = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(one_line(cut(value)))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(one_line(truncate_text(value)))}"'
         for key, value in attributes.items()
         if value
     )
@@ -108,12 +108,12 @@ def table(
     names = [
         c.heading if mark is None else run_name(mark, c.heading) for c, mark in zip(columns, of_column, strict=True)
     ]
-    shown = (
+    body_rows = (
         (_run_class(mark), Html("".join(map(_cell, row, kinds))))
         for row, mark in zip(rows[:MOST_ROWS], of_row[:MOST_ROWS], strict=True)
     )
     left_out = f"The first {MOST_ROWS:,} of {len(rows):,} rows. {more}" if len(rows) > MOST_ROWS else ""
-    return _part("table", title, list(zip(kinds, names, strict=True)), shown, left_out)
+    return _part("table", title, list(zip(kinds, names, strict=True)), body_rows, left_out)
 
 
 @lru_cache(4096, typed=True)  # typed: an Html and an equal str differ
@@ -136,13 +136,13 @@ def _run_class(mark: int | None) -> str:
     return "" if mark is None else mark_classes(mark).split()[1]
 
 
-_TEMPLATES = templates(Path(__file__).parent / "templates", html)
+_TEMPLATES = template_environment(Path(__file__).parent / "templates", html)
 
 
 def _part(name: str, *values: Any) -> Html:
     return Html(getattr(_TEMPLATES.get_template("parts.html").module, name)(*values))
 
 
-def rendered(name: str, **values: Any) -> list[str]:
+def render(name: str, **values: Any) -> list[str]:
     """Render a template in pieces."""
     return list(_TEMPLATES.get_template(name).generate(values))

@@ -20,9 +20,9 @@ from lbx.report.labels import headline
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
 from lbx.report.page.findings import failures, findings, settings
-from lbx.report.page.html import Html, Section, cut, rendered, run_name, tag
-from lbx.report.page.sections import of_report
-from lbx.report.page.source import Source
+from lbx.report.page.html import Html, Section, render, run_name, tag, truncate_text
+from lbx.report.page.sections import report_section
+from lbx.report.page.source import PageSource
 from lbx.report.reports import ON_A_PAGE, REPORTS
 from lbx.report.shapes import ALL, ReportQuery
 from lbx.report.svg import symbol_styles
@@ -52,35 +52,37 @@ def pieces(
     """
     if store is not None:
         check_runs(store, query.runs)
-    source = Source(store, query)
-    sections = _named(source, names) if names else _all(source)
+    source = PageSource(store, query)
+    sections = _sections_by_name(source, names) if names else _all_sections(source)
     body = [section.html() for section in sections]
     if store is not None and source.runs and not names:
         size = sum(len(part.encode()) for part in [*body, _style(), _asset("page.js")])
-        browser = _answers(store, source, chars, max(MOST_BYTES - _REST - size, _LEAST_FOR_ANSWERS))
+        browser = _answer_section(store, source, chars, max(MOST_BYTES - _REST - size, _LEAST_FOR_ANSWERS))
         if browser:
             sections.append(browser)
             body.append(browser.html())
     return _page(source, sections, body, names)
 
 
-def _named(source: Source, names: Sequence[str]) -> list[Section]:
-    sections = [section for name in names if (section := of_report(source, name, whole=len(names) > 1))]
+def _sections_by_name(source: PageSource, names: Sequence[str]) -> list[Section]:
+    sections = [
+        section for name in names if (section := report_section(source, name, has_other_sections=len(names) > 1))
+    ]
     return sections or [Section(names[0], REPORTS[names[0]].title, [tag("p", REPORTS[names[0]].empty)])]
 
 
-def _all(source: Source) -> list[Section]:
+def _all_sections(source: PageSource) -> list[Section]:
     if not source.runs and not source.rows("judge_results"):
         empty = "This file has no runs yet. Add one with `lbx run -o FILE` or `lbx import -o FILE`."
         return [Section("empty", "Nothing to report", [tag("p", empty)])]
-    of_reports = (boards(source) if name == "board" else of_report(source, name) for name in ON_A_PAGE)
-    made = [findings(source), *of_reports, failures(source), settings(source) if source.runs else None]
-    return [section for section in made if section]
+    of_reports = (boards(source) if name == "board" else report_section(source, name) for name in ON_A_PAGE)
+    candidates = [findings(source), *of_reports, failures(source), settings(source) if source.runs else None]
+    return [section for section in candidates if section]
 
 
-def _page(source: Source, sections: Sequence[Section], body: Sequence[Html], names: Sequence[str]) -> list[str]:
+def _page(source: PageSource, sections: Sequence[Section], body: Sequence[Html], names: Sequence[str]) -> list[str]:
     style, script = _style(), _asset("page.js")
-    shown = rendered(
+    html_parts = render(
         "page.html",
         title=headline(": ".join(filter(None, (source.file, ", ".join(names)))), source.progress),
         moment=str(source.store.snapshot) if source.store and source.store.snapshot else "",
@@ -94,7 +96,7 @@ def _page(source: Source, sections: Sequence[Section], body: Sequence[Html], nam
         sections=sections,
         body=body,
     )
-    return [*shown, "\n"]
+    return [*html_parts, "\n"]
 
 
 def _asset(name: str) -> Html:
@@ -112,39 +114,39 @@ def _hash(text: str) -> str:
 # The answers
 
 
-def _answers(store: Store, source: Source, chars: int, room: int) -> Section | None:
+def _answer_section(store: Store, source: PageSource, chars: int, room: int) -> Section | None:
     runs = list(source.runs.values())
-    packed = answers.packed(store, [run.run_id for run in runs], chars=chars, most_bytes=room)
-    if not packed.answers:
+    page_answers = answers.pack_answers(store, [run.run_id for run in runs], chars=chars, most_bytes=room)
+    if not page_answers.answers:
         return None
     names = {
-        "runs": [one_line(cut(run.run_id, 200)) for run in runs],
+        "runs": [one_line(truncate_text(run.run_id, 200)) for run in runs],
         "labels": [one_line(run.label) for run in runs],
-        "tasks": packed.tasks,
+        "tasks": page_answers.tasks,
         "marks": answers.WORDS,
-        "columns": {name: answers.BITS.get(name, 0) for name in packed.columns},
+        "columns": {name: answers.BITS.get(name, 0) for name in page_answers.columns},
         "lost": f"(not in this page; `{as_command('lbx', 'show', PurePath(source.file), 'ID', '--full')}` prints it)",
     }
-    data = {f"column-{name}": Html(column) for name, column in packed.columns.items()}
-    shown = rendered(
+    data = {f"column-{name}": Html(column) for name, column in page_answers.columns.items()}
+    html_parts = render(
         "answers.html",
-        carried=_carried(packed, chars),
+        carried=_summary(page_answers, chars),
         labels=names["labels"],
-        tasks=packed.tasks,
+        tasks=page_answers.tasks,
         marks=answers.WORDS,
         data={"names": Html(json.dumps(names).replace("<", "\\u003c")), **data},
     )
-    return Section("answers", "Answers", [Html("".join(shown))])
+    return Section("answers", "Answers", [Html("".join(html_parts))])
 
 
-def _carried(packed: answers.Packed, chars: int) -> str:
-    summary = f"{packed.carried:,} answers with their scores and marks"
-    if packed.carried < packed.answers:
-        summary += f", of {packed.answers:,}: more would not fit"
-    if packed.texts == packed.carried:
+def _summary(page_answers: answers.PackedAnswers, chars: int) -> str:
+    summary = f"{page_answers.answers_in_page:,} answers with their scores and marks"
+    if page_answers.answers_in_page < page_answers.answers:
+        summary += f", of {page_answers.answers:,}: more would not fit"
+    if page_answers.texts == page_answers.answers_in_page:
         return f"{summary}; texts are cut to {chars:,} characters."
     return (
-        f"{summary}. {packed.texts:,} of them have texts, cut to {chars:,} characters, so that the page stays "
+        f"{summary}. {page_answers.texts:,} of them have texts, cut to {chars:,} characters, so that the page stays "
         "under 5 MB: failed answers, answers that changed between runs, marked answers and the lowest scores first, "
         "then a fixed sample of the rest."
     )

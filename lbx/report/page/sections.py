@@ -10,15 +10,15 @@ from typing import Any
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.report.boards import BOARDS
-from lbx.report.cells import listed, sheet
-from lbx.report.charts import Place, Point, Series, curve, dots, heat, scatter
+from lbx.report.cells import rows_for_people, sheet
+from lbx.report.charts import Point, ScatterPoint, Series, curve, dots, heat, scatter
 from lbx.report.labels import LABELS
 from lbx.report.page.boards import board
 from lbx.report.page.html import Best, Html, Section, charts, figure, quiet, run_name, table, tag
-from lbx.report.page.source import Source
+from lbx.report.page.source import PageSource
 from lbx.report.papers import doubts
 from lbx.report.reports import REPORTS
-from lbx.report.shapes import Report
+from lbx.report.shapes import ReportDefinition
 from lbx.store import Table
 
 MOST_LINES = 8
@@ -29,11 +29,11 @@ _MOST_CHARTS = 60
 Row = Mapping[str, Any]
 
 
-def of_report(source: Source, name: str, *, whole: bool = True) -> Section | None:
+def report_section(source: PageSource, name: str, *, has_other_sections: bool = True) -> Section | None:
     """Build the section of a report: a special one or a plain table; None if the report is empty.
 
     Args:
-        whole: Whether the page has other sections: a refused report then becomes a section with the reason.
+        has_other_sections: Whether the page has other sections: a refused report then becomes a section with the reason.
 
     Raises:
         UsageError: The report refuses the query, and the page has no other section.
@@ -42,13 +42,13 @@ def of_report(source: Source, name: str, *, whole: bool = True) -> Section | Non
         if source.table(name) is None:
             return None
     except UsageError as exc:
-        if not whole:
+        if not has_other_sections:
             raise
         return Section(name, _title(name), [tag("p", str(exc))])
     return _SECTIONS.get(name, _plain)(source, name)
 
 
-def _plain(source: Source, name: str) -> Section:
+def _plain(source: PageSource, name: str) -> Section:
     return Section(name, _title(name), list(_tables(source, name)))
 
 
@@ -62,7 +62,7 @@ def _note(name: str) -> Html:
     return quiet(note.removesuffix(")").capitalize() + ".") if note else Html("")
 
 
-def _tables(source: Source, name: str) -> Iterable[Html]:
+def _tables(source: PageSource, name: str) -> Iterable[Html]:
     table = source.table(name)
     yield _note(name)
     if table is None:
@@ -74,39 +74,41 @@ def _tables(source: Source, name: str) -> Iterable[Html]:
         yield _table(source, name, part, f"{_title(name)}: {benchmark}", without=("benchmark",))
 
 
-def _split(found: Table, column: str) -> Iterable[tuple[str, Table]]:
+def _split(report_table: Table, column: str) -> Iterable[tuple[str, Table]]:
     """Split a table by the values of a column, in order of first occurrence."""
-    at = list(found.columns).index(column)
+    at = list(report_table.columns).index(column)
     parts: dict[str, list[tuple[Any, ...]]] = {}
-    for row in found.rows:
+    for row in report_table.rows:
         parts.setdefault(str(row[at]), []).append(row)
-    return ((value, Table(found.columns, rows)) for value, rows in parts.items())
+    return ((value, Table(report_table.columns, rows)) for value, rows in parts.items())
 
 
-def _table(source: Source, name: str, found: Table, title: str, without: Sequence[str] = ()) -> Html:
+def _table(source: PageSource, name: str, report_table: Table, title: str, without: Sequence[str] = ()) -> Html:
     view = REPORTS[name]
     view = replace(view, columns=[c for c in view.columns if c.name not in without])
-    made, found = sheet(view, found), listed(view, found)
-    if not made.rows:
-        return _notes(made.notes)
-    marks = _row_marks(source, view, found, len(made.rows))
-    named = [(at, column.name) for at, column in enumerate(made.columns) if column.name in (*LABELS, "model")]
-    body = [list(row) for row in made.rows]
-    rows = found.dicts() if view.pivot is None else [{}] * len(body)
+    report_sheet, report_table = sheet(view, report_table), rows_for_people(view, report_table)
+    if not report_sheet.rows:
+        return _notes(report_sheet.notes)
+    marks = _row_marks(source, view, report_table, len(report_sheet.rows))
+    label_columns = [
+        (at, column.name) for at, column in enumerate(report_sheet.columns) if column.name in (*LABELS, "model")
+    ]
+    body = [list(row) for row in report_sheet.rows]
+    rows = report_table.dicts() if view.pivot is None else [{}] * len(body)
     for line, row, mark in zip(body, rows, marks, strict=True):
-        for at, name_of in named:
+        for at, name_of in label_columns:
             line[at] = _with_mark(source, line[at], mark if name_of == "model" else source.mark(row.get(name_of)))
-    shown = table(
+    table_html = table(
         title,
-        made.columns,
+        report_sheet.columns,
         body,
         marks=marks,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
     )
-    return Html(shown + _notes(made.notes))
+    return Html(table_html + _notes(report_sheet.notes))
 
 
-def _with_mark(source: Source, text: str, mark: int | None) -> str:
+def _with_mark(source: PageSource, text: str, mark: int | None) -> str:
     return text if mark is None else run_name(mark, source.labels[mark])
 
 
@@ -114,9 +116,9 @@ def _notes(notes: Iterable[str]) -> Html:
     return Html("".join(quiet(note) for note in notes))
 
 
-def _row_marks(source: Source, view: Report, found: Table, lines: int) -> list[int | None]:
+def _row_marks(source: PageSource, view: ReportDefinition, report_table: Table, lines: int) -> list[int | None]:
     """Return the run's mark for each line of a table, or of a pivot."""
-    rows = found.dicts()
+    rows = report_table.dicts()
     if view.pivot is None:
         return [source.mark(row.get("run_id", row.get("run_b"))) for row in rows]
     gathered = dict.fromkeys((row.get("run_id"), *(row.get(c.name) for c in view.columns)) for row in rows)
@@ -139,30 +141,30 @@ def _by(rows: Iterable[Row], *names: str) -> Iterable[tuple[Any, list[Row]]]:
 # Leaderboard, papers, tasks
 
 
-def _leaderboard(source: Source, name: str) -> Section:
+def _leaderboard(source: PageSource, name: str) -> Section:
     parts = [_note(name)]
     table = source.table(name)
     for benchmark, part in _split(table, "benchmark") if table else ():
         rows = [row for row in part.dicts() if row["score"] is not None][:60]
-        shown = [(source.label(r["run_id"]), _series(source, r["run_id"], [_point(r)])) for r in rows]
+        lines = [(source.label(r["run_id"]), _series(source, r["run_id"], [_point(r)])) for r in rows]
         title = f"{benchmark}: score, percent"
         about = f"A line for each run, best first: {_words(rows[:3], source)}"
         parts.append(tag("h3", benchmark))
         parts.append(_table(source, name, part, f"Leaderboard: {benchmark}", without=("benchmark",)))
-        if len(shown) > 1:
-            parts.append(figure(title, dots(title, about, shown)))
+        if len(lines) > 1:
+            parts.append(figure(title, dots(title, about, lines)))
     return Section(name, "Leaderboard", parts)
 
 
-def _series(source: Source, run_id: str, points: Sequence[Point | None]) -> Series:
+def _series(source: PageSource, run_id: str, points: Sequence[Point | None]) -> Series:
     return Series(source.label(run_id), source.mark_of(run_id), points)
 
 
-def _words(rows: Sequence[Row], source: Source) -> str:
+def _words(rows: Sequence[Row], source: PageSource) -> str:
     return ", ".join(f"{source.label(row['run_id'])} {100 * row['score']:.1f}" for row in rows)
 
 
-def _paper(source: Source, name: str) -> Section:
+def _paper(source: PageSource, name: str) -> Section:
     parts = [_note(name)]
     table = source.table(name)
     for benchmark, part in _split(table, "benchmark") if table else ():
@@ -170,36 +172,44 @@ def _paper(source: Source, name: str) -> Section:
         runs = {row["run"]: source.mark(row["run_id"]) for row in part.dicts()}
         last = len(source.runs)
         names = sorted(runs, key=lambda name: last if (mark := runs[name]) is None else mark)
-        at, best = list(part.columns).index("run"), _best(part)
+        at, best = list(part.columns).index("run"), _best_numbers(part)
         for start in range(0, len(names), _ACROSS):
-            held = names[start : start + _ACROSS]
-            few = Table(part.columns, [row for row in part.rows if row[at] in held])
+            run_names = names[start : start + _ACROSS]
+            few = Table(part.columns, [row for row in part.rows if row[at] in run_names])
             parts.append(_paper_table(few, runs, best, f"Official numbers: {benchmark}"))
     return Section(name, "Numbers as printed in the papers", parts)
 
 
-def _best(found: Table) -> set[tuple[str, str]]:
+def _best_numbers(paper_table: Table) -> set[tuple[str, str]]:
     """Return (line, run) of the best numbers of each line with several runs."""
     numbers: dict[str, list[tuple[float, str]]] = {}
-    for row in found.dicts():
+    for row in paper_table.dicts():
         if row["official"] is not None:
             numbers.setdefault(row["line"], []).append((row["official"], row["run"]))
-    several = {line: held for line, held in numbers.items() if len(held) > 1}
-    return {(line, run) for line, held in several.items() for number, run in held if number == max(held)[0]}
+    several = {line: scores for line, scores in numbers.items() if len(scores) > 1}
+    return {(line, run) for line, scores in several.items() for number, run in scores if number == max(scores)[0]}
 
 
-def _paper_table(found: Table, runs: Mapping[str, int | None], best: Collection[tuple[str, str]], title: str) -> Html:
+def _paper_table(
+    paper_table: Table, runs: Mapping[str, int | None], best: Collection[tuple[str, str]], title: str
+) -> Html:
     view = replace(REPORTS["paper"], columns=[c for c in REPORTS["paper"].columns if c.name != "benchmark"])
-    made = sheet(view, found)
+    paper_sheet = sheet(view, paper_table)
     lines = [
-        [Best(text) if (row[0], column.name) in best else text for column, text in zip(made.columns, row, strict=True)]
-        for row in made.rows
+        [
+            Best(text) if (row[0], column.name) in best else text
+            for column, text in zip(paper_sheet.columns, row, strict=True)
+        ]
+        for row in paper_sheet.rows
     ]
-    marks = [runs.get(c.name) if c.across else None for c in made.columns]
-    return Html(table(title, made.columns, lines, column_marks=marks) + _notes([*made.notes, *doubts(found.dicts())]))
+    marks = [runs.get(c.name) if c.across else None for c in paper_sheet.columns]
+    return Html(
+        table(title, paper_sheet.columns, lines, column_marks=marks)
+        + _notes([*paper_sheet.notes, *doubts(paper_table.dicts())])
+    )
 
 
-def _tasks(source: Source, name: str) -> Section:
+def _tasks(source: PageSource, name: str) -> Section:
     parts = [_note(name)]
     table = source.table(name)
     for benchmark, part in _split(table, "benchmark") if table else ():
@@ -211,7 +221,7 @@ def _tasks(source: Source, name: str) -> Section:
     return Section(name, "Intervals by task", parts)
 
 
-def _task_chart(source: Source, rows: Sequence[Row], title: str) -> str:
+def _task_chart(source: PageSource, rows: Sequence[Row], title: str) -> str:
     """Dots with intervals for a few runs, a heat map for more."""
     runs = sorted(dict.fromkeys(row["run_id"] for row in rows), key=source.mark_of)
     tasks = list(dict.fromkeys(row["task"] for row in rows))
@@ -220,15 +230,15 @@ def _task_chart(source: Source, rows: Sequence[Row], title: str) -> str:
     if len(runs) <= MOST_LINES:
         lines = [(row["task"], _series(source, row["run_id"], [_point(row)])) for row in rows]
         return dots(title, f"{len(tasks)} tasks, {len(runs)} runs; the numbers are in the table below.", lines)
-    held = {(runs.index(row["run_id"]), tasks.index(row["task"])): _point(row) for row in rows}
+    cells = {(runs.index(row["run_id"]), tasks.index(row["task"])): _point(row) for row in rows}
     about = f"{len(runs)} runs by {len(tasks)} tasks, the darker the higher; the numbers are in the cells."
-    return heat(title, about, rows=[source.label(run) for run in runs], columns=tasks, cells=held)
+    return heat(title, about, rows=[source.label(run) for run in runs], columns=tasks, cells=cells)
 
 
 # Comparison
 
 
-def _comparison(source: Source, name: str) -> Section:
+def _comparison(source: PageSource, name: str) -> Section:
     """Draw differences with their intervals, a chart for each baseline and benchmark."""
     rows = source.rows(name)
     parts = []
@@ -240,8 +250,8 @@ def _comparison(source: Source, name: str) -> Section:
             first = {row["run_b"]: row for row in reversed(group)}
             lines = [(source.label(run), _series(source, run, [_difference(first[run])])) for run in others]
         else:
-            held = sorted(group, key=lambda row: list(dict.fromkeys(r["task"] for r in group)).index(row["task"]))
-            lines = [(row["task"], _series(source, row["run_b"], [_difference(row)])) for row in held]
+            task_rows = sorted(group, key=lambda row: list(dict.fromkeys(r["task"] for r in group)).index(row["task"]))
+            lines = [(row["task"], _series(source, row["run_b"], [_difference(row)])) for row in task_rows]
         title = f"{benchmark}: points more than {source.label(run_a)}"
         about = f"{len(others)} runs; right of 0 is better. The numbers are in the table below."
         parts.append(figure(title, dots(title, about, lines, zero=True)))
@@ -255,57 +265,57 @@ def _difference(row: Row) -> Point:
 # Length
 
 
-def _curves(source: Source, name: str) -> Section:
+def _curves(source: PageSource, name: str) -> Section:
     """Draw a chart for each task, with the best runs of the leaderboard if there are many."""
     rows = source.rows(name)
-    shown, leading_note = _leading(source, rows)
+    leaders, leading_note = _select_leaders(source, rows)
     figures = []
     for (benchmark, task, unit), group in _by(rows, "benchmark", "task", "length_unit"):
         title = f"{benchmark}/{task}: score by length, percent"
-        if chart := _length_chart(source, group, shown, title, unit):
+        if chart := _length_chart(source, group, leaders, title, unit):
             figures.append((f"{benchmark}/{task}, {unit}", chart))
     some = figures[:_MOST_CHARTS]
-    left = f"{len(figures) - len(some)} more tasks are in the tables." if len(figures) > len(some) else ""
-    note = [quiet(f"{leading_note} {left}".strip())] if leading_note or left else []
+    omitted = f"{len(figures) - len(some)} more tasks are in the tables." if len(figures) > len(some) else ""
+    note = [quiet(f"{leading_note} {omitted}".strip())] if leading_note or omitted else []
     return Section(name, "Score by length", [*note, charts(some), *_tables(source, name)])
 
 
-def _effective(source: Source, name: str) -> Section:
+def _effective(source: PageSource, name: str) -> Section:
     """Draw a chart for each benchmark: the mean of the tasks that have all lengths."""
     rows = source.rows(name)
-    shown, leading_note = _leading(source, rows)
+    leaders, leading_note = _select_leaders(source, rows)
     figures = []
     for benchmark, unit in sorted({(row["benchmark"], row["length_unit"]) for row in rows}):
         group = [row for row in rows if (row["benchmark"], row["length_unit"]) == (benchmark, unit)]
         title = f"{benchmark}: tasks that have every length, percent"
-        if chart := _length_chart(source, group, shown, title, f"{unit}; each run on its own tasks, named below"):
+        if chart := _length_chart(source, group, leaders, title, f"{unit}; each run on its own tasks, named below"):
             figures.append((f"{benchmark}, {unit}", chart))
     note = [quiet(leading_note)] if leading_note else []
     return Section(name, _title(name), [*note, charts(figures), *_tables(source, name)])
 
 
 def _length_chart(
-    source: Source, rows: Sequence[Row], shown: Collection[tuple[str, str]], title: str, unit: str
+    source: PageSource, rows: Sequence[Row], leaders: Collection[tuple[str, str]], title: str, unit: str
 ) -> str:
-    """Draw the lines of the runs in ``shown``; "" for fewer than two lengths."""
+    """Draw the lines of the runs in ``leaders``; "" for fewer than two lengths."""
     lengths = sorted({row["length_up_to"] for row in rows if row["length_up_to"] is not None})
     lines = [
         _line(source, run, lengths, group)
         for run, group in _by(rows, "run_id")
-        if (group[0]["benchmark"], run) in shown
+        if (group[0]["benchmark"], run) in leaders
     ]
     if len(lengths) < 2 or not lines:
         return ""
     return curve(title, f"Up to {lengths[0]:,} to {lengths[-1]:,} {unit}.", list(map(_short, lengths)), lines)
 
 
-def _cost(source: Source, name: str) -> Section:
+def _cost(source: PageSource, name: str) -> Section:
     """Draw a chart for each benchmark: scores against seconds per answer."""
     rows = [row for row in source.rows(name) if row["task"] is None]
     figures = []
     for benchmark in dict.fromkeys(row["benchmark"] for row in rows):
-        places = [
-            Place(
+        points = [
+            ScatterPoint(
                 source.label(row["run_id"]),
                 mark,
                 Point(row["seconds_per_answer"]),
@@ -316,23 +326,23 @@ def _cost(source: Source, name: str) -> Section:
             if row["benchmark"] == benchmark and None not in (row["score"], row["seconds_per_answer"])
             if (mark := source.mark(row["run_id"])) is not None
         ]
-        if len(places) > 1:
+        if len(points) > 1:
             title = f"{benchmark}: score against cost"
-            about = f"{len(places)} runs; the line joins the unbeaten ones. The numbers are in the table below."
-            made = scatter(title, about, x_name="seconds per answer", y_name="score, percent", places=places)
-            figures.append(figure(title, made))
+            about = f"{len(points)} runs; the line joins the unbeaten ones. The numbers are in the table below."
+            plot = scatter(title, about, x_name="seconds per answer", y_name="score, percent", points=points)
+            figures.append(figure(title, plot))
     return Section(name, _title(name), [*figures, *_tables(source, name)])
 
 
-def _judges(source: Source, name: str) -> Section:
+def _judges(source: PageSource, name: str) -> Section:
     return Section(name, _title(name), [*win_rates(source), *_tables(source, name)])
 
 
-def _people(source: Source, name: str) -> Section:
+def _people(source: PageSource, name: str) -> Section:
     return Section(name, _title(name), [*_ratings(source), *_tables(source, name)])
 
 
-def win_rates(source: Source) -> list[Html]:
+def win_rates(source: PageSource) -> list[Html]:
     """Draw win rates against each opponent, and mean ratings, judge by judge."""
     rows = [row for row in source.rows("judge_results") if row["task"] is None and row["questions"] == "all"]
     series_of: dict[str, list[tuple[str, Series]]] = {}
@@ -345,7 +355,7 @@ def win_rates(source: Source) -> list[Html]:
     return _opinion_figures(series_of, "A line for each judged run, below its judge.")
 
 
-def _ratings(source: Source) -> list[Html]:
+def _ratings(source: PageSource) -> list[Html]:
     """Draw each set of rated answers, run by run."""
     series_of: dict[str, list[tuple[str, Series]]] = {}
     for row in source.rows("rating_results"):
@@ -360,33 +370,35 @@ def _ratings(source: Source) -> list[Html]:
 
 def _opinion_figures(series_of: Mapping[str, list[tuple[str, Series]]], about: str) -> list[Html]:
     drawn = (
-        (title, [line for line in lines if (point := line[1].points[0]) and point.is_known])
+        (title, [line for line in lines if (point := line[1].points[0]) and point.has_value])
         for title, lines in series_of.items()
     )
     return [figure(title, dots(title, about, lines)) for title, lines in drawn if len(lines) > 1]
 
 
-def _line(source: Source, run: str, lengths: Sequence[int], rows: Sequence[Row]) -> Series:
+def _line(source: PageSource, run: str, lengths: Sequence[int], rows: Sequence[Row]) -> Series:
     points = {row["length_up_to"]: _point(row) for row in rows}
     return _series(source, run, [points.get(length) for length in lengths])
 
 
-def _leading(source: Source, rows: Sequence[Row]) -> tuple[set[tuple[str, str]], str]:
+def _select_leaders(source: PageSource, rows: Sequence[Row]) -> tuple[set[tuple[str, str]], str]:
     """Choose the runs in charts of lines: the first ones of each benchmark's leaderboard.
 
     Returns:
         (benchmark, run) pairs, and a note about omitted runs.
     """
-    places = {(row["benchmark"], row["run_id"]): at for at, row in enumerate(source.rows("leaderboard"))}
+    ranks = {(row["benchmark"], row["run_id"]): at for at, row in enumerate(source.rows("leaderboard"))}
     runs: dict[str, list[tuple[str, str]]] = {}
-    for one in dict.fromkeys((row["benchmark"], row["run_id"]) for row in rows):
-        runs.setdefault(one[0], []).append(one)
-    shown = {
-        one for held in runs.values() for one in sorted(held, key=lambda one: places.get(one, len(places)))[:MOST_LINES]
+    for pair in dict.fromkeys((row["benchmark"], row["run_id"]) for row in rows):
+        runs.setdefault(pair[0], []).append(pair)
+    leaders = {
+        pair
+        for pairs in runs.values()
+        for pair in sorted(pairs, key=lambda pair: ranks.get(pair, len(ranks)))[:MOST_LINES]
     }
     most = max(map(len, runs.values()), default=0)
     note = f"The charts show the best {MOST_LINES} of {most} runs; the tables have all." if most > MOST_LINES else ""
-    return shown, note
+    return leaders, note
 
 
 def _short(length: int) -> str:
@@ -397,7 +409,7 @@ def _short(length: int) -> str:
     return f"{length:,}"
 
 
-_SECTIONS: Mapping[str, Callable[[Source, str], Section]] = {
+_SECTIONS: Mapping[str, Callable[[PageSource, str], Section]] = {
     **dict.fromkeys(BOARDS, board),
     "leaderboard": _leaderboard,
     "paper": _paper,

@@ -8,11 +8,11 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.report.labels import labels, progress
-from lbx.report.page.html import cut
+from lbx.report.page.html import truncate_text
 from lbx.report.pairs import MOST_RUNS
-from lbx.report.reports import REPORTS, read
+from lbx.report.reports import REPORTS, read_report
 from lbx.report.shapes import ReportQuery
-from lbx.scoring.scored import named
+from lbx.scoring.scored import runs_by_id
 from lbx.store import Store, Table
 
 _RUNS = """
@@ -34,7 +34,7 @@ _FAILURES = r"""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PageRun:
     """Run as shown on a page.
 
     Attributes:
@@ -50,7 +50,7 @@ class Run:
 
 
 @dataclass
-class Source:
+class PageSource:
     """Results file of a page (None for published figures only); each report is read once.
 
     Attributes:
@@ -60,19 +60,19 @@ class Source:
 
     store: Store | None
     query: ReportQuery
-    runs: dict[str, Run] = field(default_factory=dict)
+    runs: dict[str, PageRun] = field(default_factory=dict)
     labels: list[str] = field(default_factory=list)
     other_marks: dict[str, int] = field(default_factory=dict)
-    _read: dict[str, Table] = field(default_factory=dict)
+    _tables: dict[str, Table] = field(default_factory=dict)
     _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    _refused: dict[str, UsageError] = field(default_factory=dict)
+    _refusals: dict[str, UsageError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rows = self.store.query(_RUNS, [list(self.query.runs)]).dicts() if self.store else []
-        who = named(self.store) if self.store else {}
-        names = [cut(label, _LONGEST) for label in labels(who[row["run_id"]] for row in rows).values()]
+        who = runs_by_id(self.store) if self.store else {}
+        names = [truncate_text(label, _LONGEST) for label in labels(who[row["run_id"]] for row in rows).values()]
         self.labels = [f"{label} #{i + 1}" if names.count(label) > 1 else label for i, label in enumerate(names)]
-        self.runs = {row["run_id"]: Run(i, row["run_id"], self.labels[i], row) for i, row in enumerate(rows)}
+        self.runs = {row["run_id"]: PageRun(i, row["run_id"], self.labels[i], row) for i, row in enumerate(rows)}
 
     @property
     def progress(self) -> str:
@@ -87,17 +87,17 @@ class Source:
         """Return a report's rows; None if it is unknown or empty. Raises UsageError if the report refuses the query."""
         if name not in REPORTS:
             return None
-        if refused := self._refused.get(name):
+        if refused := self._refusals.get(name):
             raise refused
-        if name not in self._read:
+        if name not in self._tables:
             try:
-                self._read[name] = _finite(read(self.store, name, self._wanted(name), list(self.runs)))
+                self._tables[name] = _finite(read_report(self.store, name, self._query_of(name), list(self.runs)))
             except UsageError as exc:
-                self._refused[name] = exc
+                self._refusals[name] = exc
                 raise
-        return self._read[name] if self._read[name].rows else None
+        return self._tables[name] if self._tables[name].rows else None
 
-    def _wanted(self, name: str) -> ReportQuery:
+    def _query_of(self, name: str) -> ReportQuery:
         """Return the query of a report; comparisons of more than ``MOST_RUNS`` runs get the best one as baseline."""
         if name != "comparison" or self.query.baseline or len(self.runs) <= MOST_RUNS:
             return self.query
@@ -126,7 +126,7 @@ class Source:
 
     def label(self, run_id: object) -> str:
         run = self.runs.get(str(run_id))
-        return cut(str(run_id), _LONGEST) if run is None else run.label
+        return truncate_text(str(run_id), _LONGEST) if run is None else run.label
 
 
 def _finite(table: Table) -> Table:

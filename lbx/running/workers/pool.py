@@ -17,23 +17,33 @@ from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, Self, TypeVar
 
 from lbx.base.errors import BackendError
-from lbx.base.interrupts import LOOK_S
+from lbx.base.interrupts import POLL_INTERVAL_S
 from lbx.base.processes import DEVNULL, Popen, TimeoutExpired, start_python
 from lbx.base.records import SampleKey
 from lbx.inference.completing import ignore_tokens
 from lbx.running.workers.devices import share_out
-from lbx.running.workers.worker import Answered, Ask, Begun, Call, Computed, Done, Failed, Logged, Ready
+from lbx.running.workers.worker import (
+    AnswerReady,
+    AskJob,
+    CallFunction,
+    JobDone,
+    LogLine,
+    ModelLoaded,
+    PromptStarted,
+    TokensComputed,
+    WorkerFailed,
+)
 from lbx.spec.jobs import Job, PendingSample, Prepare, Work
 from lbx.store import GenerationRow, RunRow
-from lbx.store.rows import unequal
+from lbx.store.rows import differing_keys
 
 T = TypeVar("T")
 log = logging.getLogger("lbx")
 
-_MOST_DEATHS = 4
+_MAX_DEATHS = 4
 """Consecutive deaths, without an answer in between, that cannot be caused by a single prompt."""
 
-_ALONE = 2
+_DEATHS_OF_PROMPT = 2
 """Deaths after which a prompt that was in progress by itself is considered their cause; one death may be chance."""
 
 _PATIENCE_S = 10.0
@@ -54,7 +64,7 @@ class _Worker:
 
     Attributes:
         job: current job; None if idle.
-        left: {index of the item: iterations without an answer}.
+        remaining: {index of the item: iterations without an answer}.
         asking: (index, iteration) that a careful worker last reported to be in progress.
     """
 
@@ -64,17 +74,17 @@ class _Worker:
     ready: bool = False
     job: Job | None = None
     careful: bool = False
-    left: dict[int, set[int]] = field(default_factory=dict)
+    remaining: dict[int, set[int]] = field(default_factory=dict)
     asking: tuple[int, int] | None = None
 
-    def give(self, job: Job, *, careful: bool) -> None:
+    def assign(self, job: Job, *, careful: bool) -> None:
         self.job, self.careful, self.asking = job, careful, None
-        self.left = {index: set(item.iterations) for index, item in enumerate(job)}
-        self.pipe.send(Ask(job, careful))
+        self.remaining = {index: set(item.iterations) for index, item in enumerate(job)}
+        self.pipe.send(AskJob(job, careful))
 
-    def unanswered(self) -> list[PendingSample]:
+    def remaining_items(self) -> list[PendingSample]:
         items = enumerate(self.job or ())
-        return [item.only(self.left[index]) for index, item in items if self.left[index]]
+        return [item.with_iterations(self.remaining[index]) for index, item in items if self.remaining[index]]
 
     def end(self) -> int:
         """Stop the process; returns its exit code as in ``subprocess``."""
@@ -102,13 +112,13 @@ class WorkerPool:
         self._retries: deque[Job] = deque()
         self._deaths = 0
         self._suspects: Counter[tuple[int, SampleKey]] = Counter()
-        self._proven: set[int] = set()  # numbers of workers that have once been ready
+        self._loaded_workers: set[int] = set()  # numbers of workers that have once been ready
         self.rows: tuple[RunRow, ...] = ()
         try:
             # Start the first worker by itself: problems with the model are reported once, and its file is then in
             # memory for the others.
             first = self._start(0)
-            self._hear_first(first)
+            self._wait_for_first(first)
             for number in range(1, size):
                 self._start(number)
         except BaseException:
@@ -133,26 +143,26 @@ class WorkerPool:
             BackendError: the call kills one worker after the other.
         """
         while True:
-            worker = next((one for one in self._workers if one.ready), self._workers[0])
+            worker = next((candidate for candidate in self._workers if candidate.ready), self._workers[0])
             if not worker.ready:
-                for _ in self._hear(worker, ignore_tokens):
+                for _ in self._handle_message(worker, ignore_tokens):
                     pass
                 continue
             try:
-                worker.pipe.send(Call(function))
+                worker.pipe.send(CallFunction(function))
                 message = _receive(worker.pipe)
             except (EOFError, ConnectionResetError, BrokenPipeError):
-                for _ in self._bury(worker):
+                for _ in self._replace_dead(worker):
                     pass
                 continue
-            if isinstance(message, Failed):
+            if isinstance(message, WorkerFailed):
                 raise message.error
             self._deaths = 0
             result: T = message.result
             return result
 
     def ask(
-        self, jobs: Iterator[Job], computed: Callable[[int], None]
+        self, jobs: Iterator[Job], on_tokens: Callable[[int], None]
     ) -> Iterator[tuple[PendingSample, GenerationRow]]:
         """Distribute jobs and yield answers as they arrive (see ``lbx.running.answering.Asker``).
 
@@ -166,21 +176,21 @@ class WorkerPool:
                 if not worker.ready or worker.job is not None:
                     continue
                 if self._retries:
-                    self._give(worker, self._retries.popleft(), careful=True)
+                    self._assign(worker, self._retries.popleft(), careful=True)
                 elif more:
                     job = next(jobs, None)
                     if job is None:
                         more = False
                     else:
-                        self._give(worker, job, careful=False)
+                        self._assign(worker, job, careful=False)
             busy = [worker for worker in self._workers if worker.job is not None]
             loading = [worker for worker in self._workers if not worker.ready]
             if not busy and not self._retries and not more:
                 return
-            heard = wait([worker.pipe for worker in busy + loading], LOOK_S)
+            heard = wait([worker.pipe for worker in busy + loading], POLL_INTERVAL_S)
             for worker in busy + loading:
                 if worker.pipe in heard:
-                    yield from self._hear(worker, computed)
+                    yield from self._handle_message(worker, on_tokens)
 
     def close(self) -> None:
         for worker in self._workers:
@@ -210,20 +220,20 @@ class WorkerPool:
             ours.send(self._prepare)
         return worker
 
-    def _hear_first(self, worker: _Worker) -> None:
+    def _wait_for_first(self, worker: _Worker) -> None:
         try:
             message = _receive(worker.pipe)
         except (EOFError, ConnectionResetError) as exc:
-            raise self._died_early(worker) from exc
-        if isinstance(message, Failed):
+            raise self._startup_error(worker) from exc
+        if isinstance(message, WorkerFailed):
             raise message.error
         self.rows, worker.ready = message.rows, True
-        self._proven.add(worker.number)
+        self._loaded_workers.add(worker.number)
 
     def _refuse_other_model(self, rows: Sequence[RunRow]) -> None:
         """Ensure that all answers of a run come from one model, computed in one way."""
         for mine, other in zip(self.rows, rows, strict=True):
-            if names := unequal(mine.settings, other.settings):
+            if names := differing_keys(mine.settings, other.settings):
                 theirs, here = other.settings, mine.settings
                 differences = (f"{name} is {theirs.get(name)!r}, not {here.get(name)!r}" for name in names)
                 raise BackendError(
@@ -232,75 +242,77 @@ class WorkerPool:
                     "all workers compute alike, or pass fewer --workers.",
                 )
 
-    def _died_early(self, worker: _Worker) -> BackendError:
+    def _startup_error(self, worker: _Worker) -> BackendError:
         return BackendError(
-            f"The first worker process {_how(worker.end())} before its first prompt.",
+            f"The first worker process {_describe_exit(worker.end())} before its first prompt.",
             fix="If memory ran out, use a smaller model, cache or context_window. To see the messages of the model's "
             "library, load the model in this process: remove --workers and pass --debug.",
         )
 
-    def _give(self, worker: _Worker, job: Job, *, careful: bool) -> None:
+    def _assign(self, worker: _Worker, job: Job, *, careful: bool) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # the rest of its job is requeued when its pipe is read
-            worker.give(job, careful=careful)
+            worker.assign(job, careful=careful)
 
-    def _hear(self, worker: _Worker, computed: Callable[[int], None]) -> Iterator[tuple[PendingSample, GenerationRow]]:
+    def _handle_message(
+        self, worker: _Worker, on_tokens: Callable[[int], None]
+    ) -> Iterator[tuple[PendingSample, GenerationRow]]:
         try:
             message = worker.pipe.recv()
         except (EOFError, ConnectionResetError):
-            yield from self._bury(worker)
+            yield from self._replace_dead(worker)
             return
         match message:
-            case Logged(text=text):
+            case LogLine(text=text):
                 log.info(text)
-            case Ready(rows=rows):
+            case ModelLoaded(rows=rows):
                 self._refuse_other_model(rows)
                 worker.ready = True
-                self._proven.add(worker.number)
-            case Computed(tokens=tokens):
-                computed(tokens)
-            case Begun(index=index, iteration=iteration):
+                self._loaded_workers.add(worker.number)
+            case TokensComputed(tokens=tokens):
+                on_tokens(tokens)
+            case PromptStarted(index=index, iteration=iteration):
                 worker.asking = (index, iteration)
-            case Answered(index=index, row=row):
-                worker.left[index].discard(row.iteration)
+            case AnswerReady(index=index, row=row):
+                worker.remaining[index].discard(row.iteration)
                 self._deaths = 0
                 yield (worker.job or ())[index], row
-            case Done():
+            case JobDone():
                 worker.job = None
-            case Failed(error=error):
-                if worker.number in self._proven or len(self._workers) == 1:
+            case WorkerFailed(error=error):
+                if worker.number in self._loaded_workers or len(self._workers) == 1:
                     raise error
                 self._dismiss(worker, f"could not load the model: {error.cause}")
 
-    def _bury(self, worker: _Worker) -> Iterator[tuple[PendingSample, GenerationRow]]:
+    def _replace_dead(self, worker: _Worker) -> Iterator[tuple[PendingSample, GenerationRow]]:
         """Replace a dead worker and requeue its job."""
-        how = _how(worker.end())
-        if worker.number not in self._proven and len(self._workers) > 1:
+        how = _describe_exit(worker.end())
+        if worker.number not in self._loaded_workers and len(self._workers) > 1:
             self._dismiss(worker, f"{how} while loading the model")  # memory may not suffice for all copies
             return
         self._workers.remove(worker)
         self._deaths += 1
-        left = worker.unanswered()
+        remaining = worker.remaining_items()
         if worker.job and worker.careful and worker.asking is not None:
             index, iteration = worker.asking
             item = worker.job[index]
             suspect = (item.run, item.sample.key._replace(iteration=iteration))
-            if iteration in worker.left[index]:
+            if iteration in worker.remaining[index]:
                 self._suspects[suspect] += 1
-                if self._suspects[suspect] == _ALONE:
-                    worker.left[index].discard(iteration)
-                    left = worker.unanswered()
-                    yield item, self._killer(item, iteration, how)
-        if self._deaths >= _MOST_DEATHS:
+                if self._suspects[suspect] == _DEATHS_OF_PROMPT:
+                    worker.remaining[index].discard(iteration)
+                    remaining = worker.remaining_items()
+                    yield item, self._failed_row(item, iteration, how)
+        if self._deaths >= _MAX_DEATHS:
             raise BackendError(
                 f"Worker processes keep dying: {self._deaths} without an answer in between; the last one {how}.",
                 fix=_FIX,
             )
-        if left:
-            self._retries.append(left)
+        if remaining:
+            self._retries.append(remaining)
         log.info(f"Worker {worker.number + 1} {how}. Starting a new one; no answer is lost.")
         self._start(worker.number)
 
-    def _killer(self, item: PendingSample, iteration: int, how: str) -> GenerationRow:
+    def _failed_row(self, item: PendingSample, iteration: int, how: str) -> GenerationRow:
         """Make the failed row of a prompt that kills workers."""
         error = BackendError(f"The worker process {how} during this prompt.", fix=_FIX)
         return GenerationRow(
@@ -325,12 +337,12 @@ _FIX = (
 
 def _receive(pipe: Connection) -> Any:
     """Receive the next message, logging any log lines before it."""
-    while isinstance(message := pipe.recv(), Logged):
+    while isinstance(message := pipe.recv(), LogLine):
         log.info(message.text)
     return message
 
 
-def _how(code: int) -> str:
+def _describe_exit(code: int) -> str:
     """Describe the end of a process, as the end of a sentence."""
     if code < 0:
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"

@@ -21,19 +21,19 @@ from lbx.running.answering import answer_job
 from lbx.spec.jobs import Job, PendingSample, Prepare, Work
 from lbx.store import GenerationRow, RunRow
 
-TOLD_EVERY_S = 0.5
+REPORT_INTERVAL_S = 0.5
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ModelLoaded:
     """The model is loaded."""
 
     rows: tuple[RunRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskJob:
     """Job for a worker. ``careful`` asks one prompt at a time, announcing each first."""
 
     job: Job
@@ -41,14 +41,14 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallFunction:
     """Call of a function with the works; the worker returns its result."""
 
     function: Callable[[Sequence[Work]], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class PromptStarted:
     """A careful worker begins this item."""
 
     index: int
@@ -56,7 +56,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnswerReady:
     """Answer to the item with this index."""
 
     index: int
@@ -64,26 +64,26 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class TokensComputed:
     """Tokens computed since the last message of this kind."""
 
     tokens: int
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class JobDone:
     """The job or call is finished."""
 
     result: Any = None
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LogLine:
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class WorkerFailed:
     """The worker cannot continue."""
 
     error: LbxError
@@ -94,7 +94,7 @@ def main() -> None:
 
     All workers load the same model, so only worker 0 logs notes about it.
     """
-    parent, descriptor, number = (int(sys.argv[place]) for place in (1, 2, 4))
+    parent, descriptor, number = (int(sys.argv[index]) for index in (1, 2, 4))
     cores = [int(core) for core in sys.argv[3].split(",")]
     _end_with(parent)
     if hasattr(os, "sched_setaffinity"):
@@ -102,14 +102,14 @@ def main() -> None:
     sys.stdout = sys.stderr  # scripts read answers from the parent's standard output
     pipe = Connection(descriptor)
     log = logging.getLogger("lbx")
-    log.addHandler(_Sending(pipe))
+    log.addHandler(_PipeHandler(pipe))
     log.setLevel(logging.WARNING if number else logging.INFO)
     try:
         _serve(pipe, log)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent has ended
     except LbxError as exc:
-        pipe.send(Failed(exc))
+        pipe.send(WorkerFailed(exc))
 
 
 def _end_with(parent: int) -> None:
@@ -120,7 +120,7 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
 
-class _Sending(logging.Handler):
+class _PipeHandler(logging.Handler):
     """Forwards log records to the writing process."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -128,52 +128,54 @@ class _Sending(logging.Handler):
         self._pipe = pipe
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._pipe.send(Logged(record.getMessage()))
+        self._pipe.send(LogLine(record.getMessage()))
 
 
 def _serve(pipe: Connection, log: logging.Logger) -> None:
     prepare: Prepare = pipe.recv()
     works = prepare()
     log.setLevel(logging.INFO)
-    pipe.send(Ready(tuple(work.row for work in works)))
+    pipe.send(ModelLoaded(tuple(work.row for work in works)))
     while (message := pipe.recv()) is not None:
-        if isinstance(message, Call):
-            pipe.send(Done(message.function(works)))
+        if isinstance(message, CallFunction):
+            pipe.send(JobDone(message.function(works)))
         else:
             _answer(pipe, works, message)
 
 
-def _answer(pipe: Connection, works: Sequence[Work], message: Ask) -> None:
-    teller = _Teller(pipe)
+def _answer(pipe: Connection, works: Sequence[Work], message: AskJob) -> None:
+    teller = _TokenReporter(pipe)
     if message.careful:
         for index, item in enumerate(message.job):
             for iteration in item.iterations:
-                pipe.send(Begun(index, iteration))
-                _ask(pipe, works, [item.only({iteration})], teller, first=index)
+                pipe.send(PromptStarted(index, iteration))
+                _ask(pipe, works, [item.with_iterations({iteration})], teller, first=index)
     else:
         _ask(pipe, works, message.job, teller, first=0)
-    teller.tell()
-    pipe.send(Done())
+    teller.report()
+    pipe.send(JobDone())
 
 
-def _ask(pipe: Connection, works: Sequence[Work], job: Sequence[PendingSample], teller: _Teller, *, first: int) -> None:
-    for index, row in answer_job(works, job, computed=teller.count):
-        pipe.send(Answered(first + index, row))
+def _ask(
+    pipe: Connection, works: Sequence[Work], job: Sequence[PendingSample], teller: _TokenReporter, *, first: int
+) -> None:
+    for index, row in answer_job(works, job, on_tokens=teller.count):
+        pipe.send(AnswerReady(first + index, row))
 
 
-class _Teller:
+class _TokenReporter:
     """Reports computed tokens a few times per second."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._tokens = 0
-        self._told = time.monotonic()
+        self._last_report = time.monotonic()
 
     def count(self, tokens: int) -> None:
         self._tokens += tokens
-        if time.monotonic() - self._told >= TOLD_EVERY_S:
-            self.tell()
+        if time.monotonic() - self._last_report >= REPORT_INTERVAL_S:
+            self.report()
 
-    def tell(self) -> None:
-        self._pipe.send(Computed(self._tokens))
-        self._tokens, self._told = 0, time.monotonic()
+    def report(self) -> None:
+        self._pipe.send(TokensComputed(self._tokens))
+        self._tokens, self._last_report = 0, time.monotonic()

@@ -14,8 +14,8 @@ from markdown_it import MarkdownIt
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.cli.main import COMMANDS, app, load_command
+from lbx.report.report_types import BOARD
 from lbx.report.reports import REPORTS
-from lbx.report.shapes import BOARD
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [

@@ -102,8 +102,8 @@ def main(folder: Path) -> None:
     from lbx.report import page
     from lbx.report.cells import sheet
     from lbx.report.papers import sheets
+    from lbx.report.report_types import ReportQuery
     from lbx.report.reports import REPORTS, read_report
-    from lbx.report.shapes import ReportQuery
     from lbx.store import Store
 
     answers = [

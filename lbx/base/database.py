@@ -60,7 +60,8 @@ def open_database(
 
     Args:
         path: always a local file, even with a name such as ``md:x`` or ``postgres:x``: DuckDB gets its resolved path.
-        allowed_files: other files that the connection may read or write, such as databases to attach or a file to export to.
+        allowed_files: other files that the connection may read or write, such as databases to attach or a file to
+            export to.
         threads: 0 means one thread per CPU usable by this process.
 
     Raises:

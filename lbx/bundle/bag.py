@@ -262,7 +262,8 @@ def _parse_description(content: bytes, location: str) -> dict[str, Any]:
         raise _bundle_error(location, f"{BUNDLE_JSON} has no format number")
     if bundle_json["format"] != FORMAT:
         raise BundleError(
-            f"{location} has bundle format {bundle_json['format']}, but this version of lbx reads only format {FORMAT}.",
+            f"{location} has bundle format {bundle_json['format']}, but this version of lbx reads only format "
+            f"{FORMAT}.",
             fix="Use the version of lbx that made it.",
         )
     fields = {"name": str, "description": str, "sources": list}

@@ -178,7 +178,10 @@ def _report_lines(report: VerifyReport) -> Iterator[str]:
     yield (f"{report.path}: intact. {report.files} files, {report.bytes:,} bytes, digest {report.digest}; {signer}")
     for signature in report.signatures:
         who = f"{signature.signer or 'somebody'} ({'trusted' if signature.trusted else 'not trusted'})"
-        yield f"  signature  {signature.file}: {who}, {signature.key_type} {signature.key}, namespace {signature.namespace}"
+        yield (
+            f"  signature  {signature.file}: {who}, {signature.key_type} {signature.key}, namespace "
+            f"{signature.namespace}"
+        )
     for volume in report.volumes:
         yield f"  volume     {volume.name}: {volume.result}, {volume.size:,} bytes {volume.sha256}".rstrip()
     if report.from_base:

@@ -25,7 +25,7 @@ from lbx.parity.measuring import Parity as Measured
 from lbx.parity.measuring import ParityModel, ParityPrompt, built_in_prompts, bundle_prompts, measure
 from lbx.parity.summary import by_task, explain_excess, to_json
 from lbx.report.cells import cells
-from lbx.report.shapes import ReportDefinition
+from lbx.report.report_types import ReportDefinition
 from lbx.running.models import choose_tasks, load_model, make_prompter, server_of
 from lbx.running.offline import offline
 from lbx.spec.selection import select_samples

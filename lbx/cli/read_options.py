@@ -24,8 +24,8 @@ from lbx.cli.options import (
 )
 from lbx.report.comparison_reports import COMPARISONS
 from lbx.report.opinion_reports import OPINIONS
+from lbx.report.report_types import ALL, BOARD
 from lbx.report.score_reports import SCORES
-from lbx.report.shapes import ALL, BOARD
 
 _REPORTS = (*SCORES, *COMPARISONS, *OPINIONS, BOARD)
 

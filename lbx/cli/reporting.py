@@ -22,7 +22,7 @@ from lbx.report import overview as overviews
 from lbx.report.cells import sheet
 from lbx.report.comparing import mark_ties
 from lbx.report.labels import progress, with_progress
-from lbx.report.shapes import ALL, BOARD, ReportQuery
+from lbx.report.report_types import ALL, BOARD, ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.scoring.reading import open_with_numbers
 from lbx.store import Table

@@ -24,7 +24,7 @@ from lbx.running.judge_spec import spec_of
 from lbx.running.sent_prompts import SentPrompt, rebuild_sent_prompts
 from lbx.running.sent_prompts import prompts as sent_prompts
 from lbx.scoring.reading import log_snapshot
-from lbx.scoring.scored import runs_by_id
+from lbx.scoring.score_columns import runs_by_id
 from lbx.store import Store, Table
 from lbx.store.answers import (
     LISTED,
@@ -191,7 +191,9 @@ def _answer_lines(
         notes = [str(score[name]) for name in ("error", "partial") if score[name]]
         taken = f", extracted {score['extracted']!r}" if score["extracted"] else ", no answer extracted"
         extracted = "" if score["extracted"] is None else taken
-        yield f"score     {score['metric']} {score['score']:.4f}{extracted}{''.join(f' ({remark})' for remark in notes)}"
+        yield (
+            f"score     {score['metric']} {score['score']:.4f}{extracted}{''.join(f' ({remark})' for remark in notes)}"
+        )
     for mark in answer.marks:
         yield f"mark      {mark}"
     for opinion in (*fields["judgements"], *fields["ratings"]):

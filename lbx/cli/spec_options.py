@@ -77,7 +77,7 @@ def run_options(spec: type[RunSpec]) -> CombinedOption:
     def make(values: Mapping[str, Any], context: typer.Context) -> RunSpec:
         overrides = given_values(options, values, context)
         if (file := values["spec_file"]) is not None:
-            read_spec: Callable[[Path, str | None], RunSpec] = import_object("running.resolved:read_any_spec")
+            read_spec: Callable[[Path, str | None], RunSpec] = import_object("running.resolved_run:read_any_spec")
             return dataclasses.replace(read_spec(file, values["stored"]), **overrides)
         if values["stored"]:
             raise UsageError("--run selects a run of --spec RESULTS.", fix="To name a new run, pass --name.")

@@ -16,7 +16,7 @@ from lbx.base.outputs import write_all
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.predictions import PredictionFormat, file_part
 from lbx.exchange.prediction_files import find_format
-from lbx.exchange.stored import answered_tasks, scored_run, stored_answers
+from lbx.exchange.run_answers import answered_tasks, scored_run, stored_answers
 from lbx.store import Store
 from lbx.store.runs import check_runs
 

@@ -173,7 +173,8 @@ def _notes(form: PredictionFormat, reading: PredictionFiles) -> Iterator[str]:
             n_different = sum(prediction.output != first.get(prediction.sample_id) for prediction in repeats)
             difference_note = f", {n_different:,} of them with another answer" if n_different else ""
             yield (
-                f"{repeats[0].line.location}: {rows} a question again ({lines}){difference_note}; every row counts, as in the "
+                f"{repeats[0].line.location}: {rows} a question again ({lines}){difference_note}; every row "
+                f"counts, as in the "
                 "official scorer."
             )
     if reading.stripped:

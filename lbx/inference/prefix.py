@@ -176,8 +176,8 @@ class AnswerLengths:
     def expected_length(self, n_tokens: int, budget: int) -> int:
         """Expected length of an answer with ``n_tokens`` tokens and a budget of ``budget``.
 
-        The mean of all longer answers; if there are few, twice ``n_tokens``, and at least ``_MIN_EXPECTED_LENGTH`` and an eighth of the
-        budget.
+        The mean of all longer answers; if there are few, twice ``n_tokens``, and at least ``_MIN_EXPECTED_LENGTH`` and
+        an eighth of the budget.
         """
         at = bisect_right(self._lengths, n_tokens)
         longer = len(self._lengths) - at

@@ -5,7 +5,8 @@ column to the next, so a row is a bit per column: bit j is set where T[i, j + 1]
 compute a whole row in three operations (H. Hyyro, "Bit-parallel LCS-length computation revisited", 2004), and the
 bits hold all that a backtrace needs.
 
-Time is proportional to the product of the two lengths over 64. Memory stays under a few times ``MAX_BITS`` at any length.
+Time is proportional to the product of the two lengths over 64. Memory stays under a few times ``MAX_BITS`` at any
+length.
 """
 
 from __future__ import annotations

@@ -99,7 +99,8 @@ def _patterns() -> _Patterns:
         before_text=re.compile(rf"(?:(?P<gap>{_WORD}{{0,6}}?) ?{_IS} ?|{_COLON}){_OPEN}"),
         judgement=re.compile(
             rf"{_BEGINS}{_OPEN}{_LETTER}{_CLOSE}(?:{_OPTION} ?)?"
-            rf"(?:{_IS} (?:{_any_of(words.ARTICLE)} )?|(?:{words.IS.unspaced_scripts})?(?=[{_UNSPACED}]))(?:{_RIGHT}|{_ANSWER})"
+            rf"(?:{_IS} (?:{_any_of(words.ARTICLE)} )?"
+            rf"|(?:{words.IS.unspaced_scripts})?(?=[{_UNSPACED}]))(?:{_RIGHT}|{_ANSWER})"
         ),
         label=re.compile(rf"[^\w\n]*{_LETTER}(?: ?[.)\]}}:：、,，\"'”]| [-–—] | (?={_AFTERWARDS}))"),
         bare_line=re.compile(r"[^\w?？]*(?P<letter>[A-Za-z])[^\w?？]*"),

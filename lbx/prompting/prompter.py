@@ -218,7 +218,8 @@ class Prompter:
                 f"The prompt of {key} is empty.", fix="Its data may be damaged: check it with lbx verify."
             )
         raise EmptyPromptError(
-            f"The prompt of {key} is empty after truncation: {limit} of its {cut.original_tokens} tokens may remain, and the "
+            f"The prompt of {key} is empty after truncation: {limit} of its {cut.original_tokens} tokens may "
+            f"remain, and the "
             f"{cut.original_tokens - cut.lost_tokens} remaining tokens contain no text.",
             fix="Use a larger context window, fewer new tokens, or a larger --max-prompt-tokens.",
         )

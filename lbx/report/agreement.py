@@ -12,10 +12,10 @@ from itertools import combinations
 from statistics import mean, median_low
 from typing import Any, NamedTuple
 
-from lbx.report.judged import matches_query
 from lbx.report.labels import labels
-from lbx.report.shapes import ReportQuery
-from lbx.scoring.scored import as_table, runs_by_id
+from lbx.report.opinion_tables import matches_query
+from lbx.report.report_types import ReportQuery
+from lbx.scoring.score_columns import as_table, runs_by_id
 from lbx.statistics.agreement import Level, alpha, kappa, kendall_tau, majority, percent_agreement
 from lbx.store import Store, Table
 
@@ -126,7 +126,8 @@ def _compare_sources(
     first, second = [source.opinions[key] for key in both], [other_source.opinions[key] for key in both]
     runs = [run for run in source.means if run in other_source.means]
     line: dict[str, Any] = {
-        "between": between, "first": source.name, "second": other_source.name, "benchmark": source.benchmark, "task": None,
+        "between": between, "first": source.name, "second": other_source.name, "benchmark": source.benchmark,
+        "task": None,
         "kind": source.kind, "percent": percent_agreement(first, second),
         "kappa": kappa(first, second, quadratic=source.kind != _PAIR), "runs": len(runs),
         "tau": kendall_tau([source.means[run] for run in runs], [other_source.means[run] for run in runs]),

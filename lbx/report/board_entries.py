@@ -16,7 +16,7 @@ from lbx.benchmarks.base.layout import BoardEntry, IntervalValues, file_names
 from lbx.report.expecting import answer_counts
 from lbx.report.labels import number_label
 from lbx.report.reference import PublishedModel, find_published, load_published
-from lbx.report.shapes import ReportQuery
+from lbx.report.report_types import ReportQuery
 from lbx.store import Store
 from lbx.store.numbers import key_of
 from lbx.store.views import MODE_OF_RUN, NUMBERS_OF_TASKS_AND_GROUPS

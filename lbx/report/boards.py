@@ -18,7 +18,7 @@ from lbx.benchmarks.base.layout import AnswerLengthRule, Board, BoardEntry, Boar
 from lbx.report.board_entries import entries, pair_entries
 from lbx.report.cells import interval_notes
 from lbx.report.curves import Curves, curves
-from lbx.report.shapes import PUBLISHED, ReportDefinition, ReportQuery
+from lbx.report.report_types import PUBLISHED, ReportDefinition, ReportQuery
 from lbx.store import Store, Table
 from lbx.store.rows import BOUND_COLUMNS
 
@@ -173,7 +173,9 @@ def _on_curves(models: Iterable[BoardEntry], curve_of_run: Curves, grouping: str
                 group_number(grouping, metric=name): (point.low, point.high, point.method, curve.cluster_by)
                 for name, point in curve.points.items()
             }
-            on_curves.append(replace(entry, figures=figures, intervals=sure, unofficial=frozenset(), cluster_by=curve.cluster_by))
+            on_curves.append(
+                replace(entry, figures=figures, intervals=sure, unofficial=frozenset(), cluster_by=curve.cluster_by)
+            )
     return on_curves
 
 

@@ -12,7 +12,7 @@ from lbx.base.visible import one_line, visible
 from lbx.benchmarks import unit_of
 from lbx.report.digits import interval_decimals, number, quantity, quantity_with_interval, with_interval
 from lbx.report.labels import LABELS
-from lbx.report.shapes import ReportDefinition
+from lbx.report.report_types import ReportDefinition
 from lbx.report.sheets import BLOCKS, Cells, Sheet
 from lbx.store import Table
 from lbx.store.rows import BOUND_COLUMNS, INTERVAL_COLUMNS
@@ -72,7 +72,8 @@ def _unknown_notes(view: ReportDefinition, full_table: Table, table: Table) -> l
         who = list(dict.fromkeys(str(row.get("label") or row["model"]) for row in omitted_rows))
         more = f" and {len(who) - _MOST_NAMED_RUNS:,} more" if len(who) > _MOST_NAMED_RUNS else ""
         notes.append(
-            f"Left out: {len(omitted_rows):,} rows of {', '.join(who[:_MOST_NAMED_RUNS])}{more}, without these values (imported answers "
+            f"Left out: {len(omitted_rows):,} rows of {', '.join(who[:_MOST_NAMED_RUNS])}{more}, without these "
+            f"values (imported answers "
             "never have them). JSON and csv include the rows."
         )
     return notes

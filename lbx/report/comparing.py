@@ -17,9 +17,9 @@ import numpy as np
 from lbx.base.marks import WORST_FIRST
 from lbx.report.labels import number_label
 from lbx.report.pairs import cautions_of, runs_unlike, select_pairs
-from lbx.report.shapes import ReportQuery
+from lbx.report.report_types import ReportQuery
 from lbx.report.sides import CommonStrata, ComparisonSide, RunScore, have_equal_strata, restrict_to_common
-from lbx.scoring.scored import INTERVAL_COLUMNS, find_benchmark, read_scores
+from lbx.scoring.score_columns import INTERVAL_COLUMNS, find_benchmark, read_scores
 from lbx.statistics.differences import Difference, difference, holm, required_samples
 from lbx.store import Store, Table
 from lbx.store.answers import resolve_tasks
@@ -28,7 +28,8 @@ from lbx.store.views import HEADS
 
 COLUMNS = (
     "run_a", "run_b", "benchmark", "task", "metric", "n", "score_a", "score_b", "difference", "same_outputs",
-    "samples", "bundle_samples", "coverage", "level", *INTERVAL_COLUMNS, "p", "p_holm", "test", "wins", "ties", "losses",
+    "samples", "bundle_samples", "coverage", "level", *INTERVAL_COLUMNS, "p", "p_holm", "test", "wins", "ties",
+    "losses",
     "detectable", "verdict", "caution",
 )  # fmt: skip
 
@@ -194,7 +195,8 @@ def _row(line: ComparisonRow, in_bundles: Mapping[tuple[str, str, str], int], ma
     return (
         line.run_a, line.run_b, line.benchmark, line.first.name, line.first.metric, interval.n, line.first.score,
         line.second.score, interval.value, line.same_outputs, interval.n, in_bundle, part, line.first.level,
-        *(sure[name] for name in INTERVAL_COLUMNS), estimate.p, line.p_holm, estimate.test, estimate.wins, estimate.ties,
+        *(sure[name] for name in INTERVAL_COLUMNS), estimate.p, line.p_holm, estimate.test, estimate.wins,
+        estimate.ties,
         estimate.losses, estimate.detectable, verdict(line, margin), line.caution or None,
     )  # fmt: skip
 

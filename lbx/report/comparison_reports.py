@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lbx.base.columns import Column
-from lbx.report.shapes import COVERAGE, PUBLISHED, ReportDefinition
+from lbx.report.report_types import COVERAGE, PUBLISHED, ReportDefinition
 
 if TYPE_CHECKING:
     from lbx.store import Table

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from lbx.benchmarks.base.columns import Array, Bools, ScoredRows
-from lbx.report.shapes import ReportQuery
-from lbx.scoring.scored import (
+from lbx.report.report_types import ReportQuery
+from lbx.scoring.score_columns import (
     INTERVAL_COLUMNS,
     RUN_COLUMNS,
     RowsByTask,
@@ -42,7 +42,8 @@ from lbx.store.views import MODE_OF_RUN
 
 _PER_CORRECT = tuple(f"{what}_per_correct{end}" for what in ("tokens", "seconds") for end in ("", "_low", "_high"))
 COLUMNS = (
-    *RUN_COLUMNS, "benchmark", "task", "n", "score", *INTERVAL_COLUMNS, "measured", "prompt_tokens", "cached_tokens", "output_tokens",
+    *RUN_COLUMNS, "benchmark", "task", "n", "score", *INTERVAL_COLUMNS, "measured", "prompt_tokens", "cached_tokens",
+    "output_tokens",
     "prefill_s", "decode_s", "prefill_tokens_s", "decode_tokens_s", "cached_share", "seconds_saved",
     "seconds_per_answer", *_PER_CORRECT, "hours", "hours_of", "untimed_sessions", "unbeaten",
 )  # fmt: skip

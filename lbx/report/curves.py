@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.layout import LengthCurve
-from lbx.scoring.scored import read_scores
+from lbx.scoring.score_columns import read_scores
 from lbx.store import Store
 
 Curves = Mapping[tuple[str, str], LengthCurve]

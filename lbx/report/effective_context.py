@@ -21,8 +21,8 @@ from lbx.base.errors import UsageError
 from lbx.benchmarks.base.aggregates import average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.report.shapes import ReportQuery
-from lbx.scoring.scored import (
+from lbx.report.report_types import ReportQuery
+from lbx.scoring.score_columns import (
     INTERVAL_COLUMNS,
     RUN_COLUMNS,
     RowsByTask,
@@ -48,7 +48,8 @@ MOST_CUT = 0.05
 FLOOR = 0.1
 """Score that uninformative answers may reach, used unless guessing scores more (``Benchmark.chance``)."""
 COLUMNS = (
-    *RUN_COLUMNS, "benchmark", "length_unit", "tasks", "task_names", "left_out", "length_up_to", "n", "score", *INTERVAL_COLUMNS,
+    *RUN_COLUMNS, "benchmark", "length_unit", "tasks", "task_names", "left_out", "length_up_to", "n", "score",
+    *INTERVAL_COLUMNS,
     "kept", "margin", "margin_low", "margin_high", "verdict", "effective", "kept_to", "lost_from", "rule", "why",
 )  # fmt: skip
 
@@ -139,7 +140,8 @@ def _lines(benchmark: str, tasks: RowsByTask, keep: float, at_least: float | Non
                 "length_up_to": length_bin.up_to, "n": length_bin.sure.n, "score": length_bin.sure.value,
                 **score_interval_columns(length_bin.sure, family, clustered=length_bin.estimate.clustered),
                 "kept": length_bin.sure.value / bins[0].sure.value if bins[0].sure.value else None,
-                "margin": length_bin.margin, "margin_low": length_bin.low, "margin_high": length_bin.high, "verdict": length_bin.verdict,
+                "margin": length_bin.margin, "margin_low": length_bin.low, "margin_high": length_bin.high,
+                "verdict": length_bin.verdict,
             }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from lbx.base.errors import UsageError
 from lbx.report.labels import number_label
 from lbx.report.reference import Figure, PublishedModel, find_published, join_names
-from lbx.report.shapes import ReportQuery
+from lbx.report.report_types import ReportQuery
 from lbx.store import Store, Table
 from lbx.store.numbers import key_of
 from lbx.store.views import PAPER_NUMBERS
@@ -120,7 +120,8 @@ def _row(
     outcome, why = verdict(figure, number, model.doubt or part)
     difference = None if number["official"] is None else round(number["official"] - figure.value, 10)
     return (
-        model.benchmark, number["line"], model.model, figure.value, number["run"], number["run_id"], number["official"], difference,
+        model.benchmark, number["line"], model.model, figure.value, number["run"], number["run_id"],
+        number["official"], difference,
         number.get("low"), number.get("high"), outcome, why, model.source,
     )  # fmt: skip
 
@@ -131,8 +132,8 @@ def verdict(figure: Figure, number: Mapping[str, Any], hindrance: str | None = N
     They agree if the printed figure, give or take half a unit of its last digit, and the run's 95% interval overlap.
 
     Args:
-        number: the run's ``official`` number, and ``low``, ``high``, ``method`` and ``clusters`` of its interval, in the
-            figure's unit.
+        number: the run's ``official`` number, and ``low``, ``high``, ``method`` and ``clusters`` of its interval, in
+            the figure's unit.
         hindrance: reason that the numbers are not comparable, such as different samples.
     """
     value, low, high = (number.get(name) for name in ("official", "low", "high"))

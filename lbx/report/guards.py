@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from lbx.base.marks import MARKS, OF_ANSWERS, Mark
-from lbx.report.shapes import ReportQuery
-from lbx.scoring.scored import Samples, as_table, match_keys, starts_of
+from lbx.report.report_types import ReportQuery
+from lbx.scoring.score_columns import Samples, as_table, match_keys, starts_of
 from lbx.statistics.estimates import Codes, Design, Estimate, Stratum, interval_of, wilson
 from lbx.store import Store, Table
 

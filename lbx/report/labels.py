@@ -15,7 +15,7 @@ from typing import Any
 
 from lbx.base.number_key import ALL, NumberKey
 from lbx.report.sheets import Sheet
-from lbx.scoring.scored import runs_by_id
+from lbx.scoring.score_columns import runs_by_id
 from lbx.store import Store, Table
 from lbx.store.sessions import progress_of_runs
 from lbx.store.views import RUN_COVERAGE

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from lbx.benchmarks.base.benchmark import ScoringRules
 from lbx.report.comparing import compare_averages
-from lbx.report.shapes import ReportQuery
+from lbx.report.report_types import ReportQuery
 from lbx.report.sides import ComparisonSide
-from lbx.scoring.scored import find_benchmark, read_scores
+from lbx.scoring.score_columns import find_benchmark, read_scores
 from lbx.statistics.differences import holm
 from lbx.statistics.tails import normal_quantile, t_tail
 from lbx.store import Store, Table

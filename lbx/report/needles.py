@@ -7,8 +7,8 @@ from typing import Any
 
 from lbx.base.records import ScoredSample, TaskScore
 from lbx.benchmarks.base.aggregates import average
-from lbx.report.shapes import ReportQuery
-from lbx.scoring.scored import (
+from lbx.report.report_types import ReportQuery
+from lbx.scoring.score_columns import (
     INTERVAL_COLUMNS,
     RUN_COLUMNS,
     RowsByTask,

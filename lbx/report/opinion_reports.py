@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lbx.base.columns import Column
 from lbx.base.units import format_count
-from lbx.report.shapes import ReportDefinition
+from lbx.report.report_types import ReportDefinition
 
 if TYPE_CHECKING:
     from lbx.store import Table

@@ -18,8 +18,8 @@ from lbx.report.guards import counts
 from lbx.report.labels import with_labels
 from lbx.report.pairs import MOST_RUNS, runs_unlike
 from lbx.report.papers import KEY, OPINION_TITLES, paper_of
+from lbx.report.report_types import BOARD, ReportQuery
 from lbx.report.reports import REPORTS, read_paper, read_report
-from lbx.report.shapes import BOARD, ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
 from lbx.store import Store, Table

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 from lbx.base.errors import UsageError
-from lbx.report.shapes import ReportQuery
+from lbx.report.report_types import ReportQuery
 from lbx.report.sides import ComparisonSide
 from lbx.store import Store
 from lbx.store.runs import resolve_runs

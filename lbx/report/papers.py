@@ -124,7 +124,8 @@ def failures(store: Store, table: Table) -> list[str]:
         (row["run_id"], row["benchmark"]): one_line(row["run"]) for row in table.dicts() if row["official"] is not None
     }
     return [
-        f"{run_names[run, benchmark]}, {benchmark}: official numbers leave out its {format_count(failed, 'failed sample')}; "
+        f"{run_names[run, benchmark]}, {benchmark}: official numbers leave out its "
+        f"{format_count(failed, 'failed sample')}; "
         "groups with only failed samples are not shown."
         for run, benchmark, failed in store.query(_FAILED).rows
         if (run, benchmark) in run_names

@@ -25,7 +25,7 @@ from lbx.base.inputs import SMALL, read_input
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.layout import PublishedFigures
 from lbx.report.labels import number_label
-from lbx.report.shapes import ReportQuery
+from lbx.report.report_types import ReportQuery
 from lbx.store import Store, Table
 
 _MOST_NAMES = 12

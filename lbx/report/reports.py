@@ -16,9 +16,9 @@ from lbx.report import (
     effective_context,
     expecting,
     guards,
-    judged,
     leaderboard,
     needles,
+    opinion_tables,
     reference,
     truncation_effect,
 )
@@ -28,9 +28,9 @@ from lbx.report.curves import curves
 from lbx.report.labels import labels, with_labels, with_model_labels
 from lbx.report.opinion_reports import OPINIONS
 from lbx.report.papers import paper_numbers, with_table_positions, without_keys
+from lbx.report.report_types import ALL, BOARD, ReportDefinition, ReportQuery
 from lbx.report.score_reports import SCORES
-from lbx.report.shapes import ALL, BOARD, ReportDefinition, ReportQuery
-from lbx.scoring.scored import runs_by_id as named_runs
+from lbx.scoring.score_columns import runs_by_id as named_runs
 from lbx.store import Store, Table
 from lbx.store.queries import export_report, export_rows
 from lbx.store.rows import INTERVAL_COLUMNS
@@ -63,9 +63,9 @@ TABLE_BUILDERS: Mapping[str, Callable[[Store, ReportQuery], Table]] = {
     "changes": comparing.changes,
     "reference": reference.table,
     "expected": expecting.table,
-    "judge_results": judged.results,
-    "judge_bias": judged.bias,
-    "rating_results": judged.ratings,
+    "judge_results": opinion_tables.results,
+    "judge_bias": opinion_tables.bias,
+    "rating_results": opinion_tables.ratings,
     "agreement": agreement.table,
     **{name: partial(boards.table, name=name) for name in boards.BOARDS},
 }
@@ -124,7 +124,7 @@ def read_paper(store: Store, query: ReportQuery) -> Table:
     table = paper_numbers(store, query.runs)
     if query.with_published_models:
         table = reference.add_published_rows(table, reference.find_published(store, query))
-    return judged.with_judge_warnings(
+    return opinion_tables.with_judge_warnings(
         store, with_table_positions(table, lambda benchmark: curves(store, benchmark, query.runs))
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lbx.base.columns import Column
 from lbx.base.marks import MARKS, WORST_FIRST
 from lbx.base.units import format_count
-from lbx.report.shapes import COVERAGE, PUBLISHED, ReportDefinition
+from lbx.report.report_types import COVERAGE, PUBLISHED, ReportDefinition
 
 if TYPE_CHECKING:  # the command line lists the reports without loading DuckDB
     from lbx.store import Table

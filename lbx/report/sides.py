@@ -13,7 +13,7 @@ from lbx.base.number_key import ALL, OVERALL, NumberKey, group_number, task_numb
 from lbx.benchmarks.base.aggregates import first_overall
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import Array, Bools
-from lbx.scoring.scored import RowsByTask, headline_of, starts_of
+from lbx.scoring.score_columns import RowsByTask, headline_of, starts_of
 from lbx.statistics.estimates import Codes, Estimate, Floats, Stratum
 
 
@@ -77,7 +77,8 @@ class ComparisonSide:
             groups.append(average)
         scores = [
             RunScore("benchmark" if score.grouping == OVERALL else "group",
-                   group_number(score.grouping, score.name, metric=score.metric), _group_name(score.grouping, score.name), score.metric,
+                   group_number(score.grouping, score.name, metric=score.metric), _group_name(score.grouping,
+                   score.name), score.metric,
                    score.score, score.estimate)
             for score in groups if score.estimate
         ]  # fmt: skip

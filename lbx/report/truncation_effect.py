@@ -18,9 +18,9 @@ from lbx.benchmarks.base.aggregates import average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import Array, ScoredRows
 from lbx.report.pairs import find_run
-from lbx.report.shapes import ReportQuery
+from lbx.report.report_types import ReportQuery
 from lbx.report.sides import RunScore, restrict_to_common
-from lbx.scoring.scored import (
+from lbx.scoring.score_columns import (
     INTERVAL_COLUMNS,
     RUN_COLUMNS,
     RowsByTask,

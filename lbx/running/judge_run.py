@@ -23,7 +23,7 @@ from lbx.exchange.importing import published_run
 from lbx.judging.rounds import QuestionChoice, Rounds, RunAnswers, has_length_hint, make_rounds, read_answers
 from lbx.judging.same_family import judged_models
 from lbx.running.judge_spec import OFFICIAL, JudgeSpec
-from lbx.running.resolved import ResolvedRun
+from lbx.running.resolved_run import ResolvedRun
 from lbx.scoring.adding_up import recompute_completed_samples
 from lbx.scoring.reading import log_snapshot
 from lbx.spec.selection import select_samples

@@ -24,7 +24,7 @@ from lbx.running.answering import Asker
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, load_to_forecast
 from lbx.running.preparing import make_works, resolve, retrieving
-from lbx.running.resolved import ResolvedRun, check_samples
+from lbx.running.resolved_run import ResolvedRun, check_samples
 from lbx.running.workers.devices import share_out
 from lbx.spec.run_spec import RunSpec
 from lbx.store import RunRow, Store

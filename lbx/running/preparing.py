@@ -22,7 +22,7 @@ from lbx.running.judge_run import resolve_judge
 from lbx.running.judge_spec import JudgeSpec
 from lbx.running.models import card_of, choose_tasks, finder_for, has_reasoning_block, load_model, make_prompter
 from lbx.running.offline import block_network
-from lbx.running.resolved import ResolvedRun
+from lbx.running.resolved_run import ResolvedRun
 from lbx.spec.jobs import Work, reason_not_shared
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import select_samples

@@ -28,7 +28,7 @@ from lbx.running.offline import offline
 from lbx.running.plan import forecast_run
 from lbx.running.preparing import generated_names, prepare_runs, prepare_worker, resolve
 from lbx.running.rescoring import Embedding, score_with
-from lbx.running.resolved import ResolvedRun, check_samples
+from lbx.running.resolved_run import ResolvedRun, check_samples
 from lbx.running.retrieving import StoredChunks, retrieve_all
 from lbx.running.runner import Outcome, Runner, record_end_status
 from lbx.running.sharding import shard_of
@@ -188,7 +188,9 @@ def _ask(
         first = run.tasks[0].full_name if run.tasks else ""
         watch = RunMonitor(RunMeter(outlook, total), listener, log_file, first, lambda: asker.process_ids)
         counts = list(map(len, done))
-        with record_sessions(store, rows, outlook, watch, answer_counts=counts, workers=workers, spec=run.spec.to_json()):
+        with record_sessions(
+            store, rows, outlook, watch, answer_counts=counts, workers=workers, spec=run.spec.to_json()
+        ):
             size = JobSize.for_workers(workers, total)
             outcomes = Runner(run_ids, agendas, store, done, watch, asker, size).run()
         _warn_of_no_reasoning(agendas, outcomes)
@@ -208,7 +210,8 @@ def _warn_of_no_reasoning(agendas: Sequence[Agenda], outcomes: Sequence[Outcome]
     for agenda, outcome in zip(agendas, outcomes, strict=True):
         if agenda.settings.thinks and outcome.answered and not outcome.reasoned:
             log.warning(
-                f"None of {format_count(outcome.answered, 'answer')} contains reasoning, although the run enables it. The "
+                f"None of {format_count(outcome.answered, 'answer')} contains reasoning, although the run "
+                f"enables it. The "
                 "model does not reason, or it uses unknown reasoning tags. Inspect the answers with `lbx show`, and "
                 'set the tags in the model\'s card: reasoning = ["OPENING", "CLOSING"] under [chat].'
             )

@@ -33,7 +33,7 @@ from lbx.running.listening import Listener
 from lbx.running.models import card_of, load_to_count, load_to_forecast
 from lbx.running.plan import costs_of_sessions, use_one_share
 from lbx.running.preparing import make_works, resolve, retrieving
-from lbx.running.resolved import ResolvedRun, check_samples
+from lbx.running.resolved_run import ResolvedRun, check_samples
 from lbx.spec.jobs import Work
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import Selection

@@ -16,7 +16,7 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.judge import NAME as JUDGE
 from lbx.scoring import opinions
-from lbx.scoring.scored import find_benchmark, headline_of, plain_numbers, query_scores, score_interval_columns
+from lbx.scoring.score_columns import find_benchmark, headline_of, plain_numbers, query_scores, score_interval_columns
 from lbx.statistics.estimates import Estimate, interval, labels_of
 from lbx.store import GroupRow, ResultRow, Store
 from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, NumberRow, stored_sample
@@ -36,7 +36,8 @@ def add_up(store: Store, run_id: str, benchmark: Benchmark, *, is_complete: bool
     For a judge's run, write the opinions on the runs that it judged.
 
     Args:
-        is_complete: whether the run is complete: a task without a known number of samples counts as fully answered then.
+        is_complete: whether the run is complete: a task without a known number of samples counts as fully answered
+            then.
     """
     if benchmark.name == JUDGE:
         opinions.add_up_judge(store, run_id)
@@ -125,9 +126,11 @@ class _AddingUp:
         ]
         return [
             ResultRow(
-                *self._names, task, score.metric, self._version, score.n, score.score, score.official if is_complete else None,
+                *self._names, task, score.metric, self._version, score.n, score.score,
+                score.official if is_complete else None,
                 headline=head is not None and score.metric == head.metric, position=position,
-                partial=score.partial or not is_complete, task_position=task_position, unit=self._benchmark.scoring.unit,
+                partial=score.partial or not is_complete, task_position=task_position,
+                unit=self._benchmark.scoring.unit,
                 in_paper=head is not None and self._benchmark.scoring.is_in_paper(score.metric, head.metric),
                 **self._interval_columns(score, [bound.get(score.metric) for bound in bounds]),
             )

@@ -45,7 +45,8 @@ JUDGING_VIEWS: dict[str, str] = {
                    coalesce(try_cast(a.meta->>'iteration' AS INTEGER), 0) AS judged_iteration,
                    {_meta_column("against_run_id")},
                    coalesce(try_cast(a.meta->>'against_iteration' AS INTEGER), 0) AS against_iteration,
-                   {_meta_column("answer_first", "BOOLEAN")}, coalesce(a.meta->>'document_sha256', '') AS document_sha256,
+                   {_meta_column("answer_first", "BOOLEAN")},
+                   coalesce(a.meta->>'document_sha256', '') AS document_sha256,
                    {_meta_column("answer_words", "BIGINT")}, {_meta_column("against_words", "BIGINT")},
                    coalesce(try_cast(a.meta->'marks' AS VARCHAR[]), []) AS marks,
                    a.meta->>'answer_sha256' AS answer_sha256, a.meta->>'against_sha256' AS against_sha256,
@@ -68,7 +69,8 @@ JUDGING_VIEWS: dict[str, str] = {
                s.prompt_sha256, s.seed, s.error, s.error_type, s.source_row, s.created_at, s.rubric,
                s.document_sha256, s.answer_words, s.against_words, s.marks, s.kind, s.score,
                s.sample_id AS round_id, s.iteration AS judge_iteration,
-               {_is_same_answer("r", "answer")} AND {_is_same_answer("b", "against")} AS current, s.scale_low, s.scale_high
+               {_is_same_answer("r", "answer")} AND {_is_same_answer("b", "against")} AS current, s.scale_low,
+               s.scale_high
         FROM said s
         LEFT JOIN generations r ON r.run_id = s.judged_run_id AND r.benchmark = s.judged_benchmark
             AND r.task = s.judged_task AND r.sample_id = s.judged_sample_id AND r.iteration = s.judged_iteration

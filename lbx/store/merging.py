@@ -143,7 +143,8 @@ def _merge_target(store: Store, connection: duckdb.DuckDBPyConnection, target: P
     except StoreError as exc:
         raise ConflictError(
             exc.cause,
-            fix=f"Merge into another file (-o FILE); this merge would lose or mix data of {target}. No file was changed.",
+            fix=f"Merge into another file (-o FILE); this merge would lose or mix data of {target}. No file was "
+            f"changed.",
         ) from exc
 
 

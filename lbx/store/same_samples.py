@@ -61,7 +61,10 @@ class OtherSamples:
 
     def __str__(self) -> str:
         more = f", and {self.count - 1:,} more" if self.count > 1 else ""
-        return f"{format_count(self.count, 'sample differs', 'samples differ')}: {self.first} ({', '.join(self.parts)}){more}"
+        return (
+            f"{format_count(self.count, 'sample differs', 'samples differ')}: {self.first} "
+            f"({', '.join(self.parts)}){more}"
+        )
 
 
 def _meta_differs(key: str) -> str:

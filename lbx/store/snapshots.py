@@ -147,7 +147,8 @@ def _newest_snapshot(path: Path, writer: int | None) -> Snapshot | None:
 
 
 def _state(path: Path, previous_logs: Sequence[tuple[str, int, int]] = ()) -> tuple[bytes, list[tuple[str, int, int]]]:
-    """Headers of a file and (name, inode, size) of its logs; logs that only grew keep their size in ``previous_logs``."""
+    """Headers of a file and (name, inode, size) of its logs; logs that only grew keep their size in
+    ``previous_logs``."""
     with open_input(path) as file:
         headers = file.read(_HEADERS)
     sizes = {(name, inode): size for name, inode, size in previous_logs}

@@ -210,7 +210,8 @@ VIEWS: dict[str, str] = {
     """,
     # The papers' tables, a row a number: part 0 the tasks in the paper's order, part 1 its averages.
     "paper": f"""
-        SELECT run, run_id, benchmark, line, official, part, place, position, {", ".join(INTERVAL_COLUMNS)} FROM ({PAPER_NUMBERS})
+        SELECT run, run_id, benchmark, line, official, part, place, position, {", ".join(INTERVAL_COLUMNS)}
+        FROM ({PAPER_NUMBERS})
     """,
     # What may have spoilt a task's score, as counts of its n generations. An imported answer's file does not say.
     "guards": f"""
@@ -263,7 +264,8 @@ VIEWS: dict[str, str] = {
                    CASE WHEN count(truncated) > 0 THEN coalesce(
                        avg(coalesce(tokens_cut, original_tokens - prompt_tokens)) FILTER (WHERE truncated), 0) END
                        AS mean_tokens_cut,
-                   {_count_if_known("finish_reason = 'length'")} AS answers_cut, max(prompt_tokens) AS longest_prompt_sent
+                   {_count_if_known("finish_reason = 'length'")} AS answers_cut,
+                   max(prompt_tokens) AS longest_prompt_sent
             FROM generations WHERE error IS NULL AND {_EVALUATED} GROUP BY ALL
         ) g JOIN {_RUNS} r USING (run_id)
     """,

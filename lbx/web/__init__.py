@@ -14,4 +14,4 @@ from lbx.web.pages import form_route, page
 from lbx.web.serving import listening, serve
 from lbx.web.site import Site, SiteSocket
 
-__all__ = ["SearchableDocument", "Documents", "SiteSocket", "Site", "listening", "page", "form_route", "serve"]
+__all__ = ["Documents", "SearchableDocument", "Site", "SiteSocket", "form_route", "listening", "page", "serve"]

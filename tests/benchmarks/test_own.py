@@ -19,7 +19,7 @@ from lbx.base.records import Sample, ScoredSample, Truncation, canonical_json, s
 from lbx.benchmarks import BENCHMARKS, all_tasks, reserved_names, select
 from lbx.benchmarks.own.benchmark import CustomBenchmark, custom_names, read_for_bundle
 from lbx.benchmarks.own.definition import FILE, read_definition
-from lbx.metrics.named import METRICS, ScoringTarget
+from lbx.metrics.registry import METRICS, ScoringTarget
 from lbx.running.judge_run import read_rubric
 
 EXAMPLE = Path(__file__).parents[2] / "bundle" / "examples" / "handbook"

@@ -13,7 +13,7 @@ from command_line import Done, Lbx, fails
 
 from lbx.base.errors import BundleError
 from lbx.running.preparing import resolve
-from lbx.running.resolved import check_samples
+from lbx.running.resolved_run import check_samples
 from lbx.spec.run_spec import RunSpec
 from lbx.store import Store
 

@@ -23,8 +23,8 @@ from lbx.base.columns import Column
 from lbx.base.errors import LbxError
 from lbx.exchange.exporting import export
 from lbx.report import overview
+from lbx.report.report_types import ALL
 from lbx.report.reports import REPORTS
-from lbx.report.shapes import ALL
 from lbx.store import Store, Table
 from lbx.store.answers import AnswerFilter, count_answers, list_answers
 

@@ -17,7 +17,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from lbx.base.columns import Column
-from lbx.report.shapes import ReportDefinition
+from lbx.report.report_types import ReportDefinition
 from lbx.store import Table
 
 Row = Mapping[str, Any]

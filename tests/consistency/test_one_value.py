@@ -23,8 +23,8 @@ import lbx
 from lbx.report import latex, page, papers, render
 from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import ON_A_PAGE, REPORTS, read_report, write_parquet
-from lbx.report.shapes import ReportQuery
 from lbx.report.terminal import lines
 from lbx.scoring.reading import open_with_numbers
 from lbx.store import Store, Table

@@ -10,8 +10,8 @@ from made_runs import add_run, trec
 
 from lbx.report.comparing import mark_ties
 from lbx.report.papers import sheets
+from lbx.report.report_types import ALL, ReportQuery
 from lbx.report.reports import read_report
-from lbx.report.shapes import ALL, ReportQuery
 from lbx.store import Store, Table
 
 

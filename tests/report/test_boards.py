@@ -23,8 +23,8 @@ from lbx.benchmarks.longbench_pro.groups import CATEGORIES as DIMENSIONS
 from lbx.benchmarks.lveval.tasks import LEVELS
 from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.shapes import ReportQuery
 from lbx.store import Store
 
 Shared = Callable[[str], Path]

@@ -14,7 +14,7 @@ from scored_parts import TASKS, made_sample, made_scores
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.scoring.scored import RowsByTask, find_benchmark, read_scores
+from lbx.scoring.score_columns import RowsByTask, find_benchmark, read_scores
 from lbx.store import Store
 
 

@@ -20,8 +20,8 @@ from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
 from lbx.report.comparison_reports import cautions
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.shapes import ReportQuery
 from lbx.scoring.adding_up import add_up
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 

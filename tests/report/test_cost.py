@@ -13,8 +13,8 @@ from made_answers import Answer, make
 from scipy import stats
 
 from lbx.report.cells import sheet
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.shapes import ReportQuery
 from lbx.store import SessionRow, Store
 from lbx.store.sessions import store_sessions
 

@@ -21,8 +21,8 @@ from lbx.base.records import Sample, Score
 from lbx.benchmarks import BENCHMARKS
 from lbx.report import latex, overview, papers, render
 from lbx.report.cells import sheet
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.shapes import ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
 from lbx.scoring.adding_up import add_up

@@ -23,8 +23,8 @@ from lbx.base.records import Sample
 from lbx.exchange.importing import parse_predictions, write_predictions
 from lbx.report import latex, overview, papers, render
 from lbx.report.cells import sheet, without_intervals
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report, reports_of, write_parquet
-from lbx.report.shapes import ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
 from lbx.store import GenerationRow, RunRow, SampleRow, Store, Table

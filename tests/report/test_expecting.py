@@ -13,7 +13,7 @@ from made_runs import add_run, trec
 from lbx.base.errors import UsageError
 from lbx.report.expecting import table, verdict
 from lbx.report.reference import Figure, PublishedModel
-from lbx.report.shapes import ReportQuery
+from lbx.report.report_types import ReportQuery
 from lbx.store import Store
 
 

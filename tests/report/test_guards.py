@@ -12,8 +12,8 @@ from scipy import stats
 
 from lbx.base.marks import MARKS
 from lbx.report.cells import sheet
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.shapes import ReportQuery
 from lbx.statistics.estimates import wilson
 from lbx.store import Store
 

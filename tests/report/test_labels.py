@@ -18,8 +18,8 @@ from lbx.report import latex, render
 from lbx.report.cells import sheet
 from lbx.report.labels import LABELS, labels
 from lbx.report.papers import sheets
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report, write_parquet
-from lbx.report.shapes import ReportQuery
 from lbx.report.terminal import lines
 from lbx.store import Store
 

@@ -17,8 +17,8 @@ from scipy import stats
 from lbx.base.records import Sample
 from lbx.report.cells import sheet
 from lbx.report.leaderboard import rank_ranges, sort_score
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.shapes import ReportQuery
 from lbx.store import Store
 
 

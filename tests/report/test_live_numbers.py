@@ -13,8 +13,8 @@ from scored_parts import TASKS, made_sample, made_scores
 
 from lbx.base.records import Sample, Score
 from lbx.benchmarks import BENCHMARKS
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, has_number_reports, read_report
-from lbx.report.shapes import ReportQuery
 from lbx.scoring.adding_up import add_up
 from lbx.scoring.reading import add_missing_numbers, open_with_numbers
 from lbx.scoring.scores import score_rows

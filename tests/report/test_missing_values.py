@@ -15,8 +15,8 @@ from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.report import overview, papers
 from lbx.report.cells import sheet
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.shapes import ReportQuery
 from lbx.report.terminal import lines
 from lbx.store import Store
 from lbx.store.ratings import RatingRow

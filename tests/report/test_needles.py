@@ -9,8 +9,8 @@ import pytest
 from made_answers import Answer, make
 
 from lbx.report.cells import sheet
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.shapes import ReportQuery
 from lbx.statistics.estimates import wilson
 from lbx.store import Store, Table
 

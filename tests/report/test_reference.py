@@ -22,7 +22,7 @@ from lbx.report.reference import (
     select_published,
     table,
 )
-from lbx.report.shapes import ReportQuery
+from lbx.report.report_types import ReportQuery
 from lbx.store import Table
 
 ROOT = Path(__file__).parents[2]

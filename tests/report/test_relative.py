@@ -16,8 +16,8 @@ from lbx.base.records import Sample
 from lbx.benchmarks.longbench.groups import MIN_ANSWERS
 from lbx.report.cells import sheet
 from lbx.report.papers import sheets
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.shapes import ReportQuery
 from lbx.store import Store
 
 BUCKETS = ("0-4k", "4-8k", "8k+")

@@ -14,7 +14,7 @@ import pytest
 from lbx.base.columns import Column
 from lbx.report import render
 from lbx.report.cells import sheet
-from lbx.report.shapes import ReportDefinition
+from lbx.report.report_types import ReportDefinition
 from lbx.report.sheets import Sheet
 from lbx.store import Table
 

@@ -9,8 +9,8 @@ import pytest
 from lbx.base.columns import Column
 from lbx.report.cells import cells, sheet, without_intervals
 from lbx.report.digits import number, quantity, quantity_with_interval, with_interval
+from lbx.report.report_types import ReportDefinition
 from lbx.report.reports import REPORTS
-from lbx.report.shapes import ReportDefinition
 from lbx.report.sheets import plain_columns
 from lbx.store import Table
 

@@ -11,7 +11,7 @@ from made_answers import Answer, make
 
 from lbx.base.records import ScoredSample, sha256_text
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.scoring.scored import RowsByTask, headline_of, read_scores
+from lbx.scoring.score_columns import RowsByTask, headline_of, read_scores
 from lbx.store import Store
 
 

@@ -16,8 +16,8 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.leval.prompts import CONFIG, SCRIPT
 from lbx.report import render
 from lbx.report.cells import sheet
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.shapes import ReportQuery
 from lbx.running.answering import LocalAsker
 from lbx.running.runner import Outcome, Runner
 from lbx.scoring.scores import Rescoring, rescore

@@ -26,7 +26,7 @@ from lbx.base.records import SampleKey, Task
 from lbx.benchmarks import BENCHMARKS
 from lbx.running.plan import use_one_share
 from lbx.running.preparing import prepare_worker
-from lbx.running.resolved import ResolvedRun
+from lbx.running.resolved_run import ResolvedRun
 from lbx.running.workers import devices
 from lbx.running.workers.devices import share_out
 from lbx.running.workers.pool import WorkerPool

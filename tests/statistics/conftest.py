@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from scored_parts import Imported
 
-from lbx.scoring.scored import read_scores
+from lbx.scoring.score_columns import read_scores
 from lbx.store import Store
 
 

@@ -15,8 +15,8 @@ from lbx.base.records import Sample
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.report import render
 from lbx.report.cells import cells, sheet
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.shapes import ReportQuery
 from lbx.scoring.reading import add_missing_numbers
 from lbx.store import GenerationRow, GroupRow, ResultRow, SampleRow, ScoreRow, Store
 from lbx.store.views import MODE_OF_RUN

@@ -18,7 +18,7 @@ from lbx.base.tables import nearest
 from lbx.inference.model import BackendInfo
 from lbx.prompting.prompter import Tokenizer
 
-_CONTROL_TOKEN_NOTE = (
+_CONTROL_NOTE = (
     "The server tokenizes documents itself, and most servers read the text of a control token in a document as that "
     "token. Add [tokenizer] to the card to prevent this."
 )
@@ -231,7 +231,8 @@ def _read_tokens(
 def _token_mismatch(server: Server, card_count: int, server_count: int | None) -> BackendError:
     counted = "does not report its token count" if server_count is None else f"reads {server_count} tokens"
     return BackendError(
-        f"The card's tokenizer does not match the server {server.url}: it splits a test text into {card_count} tokens, and "
+        f"The card's tokenizer does not match the server {server.url}: it splits a test text into {card_count} "
+        f"tokens, and "
         f"the server {counted}.",
         fix='Use the tokenizer of the model that the server runs, or remove [tokenizer] and set api = "chat".',
     )
@@ -289,7 +290,7 @@ def backend_info(
         },
         counts_tokens=weights is not None,
         wraps_prompts=transport.api == "chat",
-        notes=() if weights is not None else (_CONTROL_TOKEN_NOTE,),
+        notes=() if weights is not None else (_CONTROL_NOTE,),
     )
 
 

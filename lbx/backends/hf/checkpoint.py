@@ -77,7 +77,8 @@ class DenseWeight:
     shape: Shape
 
     def dequantise(self, read_tensor: Callable[[str], Any]) -> Any:
-        """The weight in float32; ``read_tensor`` reads a tensor. Raises CheckpointFormatError: its numbers deny its shape."""
+        """The weight in float32; ``read_tensor`` reads a tensor. Raises CheckpointFormatError: its numbers deny its
+        shape."""
         dense = self.format.dense({part: read_tensor(name) for part, name in self.weight.tensors.items()}, self.weight)
         if tuple(dense.shape) != self.shape:
             raise CheckpointFormatError(f"its shape is {list(dense.shape)}, not {list(self.shape)}")

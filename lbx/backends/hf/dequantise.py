@@ -257,7 +257,8 @@ def packed_shape(weight: StoredWeight) -> Shape:
 
 
 def _column_count(weight: StoredWeight, words: int, bits: int) -> int:
-    """Shape of the dense weight. With one scale per row, only ``weight_shape`` gives it; ``unpack_integers`` checks that."""
+    """Shape of the dense weight. With one scale per row, only ``weight_shape`` gives it; ``unpack_integers`` checks
+    that."""
     size = weight.settings.get("group_size")
     groups = weight.shapes["scale"][-1]
     return groups * size if type(size) is int and size > 0 else words * WORD // bits

@@ -28,7 +28,8 @@ def refuse_too_large(name: str, needed_bytes: float, free: int | None, memory_na
     """
     if free is not None and needed_bytes > free:
         raise DoesNotFitError(
-            f"The weights of {name} take {needed_bytes / 2**30:.1f} GiB; {free / 2**30:.1f} GiB of {memory_name} are free.",
+            f"The weights of {name} take {needed_bytes / 2**30:.1f} GiB; {free / 2**30:.1f} GiB of "
+            f"{memory_name} are free.",
             fix=fix or "Use a smaller dtype, a smaller model, or a machine with more memory.",
         )
 

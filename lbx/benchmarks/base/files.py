@@ -264,7 +264,8 @@ def _read_small(path: Path) -> str:
 
 
 def is_zip_bomb(unpacked_size: int, packed_size: int) -> bool:
-    """Return whether a zip of ``packed_size`` bytes that declares ``unpacked_size`` unpacked bytes is too large for a dataset.
+    """Return whether a zip of ``packed_size`` bytes that declares ``unpacked_size`` unpacked bytes is too large for a
+    dataset.
 
     Text shrinks to a third or a tenth; Deflate could reach a thousandth, and members that share their bytes even less.
     zipfile returns at most the declared bytes of a member, so the declared size is the bound.

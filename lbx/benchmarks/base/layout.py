@@ -97,7 +97,8 @@ class BoardEntry:
 
     Attributes:
         model: its name; a published model's ends with "*".
-        mode: how it was asked, if not in the plain way; ``mode_without_reasoning`` leaves out the part that ``reasons`` covers.
+        mode: how it was asked, if not in the plain way; ``mode_without_reasoning`` leaves out the part that
+            ``reasons`` covers.
         reasons: whether it was asked to reason before its answers: with CoT, or thinking.
         attributes: facts about the model and how it was asked, by lower-case names.
         figures: official numbers by their keys without a run; the score so far if there is no official number, with the

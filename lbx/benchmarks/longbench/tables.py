@@ -146,7 +146,8 @@ BOARDS = Boards(
             by=best_of("average"),
             postprocess_rows=_radii,
             charts=[
-                RadarChart("LongBench, {}: radius 40 + 60 × score / best score in the table", "Six categories", CATEGORIES,
+                RadarChart("LongBench, {}: radius 40 + 60 × score / best score in the table", "Six categories",
+                CATEGORIES,
                       by="language"),
             ],
         ),

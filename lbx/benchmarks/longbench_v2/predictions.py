@@ -116,7 +116,10 @@ class LongBenchV2Format(PredictionFormat):
         if (letter in sample.references) == prediction.marked_right:
             return None
         marked_as = "right" if prediction.marked_right else "wrong"
-        return f"'judge' marks the answer {letter} as {marked_as}, but the question's answer is {'/'.join(sample.references)}"
+        return (
+            f"'judge' marks the answer {letter} as {marked_as}, but the question's answer is "
+            f"{'/'.join(sample.references)}"
+        )
 
     def label(self, model: str, settings: Mapping[str, Any]) -> str:
         """Return the model's name with the first of these ways that was asked for, as pred.py names its files."""

@@ -43,7 +43,7 @@ from lbx.benchmarks.own.definition import (
     read_definition,
 )
 from lbx.benchmarks.own.rows import count_samples, samples_in
-from lbx.metrics.named import METRICS, VERSION, ScoringTarget
+from lbx.metrics.registry import METRICS, VERSION, ScoringTarget
 
 FOLDER = "benchmarks"
 """Folder of custom benchmarks in data/files, each in a folder of its name."""

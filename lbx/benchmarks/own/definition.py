@@ -7,7 +7,7 @@
     [[task]]
     name = "facts"
     data = "facts.jsonl"                    # in this file's folder
-    metrics = ["f1", "exact_match"]         # of lbx.metrics.named; the first is the headline
+    metrics = ["f1", "exact_match"]         # of lbx.metrics.registry; the first is the headline
     max_new_tokens = 32
 
 One line of facts.jsonl: {"id": "1", "document": "...", "question": "...", "references": ["..."]}. A prompt is plain
@@ -31,7 +31,7 @@ from lbx.benchmarks.base.files import DataRow, read_csv, read_json_array, read_j
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.base.rubric_table import parse_rubric_table
 from lbx.benchmarks.base.templates import fill_format, template_fields
-from lbx.metrics.named import METRICS
+from lbx.metrics.registry import METRICS
 
 FILE = "benchmark.toml"
 LETTERS = ascii_uppercase

@@ -16,7 +16,7 @@ from lbx.base.tables import entry_error, nearest
 from lbx.base.visible import one_line
 from lbx.benchmarks.base.files import DataRow, cached_by_mtime
 from lbx.benchmarks.own.definition import MAX_NEW_TOKENS, OPTIONAL_FIELDS, READERS, STANDARD_FIELDS, CustomTask
-from lbx.metrics.named import ScoringTarget, unscorable_reason
+from lbx.metrics.registry import ScoringTarget, unscorable_reason
 
 _MAX_ID_LENGTH = 200
 _LISTS = ("choices", "references", "turns", "stop")

@@ -158,7 +158,8 @@ class Hub:
         if isinstance(exc, httpx2.TransportError) and not isinstance(exc, httpx2.UnsupportedProtocol):
             return TransientError(f"{endpoint} does not answer ({describe_error(exc)})")
         return FetchError(
-            f"{endpoint} did not answer like a Hugging Face hub to a request for the {kind} {repo}: {describe_error(exc)}.",
+            f"{endpoint} did not answer like a Hugging Face hub to a request for the {kind} {repo}: "
+            f"{describe_error(exc)}.",
             fix="Check the hub's address (--hub or HF_ENDPOINT), and that no login page intercepts requests to it.",
         )
 

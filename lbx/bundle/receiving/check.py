@@ -23,7 +23,7 @@ from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Evidence, ManifestE
 from lbx.bundle.disk import read_blocks
 from lbx.bundle.names import find_unsafe_content, needs_content_check, unsafe_format
 from lbx.bundle.progress import Progress, Tally, in_parallel, silent
-from lbx.bundle.receiving.received import VolumeResult
+from lbx.bundle.receiving.archive_files import VolumeResult
 from lbx.bundle.receiving.trusted_archive import (
     allowed_files,
     damage_error,

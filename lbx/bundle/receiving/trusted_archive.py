@@ -27,7 +27,7 @@ from lbx.bundle.names import (
     unsafe_reason,
 )
 from lbx.bundle.progress import Progress, Tally, in_parallel
-from lbx.bundle.receiving.received import (
+from lbx.bundle.receiving.archive_files import (
     ArchiveFiles,
     Extent,
     VerifiedReader,

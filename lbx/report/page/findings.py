@@ -110,7 +110,8 @@ def _verdicts(source: PageSource) -> Iterator[Html]:
         low, high = row["low"], row["high"]
         between = f" [{100 * low:+.1f}, {100 * high:+.1f}]" if low is not None and high is not None else ""
         yield Html(
-            f"{_run_tag(source, {'run_id': row['run_b']})} against {_run_tag(source, {'run_id': row['run_a']})} on {_benchmark_tag(row)}, "
+            f"{_run_tag(source, {'run_id': row['run_b']})} against {_run_tag(source, {'run_id': row['run_a']})} "
+            f"on {_benchmark_tag(row)}, "
             f"{tag('span', str(row['task']))}: {100 * row['difference']:+.1f}{between} points, "
             f"{tag('b', str(row['verdict'] or 'unknown'))}."
         )
@@ -154,7 +155,8 @@ def _guards(source: PageSource) -> Iterator[Html]:
             marked, total = sum(row[name] for row in known_rows), sum(row["n"] for row in known_rows)
             if total and (marked > _MANY * total or (marked and mark.severity == "fault")):
                 yield Html(
-                    f"{_run_tag(source, {'run_id': run})}: {marked:,} of {total:,} {mark.plural} ({marked / total:.0%})."
+                    f"{_run_tag(source, {'run_id': run})}: {marked:,} of {total:,} {mark.plural} "
+                    f"({marked / total:.0%})."
                 )
 
 

@@ -23,8 +23,8 @@ from lbx.report.page.findings import failures, findings, settings
 from lbx.report.page.html import Html, Section, render, run_name, tag, truncate_text
 from lbx.report.page.sections import report_section
 from lbx.report.page.source import PageSource
+from lbx.report.report_types import ALL, ReportQuery
 from lbx.report.reports import ON_A_PAGE, REPORTS
-from lbx.report.shapes import ALL, ReportQuery
 from lbx.report.svg import symbol_styles
 from lbx.store import Store
 from lbx.store.runs import check_runs

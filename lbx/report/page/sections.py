@@ -17,8 +17,8 @@ from lbx.report.page.boards import board
 from lbx.report.page.html import Best, Html, Section, charts, figure, quiet, run_name, table, tag
 from lbx.report.page.source import PageSource
 from lbx.report.papers import doubts
+from lbx.report.report_types import ReportDefinition
 from lbx.report.reports import REPORTS
-from lbx.report.shapes import ReportDefinition
 from lbx.store import Table
 
 MOST_LINES = 8
@@ -33,7 +33,8 @@ def report_section(source: PageSource, name: str, *, has_other_sections: bool = 
     """Build the section of a report: a special one or a plain table; None if the report is empty.
 
     Args:
-        has_other_sections: Whether the page has other sections: a refused report then becomes a section with the reason.
+        has_other_sections: Whether the page has other sections: a refused report then becomes a section with the
+            reason.
 
     Raises:
         UsageError: The report refuses the query, and the page has no other section.

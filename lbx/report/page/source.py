@@ -10,9 +10,9 @@ from lbx.base.errors import UsageError
 from lbx.report.labels import labels, progress
 from lbx.report.page.html import truncate_text
 from lbx.report.pairs import MOST_RUNS
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.shapes import ReportQuery
-from lbx.scoring.scored import runs_by_id
+from lbx.scoring.score_columns import runs_by_id
 from lbx.store import Store, Table
 
 _RUNS = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lbx.metrics.named import METRICS, ScoringTarget
+from lbx.metrics.registry import METRICS, ScoringTarget
 
 
 @pytest.mark.parametrize(

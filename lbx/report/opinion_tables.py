@@ -11,9 +11,9 @@ from typing import Any
 from lbx.base.number_key import ALL, NumberKey
 from lbx.report.fitness import Fitness, fitness_of
 from lbx.report.labels import labels
-from lbx.report.shapes import ReportQuery
+from lbx.report.report_types import ReportQuery
 from lbx.scoring import opinions
-from lbx.scoring.scored import INTERVAL_COLUMNS, as_table, runs_by_id
+from lbx.scoring.score_columns import INTERVAL_COLUMNS, as_table, runs_by_id
 from lbx.statistics.differences import mcnemar
 from lbx.store import Store, Table
 from lbx.store.rows import BOUND_COLUMNS

@@ -315,7 +315,8 @@ class Samples:
         parameters: Sequence[object] = (),
         order_by: Sequence[str] = (),
     ) -> dict[str, Array]:
-        """Read rows of a table of answers as columns, sorted by run, by the data's order, then by the columns ``order_by``.
+        """Read rows of a table of answers as columns, sorted by run, by the data's order, then by the columns
+        ``order_by``.
 
         "run" is an index in ``runs``, "sample" a rank; "key" is a single number for both and the iteration.
 

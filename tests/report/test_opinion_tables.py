@@ -38,8 +38,8 @@ from lbx.report.opinion_reports import judge_notes
 from lbx.report.page import pieces
 from lbx.report.page.sections import win_rates
 from lbx.report.page.source import PageSource
+from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.shapes import ReportQuery
 from lbx.scoring.scores import Rescoring, add_up, rescore, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.ratings import RatingRow

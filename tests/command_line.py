@@ -84,7 +84,7 @@ def _as_it_was(cwd: Path | None, environment: Mapping[str, str] | None) -> Itera
     logged = log.handlers, log.propagate, log.level
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     with (
-        mock.patch.object(offline._guard, "allowed", None),
+        mock.patch.object(offline._guard, "allowed_addresses", None),
         mock.patch.dict(os.environ, environment or {}, clear=environment is not None),
         contextlib.chdir(cwd or Path.cwd()),
     ):

@@ -1,8 +1,8 @@
-"""Which tests ``just test`` asks: those that prove what the README promises, at a price that one waits for.
+"""Tests of ``just test``: those that prove the promises of the README, in a few minutes.
 
-Each promise stands beside places: folders, files, or single tests of them. What stands here has the mark ``promise``;
-all other tests have none, and CI and ``just test-all`` ask them, too. All of it has about 400 CPU seconds, so that two
-cores need half of the eight minutes that ``just test`` may take: ``just test -m promise --durations=30`` lists them.
+Each promise has a list of folders, files or single tests, which get the mark ``promise``; CI and ``just test-all`` run
+all other tests, too. The marked tests take about 400 CPU seconds, so that two cores need half of the eight minutes that
+``just test`` may take: ``just test -m promise --durations=30`` lists the slowest.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "tests/report/test_boards.py",
         "tests/exchange/test_published_predictions.py::test_longbench",
     ),
-    "Nothing hidden": (
+    "Visible limits": (
         "tests/report/test_guards.py",
         "tests/report/test_truncation_effect.py",
         "tests/store/test_views.py",
     ),
-    "How sure, in words": (
+    "Uncertainty": (
         "tests/statistics/test_intervals.py",
         "tests/statistics/test_invariants.py",
         "tests/statistics/test_paired_differences.py",
@@ -46,7 +46,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "tests/statistics/test_agreement.py",
         "tests/web/test_rating_pages.py",
     ),
-    "Nothing lost": (
+    "No data loss": (
         "tests/anyorder/test_orders.py::test_a_killed_run_that_goes_on_with_other_tasks_has_all_its_numbers",
         "tests/bundle/test_resume.py",
         "tests/cli/test_interruption.py",
@@ -57,7 +57,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "tests/store/test_schema.py",
         "tests/store/test_store.py",
     ),
-    "Nothing downloaded inside": (
+    "No downloads behind the gap": (
         "tests/bundle/test_create.py",
         "tests/bundle/test_delta.py",
         "tests/bundle/test_recipe.py",
@@ -121,11 +121,11 @@ PROMISES: dict[str, tuple[str, ...]] = {
 
 
 def proves(test: str) -> bool:
-    """Whether the test of this id stands in one of the places."""
+    """Whether one of the lists contains the test of this id."""
     places = (place for each in PROMISES.values() for place in each)
     return any(f"{test}/".startswith((f"{place}/", f"{place}::", f"{place}[")) for place in places)
 
 
 def in_file(path: str) -> bool:
-    """Whether a test of this file does."""
+    """Whether one of the lists contains a test of this file."""
     return proves(path) or any(place.startswith(f"{path}::") for each in PROMISES.values() for place in each)

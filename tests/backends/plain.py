@@ -42,12 +42,12 @@ class PlainLlama:
         memory._begin()  # a batch leaves a context behind that is as large as it needed
         self._lib, self._context, self._vocabulary = backend._lib, memory._context, backend.tokenizer.size
         self._pass_size, self._filler = memory._pass_size, memory._filler
-        self._padding = 0 if memory._stacked else memory.max_sequences + PADDING
-        self._batch = StepBatch(self._lib, self._pass_size.padded(memory.max_step))
+        self._padding = 0 if memory._is_stacked else memory.max_sequences + PADDING
+        self._batch = StepBatch(self._lib, self._pass_size.padded_size(memory.max_step))
         self._position = 0
 
     def prefill(self, ids: Sequence[int]) -> np.ndarray:
-        self._memory._forget()
+        self._memory._reset()
         self._position = 0
         for at in range(0, len(ids), self._memory.max_step):
             row = self._decode(ids[at : at + self._memory.max_step])
@@ -59,7 +59,7 @@ class PlainLlama:
     def _decode(self, tokens: Sequence[int]) -> int:
         """The row of the last of the tokens."""
         count, padding = len(tokens), self._pass_size.padding(len(tokens))
-        rows = [count - 1, *range(count - 1), *range(count, count + padding)][: self._pass_size.padded(1)]
+        rows = [count - 1, *range(count - 1), *range(count, count + padding)][: self._pass_size.padded_size(1)]
         self._batch.fill(
             [*tokens, *[self._filler] * padding],
             [*range(self._position, self._position + count), *range(padding)],
@@ -70,7 +70,7 @@ class PlainLlama:
         if padding:
             self._lib.llama_memory_seq_rm(self._lib.llama_get_memory(self._context), self._padding, -1, -1)
         self._position += count
-        self._memory._unsure = True  # it begins anew when it is used next
+        self._memory._change_incomplete = True  # it begins anew when it is used next
         return count - 1
 
     def _logits(self, row: int) -> np.ndarray:

@@ -141,10 +141,10 @@ def test_scattered_cells_are_gathered(tiny, memory):
 def test_the_store_grows_only_where_cells_are_used(tiny, memory):
     memory.release()
     prefill(memory, 0, tokens_of(200))
-    capacity = memory._store.now.capacity
+    capacity = memory._store.current_pass.capacity
     memory.fork(0, 200, range(1, 8))
     prefill(memory, 5, tokens_of(capacity - 200))
-    assert memory.used_cells == memory._store.now.capacity == capacity == 256
+    assert memory.used_cells == memory._store.current_pass.capacity == capacity == 256
     assert memory._store.bytes == capacity * memory.cell_bytes
     memory.extend([Extend(n, [5], False) for n in range(8)])
     assert memory._store.bytes <= (memory.used_cells * 5 / 4 + 256) * memory.cell_bytes
@@ -289,7 +289,7 @@ def test_layers_with_a_window_attend_to_it_only(kind, tiny_hf, tmp_path):
     attended = {}
     for _ in range(3):
         memory.extend([Extend(s, [20 + s], True) for s in range(1, 6)])
-        for window, layout in memory._store.now.layouts.items():
+        for window, layout in memory._store.current_pass.layouts.items():
             attended[window] = sum(cell_count(part.cells) for _, parts in layout.on(memory._device) for part in parts)
     assert attended.pop(None) >= 1016 if kind == "llama4" else not attended.pop(None, None)
     ((window, cells_seen),) = attended.items()

@@ -121,7 +121,7 @@ def test_counts_are_the_view_s_and_rates_can_be_left_alone(tmp_path: Path) -> No
     rows = rows_of(path)
     assert [tuple(row[name] for name in view.columns) for row in rows] == view.rows
     assert [row["run_id"] for row in rows_of(path, runs=("b",))] == ["b"]
-    assert not any(name.endswith(("_low", "_high")) for name in rows_of(path, alone=True)[0])
+    assert not any(name.endswith(("_low", "_high")) for name in rows_of(path, without_intervals=True)[0])
 
 
 def test_an_empty_file_has_none(tmp_path: Path) -> None:

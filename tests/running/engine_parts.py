@@ -162,12 +162,12 @@ class Watcher:
         self.tokens = 0
         self.raise_at = raise_at
 
-    def sample(self, row: GenerationRow | None) -> None:
+    def count_sample(self, row: GenerationRow | None) -> None:
         self.rows.append(row)
         if len(self.rows) == self.raise_at:
             raise KeyboardInterrupt
 
-    def computed(self, tokens: int) -> None:
+    def count_tokens(self, tokens: int) -> None:
         self.tokens += tokens
 
 

@@ -111,7 +111,7 @@ def test_answers_are_those_of_one_at_a_time(
     cells = -(-(need + spare) // grain) * grain
     memory = ToyMemory(sequences, cells, step, pass_price=price, grain=grain, follow_limit=NO_LIMIT - 1)
     told: list[int] = []
-    batch, found = run_batch(memory, requests, computed=told.append, answers=answers)
+    batch, found = run_batch(memory, requests, on_tokens=told.append, answers=answers)
     assert batch.prompt_tokens == batch.plan.computed_tokens
     assert memory.computed == batch.prompt_tokens + sum(c.output_tokens for c in found.values()) - uncounted(found)
     assert told == [sum(len(item.tokens) for item in items) for items in memory.passes]

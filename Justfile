@@ -82,12 +82,13 @@ real: setup
 setup:
     @.ci/setup.sh
 
-# ruff, mypy --strict, import-linter
+# ruff, mypy --strict, import-linter, and the limits of tests/language.py
 lint: setup
     ruff check
     ruff format --check
     mypy
     lint-imports
+    python -m tests.language
 
 # fix formatting and simple findings
 format: setup

@@ -114,11 +114,11 @@ class Unsafe:
 
     Attributes:
         reason: the end of a sentence ("it ...").
-        may_be_allowed: whether a recipe can allow the file by name.
+        can_allow: whether a recipe can allow the file by name.
     """
 
     reason: str
-    may_be_allowed: bool = True
+    can_allow: bool = True
 
 
 NAMES_CODE = Unsafe("it names code to run (auto_map)")
@@ -150,7 +150,7 @@ def find_unsafe_content(name: str, size: int, file: IO[bytes]) -> Unsafe | None:
             return None
         if not is_zip_bomb(declared, size):
             return None
-        return Unsafe(f"its {size:,} bytes would unpack to {declared:,}: a zip bomb", may_be_allowed=False)
+        return Unsafe(f"its {size:,} bytes would unpack to {declared:,}: a zip bomb", can_allow=False)
     return _OPAQUE if size > _CONFIG_LIMIT else _unsafe_json(file.read(_CONFIG_LIMIT))
 
 

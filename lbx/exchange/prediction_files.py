@@ -299,7 +299,7 @@ class UnmatchedNames:
     def row(self, prediction: Prediction, why: str) -> Prediction:
         """Give a row its own sample and the reason as a note. Raises UsageError if it cannot be scored by itself."""
         sample, form = prediction.sample, self._form
-        if sample is None or not form.is_self_contained:
+        if sample is None or not form.has_own_content:
             raise prediction_file_error(prediction.line.location, why)
         name = form.unmatched_name(sample)
         self._times[name, prediction.iteration] += 1

@@ -231,7 +231,7 @@ def estimate(
 
 def _one_by_one(walk: PrefixOrder, new: list[int], costs: Costs, piece: int, total: _WorkSum) -> None:
     """Add the time of prompts without batching. Kept prefixes are reused in multiples of ``piece``; 0: not at all."""
-    for length, shared, tokens in zip(walk.length.tolist(), walk.reused.tolist(), new, strict=True):
+    for length, shared, tokens in zip(walk.length.tolist(), walk.reused_tokens.tolist(), new, strict=True):
         reused = min(shared, max(0, length - 1)) // piece * piece if piece else 0
         computed = length - reused
         total.computed_tokens += computed
@@ -244,7 +244,7 @@ class _BatchedPrompts:
 
     def __init__(self, walk: PrefixOrder, new: list[int], costs: Costs, room: DecodeCapacity, total: _WorkSum) -> None:
         # Of several equal prompts, each computes its last token.
-        shared = np.minimum(walk.reused, np.maximum(walk.length - 1, 0))
+        shared = np.minimum(walk.reused_tokens, np.maximum(walk.length - 1, 0))
         self._lengths = AnswerLengths()
         lengths = self._lengths if room.resumes else None
         self._rule = Admission(room, walk.length.tolist(), shared.tolist(), walk.answer_limit.tolist(), lengths)

@@ -26,7 +26,7 @@ class Outlook:
         time: None if the model's speed is unknown.
         counting_s: seconds spent counting.
         in_characters: token counts are numbers of characters, because there is no tokenizer.
-        not_shared: reason why prompts share no computation, as a clause; None if they do.
+        sharing_problem: reason why prompts share no computation, as a clause; None if they do.
         model, backend: names.
         dtype: number format of the computation, if the backend offers a choice.
     """
@@ -36,7 +36,7 @@ class Outlook:
     time: TimeEstimate | None
     counting_s: float
     in_characters: bool = False
-    not_shared: str | None = None
+    sharing_problem: str | None = None
     model: str = ""
     backend: str = ""
     dtype: str | None = None
@@ -57,7 +57,7 @@ class Outlook:
             "time": None if self.time is None else self.time.to_json(),
             "counting_s": self.counting_s,
             "in_characters": self.in_characters,
-            "not_shared": self.not_shared,
+            "not_shared": self.sharing_problem,
             "model": self.model,
             "backend": self.backend,
             "dtype": self.dtype,
@@ -117,7 +117,7 @@ def make_outlook(
         time,
         plan.seconds,
         in_characters=not info.counts_tokens,
-        not_shared=reason_not_shared(work.backend, batching=batching) if computing else None,
+        sharing_problem=reason_not_shared(work.backend, batching=batching) if computing else None,
         model=info.model,
         backend=info.name,
         dtype=info.settings.get("dtype"),
@@ -167,7 +167,7 @@ def comparison_line(outlooks: Sequence[Outlook]) -> str:
 
 def sharing_lines(outlook: Outlook) -> list[str]:
     """The reason if prompts that share a document do not share its computation."""
-    return [f"Every prompt is computed from its start: {outlook.not_shared}"] if outlook.not_shared else []
+    return [f"Every prompt is computed from its start: {outlook.sharing_problem}"] if outlook.sharing_problem else []
 
 
 def memory_line(memory: MemoryFit) -> str:

@@ -69,13 +69,13 @@ class PrefixOrder:
     Attributes:
         task: index into ``RunPlan.tasks``.
         length: tokens of the prompt.
-        reused: number of first tokens that are reused from the previous prompt.
+        reused_tokens: number of first tokens that are reused from the previous prompt.
         answer_limit: token limit of the answer, including reasoning.
     """
 
     task: IntArray
     length: IntArray
-    reused: IntArray
+    reused_tokens: IntArray
     answer_limit: IntArray
 
 

@@ -64,12 +64,12 @@ class MaskColumns(NamedTuple):
     Attributes:
         cells: shape (columns,).
         span: (first, end) if the cells are adjacent and in rising order, so that attention needs no copy of them.
-        ordered: whether they are exactly the tokens 0, 1, 2 ... of one sequence.
+        in_order: whether they are exactly the tokens 0, 1, 2 ... of one sequence.
     """
 
     cells: NDArray[np.int64]
     span: tuple[int, int] | None
-    ordered: bool
+    in_order: bool
 
 
 class CellTable:
@@ -183,16 +183,16 @@ class CellTable:
         """
         rows = self.owners[list(sequences), : self._top]
         shared_cells: NDArray[np.bool_] = np.all(rows, axis=0)
-        ordered = len(sequences) == 1 and len(new) > 1
-        if ordered:
+        in_order = len(sequences) == 1 and len(new) > 1
+        if in_order:
             shared_cells[new] = False
         if ends is not None:
             places = self.positions[: self._top]
             rows &= places >= ends[0][:, None]
             shared_cells &= places >= ends[1].max()
-            ordered = ordered and bool(ends[1][0] <= self.positions[new[0]])
+            in_order = in_order and bool(ends[1][0] <= self.positions[new[0]])
         masked_cells = np.flatnonzero(np.any(rows, axis=0) & ~shared_cells)
-        causal = ordered and len(masked_cells) == len(new)
+        causal = in_order and len(masked_cells) == len(new)
         if per_sequence and len(sequences) == len(new) > 1:
             private_cells = _true_columns(rows & ~shared_cells)
             if private_cells.size <= _GATHER * len(masked_cells):

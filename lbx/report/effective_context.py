@@ -61,7 +61,7 @@ class Bin(NamedTuple):
 
     Attributes:
         unread: why the prompts may not have been read in full; "" if they were.
-        guessed: why the score may be due to guessing; "" if it is significantly higher.
+        guess_reason: why the score may be due to guessing; "" if it is significantly higher.
     """
 
     up_to: int
@@ -71,12 +71,12 @@ class Bin(NamedTuple):
     low: float | None
     high: float | None
     unread: str = ""
-    guessed: str = ""
+    guess_reason: str = ""
 
     @property
     def why(self) -> str:
         """Reasons for not claiming this length, regardless of its score."""
-        return "; ".join(filter(None, (self.unread, self.guessed)))
+        return "; ".join(filter(None, (self.unread, self.guess_reason)))
 
     @property
     def verdict(self) -> str:
@@ -85,7 +85,7 @@ class Bin(NamedTuple):
         if self.low is None or self.high is None or (self.low < 0 <= self.high):
             return "undecided"
         if self.low >= 0:
-            return "no claim" if self.guessed else "kept"
+            return "no claim" if self.guess_reason else "kept"
         return "lost"
 
 
@@ -130,7 +130,7 @@ def _lines(benchmark: str, tasks: RowsByTask, keep: float, at_least: float | Non
         bins = [
             length_bin._replace(
                 unread=_unread_reason(length_bin.up_to, [binned[name][length_bin.up_to] for name in common_tasks]),
-                guessed=_guess_reason(length_bin, *floor),
+                guess_reason=_guess_reason(length_bin, *floor),
             )
             for length_bin in _make_bins(estimates, keep, at_least)
         ]

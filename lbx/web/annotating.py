@@ -27,13 +27,13 @@ _LISTED = 300
 
 @dataclass(frozen=True, slots=True)
 class _PairField:
-    """Question or answer on the page: ``text`` for the form, ``spelled`` to display if it has invisible characters."""
+    """Question or answer on the page: ``text`` for the form, ``spelling`` to display if it has invisible characters."""
 
     name: str
     label: str
     text: FormText
     note: str
-    spelled: str
+    spelling: str
 
 
 class AnnotationPages:

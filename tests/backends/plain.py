@@ -42,7 +42,7 @@ class PlainLlama:
         memory._begin()  # a batch leaves a context behind that is as large as it needed
         self._lib, self._context, self._vocabulary = backend._lib, memory._context, backend.tokenizer.size
         self._pass_size, self._filler = memory._pass_size, memory._filler
-        self._padding = 0 if memory._is_stacked else memory.max_sequences + PADDING
+        self._padding = 0 if memory._has_stacked_cells else memory.max_sequences + PADDING
         self._batch = StepBatch(self._lib, self._pass_size.padded_size(memory.max_step))
         self._position = 0
 

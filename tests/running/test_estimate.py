@@ -130,7 +130,7 @@ def history_of(plan: RunPlan, tokens: int, **changes: object) -> History:
     """History of a session that answered a plan by ``PRICES``, one prompt after the other."""
     (walk,) = plan.walks
     prefill, decode = [], []
-    for length, kept in zip(walk.length.tolist(), walk.reused.tolist(), strict=True):
+    for length, kept in zip(walk.length.tolist(), walk.reused_tokens.tolist(), strict=True):
         new = length - kept
         read = new * (kept + new / 2)
         prefill.append((PRICES.token_s * new + PRICES.seen_s * read, new, read))

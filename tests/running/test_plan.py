@@ -135,7 +135,9 @@ def test_iterations_and_documents_share(work: Work) -> None:
     assert task.samples == 36
     assert task.shared_factor > 6
     (walk,) = plan.walks
-    assert int((walk.length - walk.reused).sum()) == task.distinct_tokens + 24, "each answer again takes a prompt's end"
+    assert int((walk.length - walk.reused_tokens).sum()) == task.distinct_tokens + 24, (
+        "each answer again takes a prompt's end"
+    )
     assert int(walk.length.sum()) == task.prompt_tokens
     assert int(walk.answer_limit.sum()) == task.new_tokens
     assert plan.total == dataclasses.replace(task, task="total")
@@ -173,10 +175,10 @@ def test_what_a_memory_reads_afresh_is_not_counted_as_shared(work: Work) -> None
     """Tokens of long ends follow singly in some memories: there they share nothing, however much is common."""
     shared, afresh = make_plan([work], follow_limit=600), make_plan([work], follow_limit=1)
     assert afresh.total == shared.total == make_plan([work]).total, "the prefix tree is the same"
-    assert int(shared.walks[0].reused.sum()) > 0
-    kept, length = afresh.walks[0].reused, afresh.walks[0].length
+    assert int(shared.walks[0].reused_tokens.sum()) > 0
+    kept, length = afresh.walks[0].reused_tokens, afresh.walks[0].length
     assert set(kept.tolist()) <= {0, *(length - 1).tolist()}, "but what equal prompts have in common"
-    assert kept.sum() < shared.walks[0].reused.sum()
+    assert kept.sum() < shared.walks[0].reused_tokens.sum()
 
 
 def test_runs_that_are_made_together_share(work: Work) -> None:

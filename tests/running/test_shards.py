@@ -99,8 +99,8 @@ def test_a_document_goes_whole_with_all_its_questions(tmp_path: Path) -> None:
     assert [[place.position for place in one.places] for one in found] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
     (walk,) = found[0].walks
     assert len(walk.length) == 3
-    assert walk.reused[0] == 0 and all(
-        kept > 0.9 * (length - 40) for kept, length in zip(walk.reused[1:], walk.length[1:], strict=True)
+    assert walk.reused_tokens[0] == 0 and all(
+        kept > 0.9 * (length - 40) for kept, length in zip(walk.reused_tokens[1:], walk.length[1:], strict=True)
     )
     alone = Agenda(bundle, tasks, BENCHMARKS, RunSettings(no_context=True))
     assert [len(one.places) for one in documents_in_characters([alone])] == [1] * 9, "nothing is shared without it"

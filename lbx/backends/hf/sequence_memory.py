@@ -322,7 +322,7 @@ class HfSequences:
         self._begin(
             cells, positions, capacity, cell_index(columns.span or columns.cells, self._device), len(columns.cells)
         )
-        if columns.ordered:
+        if columns.in_order:
             return None
         return sequence_mask(
             self._table,

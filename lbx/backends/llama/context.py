@@ -41,7 +41,7 @@ class ContextSize(NamedTuple):
             copied as a whole.
         pass_size: padding of passes for batch-invariant numbers; None if they are not to be had.
         slides: whether sliding layers store little more than their window; they store everything if that is smaller.
-        is_stacked: whether llama.cpp keeps a single sequence and all others are prefixes of it.
+        has_stacked_cells: whether llama.cpp keeps a single sequence and all others are prefixes of it.
         shrinks: whether a smaller cache gives the same numbers, faster.
     """
 
@@ -51,7 +51,7 @@ class ContextSize(NamedTuple):
     keeps_prefix: bool
     pass_size: PassSize | None
     slides: bool = False
-    is_stacked: bool = False
+    has_stacked_cells: bool = False
     shrinks: bool = False
 
     def cells_for(self, cells: int) -> int:
@@ -62,7 +62,7 @@ class ContextSize(NamedTuple):
     @property
     def all_sequences(self) -> int:
         """Number of llama.cpp's sequences."""
-        if self.is_stacked:
+        if self.has_stacked_cells:
             return 1
         # llama.cpp stores a window for each, and the windows of prefixes that answers share.
         return self.sequences + (EXTRA_SEQUENCES if self.keeps_prefix else (self.sequences - TRUNKS + 1) // 2)
@@ -94,7 +94,7 @@ def choose_context_size(
     if llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model):
         return ContextSize(window, window, n_sequences, keeps_prefix=False, pass_size=None)
     if not _attends_by_mask(llama_cpp, model):
-        return ContextSize(window, window, MIN_SEQUENCES, keeps_prefix=True, pass_size=None, is_stacked=True)
+        return ContextSize(window, window, MIN_SEQUENCES, keeps_prefix=True, pass_size=None, has_stacked_cells=True)
     cells = options.kv_cells or window
     if cells < window:
         raise BackendError(
@@ -199,7 +199,7 @@ def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpti
     size = room.pass_size or PassSize()
     params.n_batch = params.n_ubatch = size.padded_size(options.prefill_chunk)
     params.n_seq_max = room.all_sequences
-    params.kv_unified = not room.is_stacked  # one cache for all sequences, so that they can share its cells
+    params.kv_unified = not room.has_stacked_cells  # one cache for all sequences, so that they can share its cells
     params.n_outputs_max = size.padded_size(
         params.n_seq_max
     )  # few tokens' logits are read: no buffer for a whole chunk's

@@ -62,8 +62,8 @@ class LlamaSequences:
         self._pass_size, self._filler = room.pass_size or PassSize(), filler
         self._batch = StepBatch(llama_cpp, self._pass_size.padded_size(max_step))
         self._cells: BatchInvariantCells | PlainCells
-        self._is_stacked = room.is_stacked
-        if room.is_stacked:
+        self._has_stacked_cells = room.has_stacked_cells
+        if room.has_stacked_cells:
             self._cells = StackedCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory)
         elif room.slides:
             self._cells = SlidingCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, context=context)
@@ -218,7 +218,7 @@ class LlamaSequences:
         starts = [self._cells.length(item.sequence) for item in items]
         cells = self._cells.allocate([(item.sequence, count) for item, count in zip(items, counts, strict=True)])
         padding = self._pass_size.padding(len(tokens))
-        numbers = [0 if self._is_stacked else item.sequence for item in items]
+        numbers = [0 if self._has_stacked_cells else item.sequence for item in items]
         sequences = np.repeat([*numbers, self.max_sequences + PADDING], [*counts, padding])
         positions = np.concatenate(
             [np.arange(start, start + count) for start, count in zip((*starts, 0), (*counts, padding), strict=True)]

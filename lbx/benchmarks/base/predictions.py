@@ -109,7 +109,7 @@ class PredictionFormat(ABC):
 
     A question that is answered again is then a further iteration.
     """
-    is_self_contained: ClassVar[bool] = True
+    has_own_content: ClassVar[bool] = True
     """Whether a row has enough content to be scored without its sample in a bundle."""
     reasoning_key: ClassVar[str] = "reasoning"
     score_keys: ClassVar[tuple[str, ...]] = ()

@@ -261,7 +261,7 @@ def _names_code(entry: SourcePlan, item: PlannedFile, file: PayloadContent) -> b
             unsafe = find_unsafe_content(item.name, file.size, content)
     if unsafe is None:
         return False
-    if not unsafe.may_be_allowed:
+    if not unsafe.can_allow:
         raise UsageError(
             f"{entry.source.origin}: {item.name} is unsafe: {unsafe.reason}.",
             fix="Narrow `files` to exclude it, or correct the source.",

@@ -276,7 +276,7 @@ class TrustedArchive:
             self._require_allowed(path, Unsafe(f"it is {reason}"))
 
     def _require_allowed(self, path: str, unsafe: Unsafe) -> None:
-        if path not in self._allowed_files or not unsafe.may_be_allowed:
+        if path not in self._allowed_files or not unsafe.can_allow:
             raise self._refuse(f"{path} is unsafe: {unsafe.reason}")
 
     def _refuse(self, what: str) -> BundleError:

@@ -68,22 +68,22 @@ class TrustedKey:
         key: as in ``Signature``.
         owner: principals of an allowed_signers line, or comment of a public key; may be empty.
         namespaces: list of patterns in OpenSSH's syntax; None accepts every namespace.
-        valid_after, valid_before: bounds of the key's validity; None if unbounded.
+        valid_from, valid_until: bounds of the key's validity; None if unbounded.
     """
 
     key: bytes
     owner: str
     namespaces: str | None = None
-    valid_after: datetime | None = None
-    valid_before: datetime | None = None
+    valid_from: datetime | None = None
+    valid_until: datetime | None = None
 
     def refusal_reason(self, now: datetime) -> str:
         """Return the reason why the key may not sign a bundle at this time, or "" if it may."""
         if self.namespaces is not None and not _in_pattern_list(NAMESPACE, self.namespaces):
             return f"it is not trusted for the namespace {NAMESPACE}"
-        if self.valid_after is not None and now < self.valid_after:
+        if self.valid_from is not None and now < self.valid_from:
             return "it is not valid yet (by this machine's clock)"
-        if self.valid_before is not None and now > self.valid_before:
+        if self.valid_until is not None and now > self.valid_until:
             return "it is no longer valid (by this machine's clock)"
         return ""
 

@@ -65,7 +65,7 @@ class Colours(Benchmark):
             )
         }
     )
-    published = PublishedFigures(
+    published_figures = PublishedFigures(
         columns=("hot",), figures=lambda row: [(row["model"], task_number("warm"), row["hot"])], several_rows=False
     )
 

@@ -191,7 +191,7 @@ def test_layouts_of_longbench_v2(
             ),
         ),
         ("parquet/train.parquet", ("longbench_v2", "none of its files has a supported layout")),
-        ("default/partial-train/0000.parquet", ("only a part of the rows",)),
+        ("default/partial-train/0000.parquet", ("only part of the rows",)),
         ("data.json", ("longbench_v2/mcq", "data.json, line 1", "the field 'context' is missing")),
     ],
 )
@@ -228,7 +228,7 @@ def test_two_splits_and_two_names_are_refused(
     (datasets / second / "data.json").write_text(json.dumps(questions))
     path = recipe(first)
     path.write_text(path.read_text() + f'[[source]]\nkind = "hub"\ntype = "dataset"\nrepo = "{second}"\n')
-    refused(path, first, second, "one dataset under several names")
+    refused(path, first, second, "the same dataset under several names")
 
 
 def test_a_dataset_that_no_benchmark_reads_is_named(

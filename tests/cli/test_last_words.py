@@ -80,8 +80,8 @@ def test_threads_that_crash_together_name_their_cause() -> None:
     ("number", "said"), [(signal.SIGKILL, "memory ran out"), (signal.SIGSEGV, "SIGSEGV"), (signal.SIGBUS, "SIGBUS")]
 )
 def test_what_killed_a_process(number: signal.Signals, said: str) -> None:
-    code = "import time\nfrom lbx.base.crash_report import explained\n"
-    code += "with explained('All is safe.'):\n    print(1, flush=True)\n    time.sleep(60)"
+    code = "import time\nfrom lbx.base.crash_report import explain_crashes\n"
+    code += "with explain_crashes('All is safe.'):\n    print(1, flush=True)\n    time.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.readline()
@@ -94,7 +94,7 @@ def test_what_killed_a_process(number: signal.Signals, said: str) -> None:
 
 
 def test_an_ordinary_end_says_nothing() -> None:
-    code = "from lbx.base.crash_report import explained\nwith explained(''):\n    {}"
+    code = "from lbx.base.crash_report import explain_crashes\nwith explain_crashes(''):\n    {}"
     for inside, words in (("pass", ""), ("raise SystemExit(3)", ""), ("import signal; signal.raise_signal(2)", "Key")):
         done = subprocess.run([sys.executable, "-c", code.format(inside)], capture_output=True, text=True, check=False)
         assert "ended by the system" not in done.stderr

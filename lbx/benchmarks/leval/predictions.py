@@ -58,7 +58,7 @@ _NO_TEXT = "the answer is not text; its Python representation is scored, as offi
 
 class LEvalFormat(PredictionFormat):
     folder = True
-    scored = ("evaluation", "topic")
+    score_keys = ("evaluation", "topic")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
         answer_key = _answer_key(lines)

@@ -29,8 +29,8 @@ _MAX_DUPLICATE_SHARE = 0.05
 class LongBenchFormat(PredictionFormat):
     folder = True
     appends = True
-    scored = ("all_classes", ODD_ANSWERS)
-    filled_in = frozenset({"all_classes"})
+    score_keys = ("all_classes", ODD_ANSWERS)
+    fillable_keys = frozenset({"all_classes"})
 
     def task_of(self, stem: str, *, e: bool) -> str:
         """Return the task of a file: in a folder of E's predictions "qasper" is "qasper_e"."""

@@ -90,7 +90,7 @@ class LongBenchPro(Benchmark):
     results = ResultFormat(result_files, join_model_info, growing_file=MODEL_INFO)
     paper = PAPER
     boards = BOARDS
-    published = PUBLISHED
+    published_figures = PUBLISHED
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Return the tasks with rows in the data file. Raises BundleError if it is damaged."""

@@ -48,7 +48,7 @@ _MAX_ITERATIONS = 1000
 class LongBenchProFormat(PredictionFormat):
     folder = False
     reasoning_key = "thinking"
-    scored = (*TEXT_META, "reference_is_no_text")
+    score_keys = (*TEXT_META, "reference_is_no_text")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
         """Read rows; the times a question was asked must agree on it."""

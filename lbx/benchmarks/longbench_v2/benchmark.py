@@ -124,7 +124,7 @@ class LongBenchV2(Benchmark):
     results = ResultFormat(_result_files, _join_results)
     paper = PAPER
     boards = BOARDS
-    published = PUBLISHED
+    published_figures = PUBLISHED
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Return the only task, if the bundle has data.json."""

@@ -35,7 +35,7 @@ class LongBenchV2Format(PredictionFormat):
     folder = False
     array = True
     appends = True
-    scored = ("difficulty", "length")
+    score_keys = ("difficulty", "length")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
         """Read rows; ids are the rows' own, else their positions."""

@@ -95,7 +95,7 @@ class LVEval(Benchmark):
     results = ResultFormat(_result_files)
     paper = PAPER
     boards = BOARDS
-    published = PUBLISHED
+    published_figures = PUBLISHED
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Return the tasks with a file in their dataset's zip. Raises BundleError if a zip is damaged."""

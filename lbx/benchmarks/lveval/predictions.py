@@ -22,7 +22,7 @@ from lbx.benchmarks.lveval.tasks import first_answers, kind_of
 
 class LVEvalFormat(PredictionFormat):
     folder = True
-    scored = ("answer_keywords", "fault")
+    score_keys = ("answer_keywords", "fault")
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
         return [self._prediction(task, number, line) for number, line in enumerate(lines)]

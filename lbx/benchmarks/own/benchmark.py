@@ -287,7 +287,7 @@ class CustomFormat(PredictionFormat):
     """The format of a custom benchmark; ``known_tasks`` are the bundle's, () without a bundle."""
 
     folder = True
-    stands_alone = False
+    has_own_content = False
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
         predictions = []

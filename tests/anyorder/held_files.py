@@ -137,7 +137,7 @@ class Files:
             self.check(file)
             return
         if refused:
-            assert done.returncode == 1 and "other settings" in " ".join(done.stderr.split()), done.stderr
+            assert done.returncode == 1 and "different settings" in " ".join(done.stderr.split()), done.stderr
             self._keep(file, held, begun)
             self.check(file)
             return

@@ -88,7 +88,7 @@ def test_collecting(path: Path, tmp_path: Path) -> None:
     rate_all(other, "bob", 2)
     empty = Lbx()("report", path, "rating_results")
     before = " ".join(empty.stdout.split())
-    assert "arrive when the page is closed; lbx rate RESULTS --collect brings those that a killed one left" in before
+    assert "After a killed session, store them with lbx rate RESULTS --collect." in before
     assert f"Not in {path} yet: 18 ratings and revisions in {journal_of(path)}." in " ".join(empty.stderr.split())
     done = Lbx()("rate", path, "--collect", "--journal", journal_of(other))
     assert done.returncode == 0

@@ -168,7 +168,7 @@ def test_nobody_writes_to_the_file_while_it_is_merged_into(
     target = tmp_path / "all.duckdb"
     merge([one], target, None, force=False)
     program = WRITER.format(str(target))
-    with exclusive_lock(target), pytest.raises(StoreError, match="merged into"):
+    with exclusive_lock(target), pytest.raises(StoreError, match="in use by another run or merge"):
         merge([other], target, None, force=True)
     with start_python(program, stdin=PIPE, stdout=PIPE) as writer:
         assert writer.stdout and writer.stdout.readline()

@@ -164,7 +164,7 @@ def test_families_that_retrieve_differently_are_asked_apart() -> None:
     assert rules_of([leval, leval], Retrieval(3)) == leval.protocol.retrieval
     assert rules_of([one, leval], Retrieval(3, "letters", words=9)) == plain
     for families, how in (([one, leval], Retrieval(3)), ([one, two], Retrieval(3, tokens=128))):
-        with pytest.raises(UsageError, match="in different ways"):
+        with pytest.raises(UsageError, match="use different chunks and rankings"):
             rules_of(families, how)
     with pytest.raises(UsageError, match="both set the size"):
         Retrieval(3, words=5, tokens=5).check()
@@ -184,7 +184,7 @@ def test_chunks_of_tokens(tmp_path: Path, store: Store) -> None:
     pytest.importorskip("tokenizers", reason="needs lbx[hf]")
     bundle, tasks, samples = questions(tmp_path, 2)
     rules = V2.protocol.retrieval
-    with pytest.raises(BundleError, match="does not hold zai-org/glm-4-9b-chat-hf") as caught:
+    with pytest.raises(BundleError, match="lacks zai-org/glm-4-9b-chat-hf") as caught:
         Finder(bundle, Retrieval(2, tokens=16), rules=rules)
     assert caught.value.command == "lbx bundle bundle/longbench_v2_retrieval.toml"
     with pytest.raises(UsageError, match="their chunks are measured in words"):

@@ -196,11 +196,11 @@ _READ_ALL = """
 import sys
 from pathlib import Path
 from lbx.store import Store
-from lbx.store.queries import asked, export_parquet
+from lbx.store.queries import export_parquet, open_query
 path, out = Path(sys.argv[1]), Path(sys.argv[2])
 sql = "SELECT run_id, repeat(md5(range::VARCHAR), 150) AS text FROM generations, range(100_000)"
-with Store(path, read_only=True, beside=[out], threads=1) as store:
-    with asked(store, sql) as answer:
+with Store(path, read_only=True, allowed_files=[out], threads=1) as store:
+    with open_query(store, sql) as answer:
         rows = sum(1 for _ in answer.rows)
     written = export_parquet(store, sql, out)
 (peak,) = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]

@@ -55,7 +55,6 @@ def fingerprint(path: Path, *, every_byte: bool = False) -> str:
 
     Args:
         path: a model's folder, or its (first) file.
-        every_byte: read every byte, regardless of the size.
 
     Raises:
         BackendError: a file is missing, is not a regular file, or cannot be read.

@@ -25,7 +25,6 @@ class ListedModel:
         name: name for ``--model`` (for an embedding model, ``--embedding`` and ``--retriever``).
         kind: "card" or "weights".
         backend: "" if a card cannot be read.
-        embeds: whether it is an embedding model.
         context_window: tokens, from its card or else its files; None if neither has it.
         size_bytes: size of its weight files; None if they are missing or on a server.
         stored_as: quantised format; "" if it has none or it is unknown.
@@ -71,7 +70,7 @@ def _card(name: str, path: Path, bundle: Bundle | None) -> ListedModel:
 
 
 def _weights(name: str, path: Path) -> ListedModel:
-    """Entry for weights without a card: a folder may have either kind of model, or one that lbx cannot run."""
+    """Entry for weights without a card: a folder may contain either kind of model, or one that lbx cannot run."""
     embeds = (path / "modules.json").is_file()
     try:
         card = (resolve_embedder if embeds else resolve_model)(str(path))

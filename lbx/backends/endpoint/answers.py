@@ -191,7 +191,7 @@ def _cut_before_block(request: Request, text: str, tokenizer: Tokenizer) -> str:
 
 
 def _reasoning_text(text: str, marks: ReasoningMarks, *, opened: bool) -> str:
-    """Reasoning with its outer blanks, in a text that has a block."""
+    """Reasoning in a text that has a block, with leading and trailing white space."""
     start = opening_end(text, marks.open)
     at = text.find(marks.close, start)
     inside = text[start:] if at < 0 else text[start:at]

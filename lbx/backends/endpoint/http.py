@@ -33,11 +33,7 @@ _MAX_MESSAGE = 300
 
 
 class RefusedError(Exception):
-    """Permanent failure: the server answered with an error status that a retry would not change.
-
-    Args:
-        message: the server's own message, on one line.
-    """
+    """Permanent failure: the server answered with an error status that a retry would not change."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}" if message else str(status))

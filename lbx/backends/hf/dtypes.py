@@ -48,7 +48,7 @@ def choose_for_processor(declared: str | None, features: Collection[str]) -> Dty
 
     Args:
         declared: the checkpoint's format; None if its files do not give it.
-        features: of the processor, by torch's names.
+        features: the processor's, by torch's names.
     """
     if declared is None:
         return Dtype("float32", "its config.json names no format")

@@ -61,7 +61,7 @@ def read_json(path: Path) -> Any:
 
 
 def _numbers(value: Any) -> Iterator[tuple[str, float]]:
-    """Every number in it, by its key."""
+    """Yield every number in a nested value with its key."""
     for key, inner in value.items() if isinstance(value, dict) else ():
         if isinstance(inner, int | float) and not isinstance(inner, bool):
             yield key, inner

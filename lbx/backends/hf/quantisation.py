@@ -123,12 +123,12 @@ class WeightFormat:
     """How a weight is stored.
 
     Attributes:
-        title: for people; ``weight.settings`` fill it in.
+        title: displayed name, a format string for ``weight.settings``.
         methods: matching values of ``quant_method``, with ":" and the format if the method has several.
-        parts: {part: number formats that it may have}; all must be there.
+        parts: {part: its possible number formats} of required parts.
         shape: of the dense weight. Raises CheckpointFormatError where parts do not fit together.
         dense: the weight in float32.
-        optional_parts: the same of parts that may be there.
+        optional_parts: like ``parts``, of parts that may be missing.
     """
 
     title: str

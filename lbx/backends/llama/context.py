@@ -36,10 +36,9 @@ class ContextSize(NamedTuple):
     Attributes:
         cells: tokens in the cache.
         context_cells: cells, and spare ones for their layout.
-        sequences: number of sequences.
         keeps_prefix: whether a sequence can be cut back; with recurrent states or sliding layers, it can only be
             copied as a whole.
-        pass_size: padding of passes for batch-invariant numbers; None if they are not to be had.
+        pass_size: padding of passes for batch-invariant numbers; None if the context cannot give them.
         slides: whether sliding layers store little more than their window; they store everything if that is smaller.
         has_stacked_cells: whether llama.cpp keeps a single sequence and all others are prefixes of it.
         shrinks: whether a smaller cache gives the same numbers, faster.

@@ -255,7 +255,7 @@ def compute(run: Callable[..., int], *arguments: Any) -> int:
 
 
 class StepBatch:
-    """A ``llama_batch`` over arrays of numpy: filled in a few copies; 512 tokens one by one take milliseconds.
+    """A ``llama_batch`` over numpy arrays, filled in a few copies: 512 tokens one by one take milliseconds.
 
     Args:
         capacity: tokens.
@@ -288,7 +288,6 @@ class StepBatch:
 
         Args:
             tokens: at most the capacity.
-            positions: of each token in its sequence.
             sequences: of each token, or one for all.
             logit_indices: indices of the tokens to compute logits for.
         """

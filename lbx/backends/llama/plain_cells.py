@@ -20,8 +20,6 @@ class PlainCells:
     """Counted cells of the sequences of a context. Their numbers are not llama.cpp's.
 
     Args:
-        count: number of cells.
-        sequences: number of sequences.
         memory: llama.cpp's memory of the context; None: only count.
     """
 

@@ -56,11 +56,11 @@ class Size(NamedTuple):
 
 
 class RandomWeights(NamedTuple):
-    """Blocks in ggml's type of this number and name.
+    """Random blocks of one ggml type.
 
     Attributes:
-        data: (blocks, bytes of one) in uint8.
-        values: decoded blocks: (blocks, numbers of one) in float32.
+        data: shape (blocks, bytes of a block), uint8.
+        values: decoded blocks, shape (blocks, numbers of a block), float32.
     """
 
     number: int

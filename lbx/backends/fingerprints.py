@@ -22,7 +22,7 @@ from lbx.base.errors import BackendError
 from lbx.base.inputs import open_input
 
 WHOLE = 1 << 29
-"""Bytes of tensors that take less than a second to read."""
+"""Bytes of tensors that are read completely, in less than a second."""
 _WITH_TENSORS = (".safetensors", ".gguf")
 _PIECE, _PIECES, _LEAST = 1 << 10, 1 << 14, 3
 """Bytes of a piece; pieces of a model, spread over its bytes; minimum pieces of a tensor."""

@@ -54,7 +54,7 @@ class ListedModel:
 
 
 def list_models(bundle: Bundle | None = None) -> list[ListedModel]:
-    """List cards and weights in models/ and in the bundle's folder (else in this one), then weights in the bundle."""
+    """List cards and weights in models/ and the bundle's folder (or the current one), then weights in the bundle."""
     return [
         _card(name, path, bundle) if path.suffix == ".toml" else _weights(name, path)
         for name, path in paths_by_name(bundle).items()

@@ -225,7 +225,7 @@ def _reasoning_tokens(reply: Reply, reasoning: str | None, tokenizer: Tokenizer)
 
 
 def table_of(value: Any) -> Mapping[str, Any]:
-    """Object in a server's JSON; {} for any other value."""
+    """Object as parsed from a server's JSON; {} for any other value."""
     return value if isinstance(value, dict) else {}
 
 

@@ -143,7 +143,7 @@ class Server:
         self._client.close()
 
     def to_error(self, exc: RefusedError | UnreachableError) -> EndpointError:
-        """Convert a failure that every request would have into an error."""
+        """Convert a failure that would affect every request into an error."""
         if isinstance(exc, UnreachableError):
             return EndpointError(
                 f"The model server {self.url} does not answer ({exc}).",

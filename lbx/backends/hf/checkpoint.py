@@ -107,7 +107,7 @@ class Checkpoint:
         return " and ".join(dict.fromkeys(titles))
 
     def describe(self, dtype: str) -> str:
-        """Note on how it is computed in a number format, a clause; "" if the folder is not quantised."""
+        """Clause on the computation of the weights in a number format; "" if the folder is not quantised."""
         rounds = (
             "; activations are not rounded, as servers' kernels for it round them" if self.rounds_activations else ""
         )
@@ -322,7 +322,7 @@ def _refuse_unknown_formats(
 
 
 class DenseTensors:
-    """A folder's tensors for ``from_pretrained``: each is read, or made dense, when transformers takes it.
+    """A folder's tensors for ``from_pretrained``: each is read, or dequantised, when transformers accesses it.
 
     So a model is never held twice, whether transformers moves its tensors to a GPU or merges experts of them. As a
     context: files are open inside it, and errors of weights are raised when it exits.

@@ -105,7 +105,7 @@ class StoredWeight:
         return value
 
     def require_shape(self, part: str, *shapes: Shape) -> None:
-        """Raises CheckpointFormatError: the part has none of these shapes."""
+        """Raise CheckpointFormatError unless the part has one of these shapes."""
         if self.shapes[part] not in shapes:
             expected = " or ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
             raise CheckpointFormatError(f"its {part} has the shape {list(self.shapes[part])}, not {expected}")

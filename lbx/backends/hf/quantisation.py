@@ -149,7 +149,7 @@ class WeightFormat:
 
 
 def require_parts(weight: StoredWeight) -> None:
-    """Raises CheckpointFormatError: a part that config.json or another part declares is missing.
+    """Raise CheckpointFormatError if a part that config.json or another part declares is missing.
 
     Some parts a row can do without: the numbers would be read all the same, and wrongly.
     """

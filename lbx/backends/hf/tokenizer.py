@@ -25,7 +25,7 @@ _PROBES = (
 
 
 class HfTokenizer:
-    """Wraps a tokenizer of transformers.
+    """Tokenizer of transformers.
 
     The inner Rust tokenizer is called directly if it exists: no truncation set in tokenizer.json, no warning
     about long texts, no clean-up of spaces between text and ids.

@@ -54,7 +54,7 @@ class ContextSize(NamedTuple):
     shrinks: bool = False
 
     def cells_for(self, cells: int) -> int:
-        """``context_cells`` of a cache for fewer tokens; llama.cpp rounds up to multiples of 256."""
+        """Value of ``context_cells`` for fewer tokens; llama.cpp rounds up to multiples of 256."""
         spare = self.context_cells - self.cells
         return min(self.context_cells, -(-(cells + spare) // 256) * 256) if self.shrinks else self.context_cells
 

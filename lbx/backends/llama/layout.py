@@ -144,7 +144,7 @@ class Blocks:
             self.drop(sequence)
 
     def owners(self) -> dict[int, tuple[int, list[int]]]:
-        """{block: (its index in a sequence, owners)} of the blocks in use, in rising order."""
+        """{block: (index in its sequences, owners)} of the blocks in use, in rising order."""
         owners: dict[int, tuple[int, list[int]]] = {}
         for sequence, blocks in enumerate(self._blocks):
             for index, block in enumerate(blocks):

@@ -59,7 +59,7 @@ class LlamaTokenizer:
         return self._open_vocab
 
     def close(self) -> None:
-        """The model is about to be freed, and its vocabulary with it."""
+        """Release the vocabulary before the model is freed."""
         self._open_vocab = None
         if self._text_model is not None:
             self._lib.llama_model_free(self._text_model)

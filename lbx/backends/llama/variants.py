@@ -67,7 +67,7 @@ def check_variants(library: Path, files: Sequence[Path] | None) -> Iterator[Vari
 
 
 def choose_variant(library: Path, files: Sequence[Path] | None) -> tuple[VariantCheck, list[VariantCheck]]:
-    """Return the best correct variant, and the variants passed over for it.
+    """Return the best correct variant, and the better-scored ones that failed.
 
     Raises:
         BackendError: no variant multiplies correctly.

@@ -38,8 +38,6 @@ def load(card: ModelCard, *, bundle: Bundle | None = None, debug: bool = False) 
     """Load the card's model.
 
     Args:
-        card: card from ``resolve_model`` or ``read_card``.
-        bundle: source of the weights of cards with ``bundle`` or ``repo``.
         debug: pass the library's own log to stderr.
 
     Raises:

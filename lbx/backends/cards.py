@@ -56,7 +56,7 @@ _KEY_ALIASES: Mapping[str, str] = {
 """Other tools' names for a card's keys."""
 _SOURCE_KEYS = ("path", "bundle", "repo")
 _WEIGHTS_KEYS = (*_SOURCE_KEYS, "model", "model_path", "file", "weights")
-"""Common top-level keys that belong into the table of the weights."""
+"""Common top-level keys that belong in the table of the weights."""
 
 _WEIGHTS: dict[str, type] = dict.fromkeys((*_SOURCE_KEYS, "revision", "file"), str)
 _CHAT: dict[str, type] = {"enabled": bool, "template": str, "template_file": str, "kwargs": dict, "reasoning": list}

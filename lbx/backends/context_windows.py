@@ -25,7 +25,6 @@ class DeclaredWindow:
     Attributes:
         positions: ``max_position_embeddings`` of a config.json, or ``context_length`` of a GGUF header.
         scaling: type of the rope scaling that multiplies the window; "" if there is none.
-        factor: scaling factor.
         original: positions before scaling; 0 if the files do not name them.
     """
 

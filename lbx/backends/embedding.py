@@ -87,8 +87,6 @@ def load_embedder(card: ModelCard, *, bundle: Bundle | None = None, debug: bool 
     """Load the card's embedding model.
 
     Args:
-        card: card from ``resolve_embedder`` or ``read_card``.
-        bundle: source of the weights of cards with ``bundle`` or ``repo``.
         debug: pass the library's own log to stderr.
 
     Raises:

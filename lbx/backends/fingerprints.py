@@ -22,7 +22,7 @@ from lbx.base.errors import BackendError
 from lbx.base.inputs import open_input
 
 WHOLE = 1 << 29
-"""Bytes of tensors that take less than a second to read."""
+"""Bytes of tensors that are read completely, in less than a second."""
 _WITH_TENSORS = (".safetensors", ".gguf")
 _PIECE, _PIECES, _LEAST = 1 << 10, 1 << 14, 3
 """Bytes of a piece; pieces of a model, spread over its bytes; minimum pieces of a tensor."""
@@ -55,7 +55,6 @@ def fingerprint(path: Path, *, every_byte: bool = False) -> str:
 
     Args:
         path: a model's folder, or its (first) file.
-        every_byte: read every byte, regardless of the size.
 
     Raises:
         BackendError: a file is missing, is not a regular file, or cannot be read.

@@ -63,7 +63,7 @@ class TensorTable(NamedTuple):
 
 
 def tensor_table(file: BinaryIO, size: int) -> TensorTable | None:
-    """Read the table of a .safetensors or .gguf file of ``size`` bytes, open at its start; None without a valid one."""
+    """Read the table of a .safetensors or .gguf file of ``size`` bytes, open at its start; None if it is invalid."""
     try:
         is_gguf = file.read(len(_MAGIC)) == _MAGIC
         file.seek(0)
@@ -98,7 +98,6 @@ class GgufTensor(NamedTuple):
 
     Attributes:
         type: ggml's number of its storage type.
-        numbers: number of elements.
         offset: start in bytes after the header.
     """
 

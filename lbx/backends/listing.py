@@ -25,7 +25,6 @@ class ListedModel:
         name: name for ``--model`` (for an embedding model, ``--embedding`` and ``--retriever``).
         kind: "card" or "weights".
         backend: "" if a card cannot be read.
-        embeds: whether it is an embedding model.
         context_window: tokens, from its card or else its files; None if neither has it.
         size_bytes: size of its weight files; None if they are missing or on a server.
         stored_as: quantised format; "" if it has none or it is unknown.
@@ -55,7 +54,7 @@ class ListedModel:
 
 
 def list_models(bundle: Bundle | None = None) -> list[ListedModel]:
-    """List cards and weights in models/ and in the bundle's folder (else in this one), then weights in the bundle."""
+    """List cards and weights in models/ and the bundle's folder (or the current one), then weights in the bundle."""
     return [
         _card(name, path, bundle) if path.suffix == ".toml" else _weights(name, path)
         for name, path in paths_by_name(bundle).items()
@@ -71,7 +70,7 @@ def _card(name: str, path: Path, bundle: Bundle | None) -> ListedModel:
 
 
 def _weights(name: str, path: Path) -> ListedModel:
-    """Entry for weights without a card: a folder may have either kind of model, or one that lbx cannot run."""
+    """Entry for weights without a card: a folder may contain either kind of model, or one that lbx cannot run."""
     embeds = (path / "modules.json").is_file()
     try:
         card = (resolve_embedder if embeds else resolve_model)(str(path))

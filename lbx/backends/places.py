@@ -25,7 +25,10 @@ def paths_by_name(bundle: Bundle | None = None) -> dict[str, Path]:
 
 
 def _in_folder(folder: Path, *, cards_only: bool) -> Iterator[tuple[str, Path]]:
-    """Models of a folder. The bundle's folder may have any files: a TOML file without a backend is no card there."""
+    """Yield the models of a folder.
+
+    The bundle's folder may contain any files: a TOML file without a backend is no card there.
+    """
     if not folder.is_dir():
         return
     for path in sorted(folder.iterdir()):

@@ -91,7 +91,7 @@ class ByteTokenizer:
 
 @dataclass(eq=False)
 class ScriptedBackend:
-    """Answers from a table; window, stop rules and token counts work like for a real model."""
+    """Answers from a table, with the window, stop rules and token counts of a real model."""
 
     _entries: Mapping[str, ScriptedAnswer]
     tokenizer: ByteTokenizer

@@ -139,7 +139,6 @@ def _card_without_file(name: str, weights: Weights, path: Path, detector: Backen
 
 
 def _generation_backend(path: Path) -> str:
-    """Backend of the text-generating model in this file or folder."""
     if path.is_dir():
         return _folder_backend(path, "hf", "llamacpp")
     backend = {".gguf": "llamacpp", ".jsonl": "scripted", ".json": "scripted"}.get(path.suffix, "")
@@ -152,7 +151,6 @@ def _generation_backend(path: Path) -> str:
 
 
 def _embedding_backend(path: Path) -> str:
-    """Backend of the embedding model in this file or folder."""
     if path.is_dir():
         return _folder_backend(path, "sentence_transformers", "llamacpp_embedding")
     if path.suffix != ".gguf":

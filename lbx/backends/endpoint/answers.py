@@ -191,7 +191,7 @@ def _cut_before_block(request: Request, text: str, tokenizer: Tokenizer) -> str:
 
 
 def _reasoning_text(text: str, marks: ReasoningMarks, *, opened: bool) -> str:
-    """Reasoning with its outer blanks, in a text that has a block."""
+    """Reasoning in a text that has a block, with leading and trailing white space."""
     start = opening_end(text, marks.open)
     at = text.find(marks.close, start)
     inside = text[start:] if at < 0 else text[start:at]
@@ -225,7 +225,7 @@ def _reasoning_tokens(reply: Reply, reasoning: str | None, tokenizer: Tokenizer)
 
 
 def table_of(value: Any) -> Mapping[str, Any]:
-    """Object in a server's JSON; {} for any other value."""
+    """Object as parsed from a server's JSON; {} for any other value."""
     return value if isinstance(value, dict) else {}
 
 

@@ -57,7 +57,6 @@ class EndpointBackend:
 
     Args:
         tokenizer: the card's, or a ``CharacterTokenizer``.
-        free: frees the tokenizer.
         chat_kwargs: further variables for the server's chat template.
     """
 
@@ -216,7 +215,7 @@ class EndpointBackend:
             )
 
     def _check_answering(self) -> None:
-        """Raise EndpointError for a server that leaves requests unanswered.
+        """Refuse a server that leaves requests unanswered (EndpointError).
 
         Those requests are already stored as failed, so that the next run does not begin with them.
         """
@@ -259,7 +258,6 @@ class RequestQueue:
     each group runs by itself; after its answer, its followers come before any other group.
 
     Args:
-        prompts: token ids of each prompt.
         one_by_one: run at most one prompt of a group at a time, for servers with a cache for a single request.
     """
 

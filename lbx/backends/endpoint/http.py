@@ -33,11 +33,7 @@ _MAX_MESSAGE = 300
 
 
 class RefusedError(Exception):
-    """Permanent failure: the server answered with an error status that a retry would not change.
-
-    Args:
-        message: the server's own message, on one line.
-    """
+    """Permanent failure: the server answered with an error status that a retry would not change."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}" if message else str(status))
@@ -147,7 +143,7 @@ class Server:
         self._client.close()
 
     def to_error(self, exc: RefusedError | UnreachableError) -> EndpointError:
-        """Convert a failure that every request would have into an error."""
+        """Convert a failure that would affect every request into an error."""
         if isinstance(exc, UnreachableError):
             return EndpointError(
                 f"The model server {self.url} does not answer ({exc}).",

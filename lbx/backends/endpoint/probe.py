@@ -32,7 +32,7 @@ class ServerFacts:
     Attributes:
         kind: one of ``SERVERS``, never "auto".
         version: "" if the server does not give it.
-        model: its name on the server.
+        model: name on the server.
         window: tokens that prompt and answer share; 0 if the server does not give it.
     """
 

@@ -51,7 +51,7 @@ class CharacterTokenizer:
 
 
 class PromptText:
-    """Converts token ids to text that encodes to the same ids."""
+    """Converter of token ids to text that encodes to the same ids."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer

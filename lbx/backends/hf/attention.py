@@ -72,7 +72,7 @@ class Layout:
 
 
 class PartwiseAttention:
-    """Context in which a model computes its attention here.
+    """Context in which a model computes attention part by part.
 
     A cache declares which cells the tokens see in the attribute ``LAYOUT`` on the keys that it hands out; for models
     that make other keys of them, ``layouts`` has one layout for each layer.
@@ -310,7 +310,7 @@ def _matmul_attention(inputs: _KernelInputs) -> tuple[torch.Tensor, torch.Tensor
 
 
 def make_mask(is_hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Shape (1, 1, tokens, columns) from (tokens, columns): minus infinity where hidden, 0 elsewhere."""
+    """Mask of shape (1, 1, tokens, columns) from (tokens, columns): minus infinity where hidden, 0 elsewhere."""
     tokens, columns = is_hidden.shape
     # Kernels of a GPU want rows that begin at multiples of 16 bytes.
     mask = torch.zeros((1, 1, tokens, columns + -columns % 16), dtype=dtype, device=is_hidden.device)[..., :columns]

@@ -49,7 +49,6 @@ class HfBackend:
         chunk: tokens of a prefill step; 0 prefills each prompt at once.
         eos_ids: tokens that end an answer.
         max_sequences, kv_cells: size of the memory.
-        packing: how it computes many sequences.
     """
 
     _model: Any

@@ -36,7 +36,7 @@ class Packing(NamedTuple):
     """Whether and how a model computes many sequences in one row.
 
     Attributes:
-        reason: why it cannot, a clause; None: it can.
+        reason: reason why it cannot, a clause; None if it can.
         parts: whether attention is computed part by part (``lbx.backends.hf.attention``).
         single_reason: reason against continuing copies of a sequence; None if it works.
         state_bytes: bytes per sequence in addition to its tokens' keys and values.
@@ -95,7 +95,7 @@ def _with_copies(model: Any, packing: Packing, pieces: bool) -> Packing:
 
 
 def _pack_in_one_row(model: Any, pieces: bool) -> Packing:
-    """Part by part, unless the card asks for another attention; by a mask where all layers keep every token."""
+    """Packing by parts, unless the card asks for another attention, or by a mask if all layers keep every token."""
     reason: str | None = "its card asks for another attention"
     with small_windows(model):
         try:

@@ -90,9 +90,7 @@ class Checkpoint:
     """Tensors of a folder.
 
     Attributes:
-        tensors: all tensors by name.
-        plain: tensors that are not quantised.
-        weights: quantised weights.
+        plain: tensors that are not quantised; ``weights`` are.
         rounds_activations: whether the format also rounds activations.
     """
 
@@ -109,7 +107,7 @@ class Checkpoint:
         return " and ".join(dict.fromkeys(titles))
 
     def describe(self, dtype: str) -> str:
-        """Note on how it is computed in a number format, a clause; "" if the folder is not quantised."""
+        """Clause on the computation of the weights in a number format; "" if the folder is not quantised."""
         rounds = (
             "; activations are not rounded, as servers' kernels for it round them" if self.rounds_activations else ""
         )
@@ -252,7 +250,7 @@ def _stored_weight(
 
 
 def _with_state(folder: Path, weight: StoredWeight, tensors: Mapping[str, StoredTensor]) -> StoredWeight:
-    """bitsandbytes keeps a weight's settings in a tensor of its own."""
+    """Add the weight's settings, which bitsandbytes stores in a separate tensor."""
     if "state" not in weight.tensors:
         return weight
     name = weight.tensors["state"]
@@ -307,7 +305,7 @@ def _refuse_uneven(folder: Path, weights: Sequence[DenseWeight]) -> None:
 def _refuse_unknown_formats(
     folder: Path, plain: Mapping[str, StoredTensor], settings: Mapping[str, Any] | None
 ) -> None:
-    """Numbers of few bits without a row that reads them are no numbers yet."""
+    """Refuse tensors of few-bit numbers that no known format decodes."""
     for name, tensor in plain.items():
         few = tensor.dtype not in _PLAIN_AND_INTEGERS
         packed = tensor.dtype in ("I32", "U32", "I16", "U16") and len(tensor.shape) > 1
@@ -324,7 +322,7 @@ def _refuse_unknown_formats(
 
 
 class DenseTensors:
-    """A folder's tensors for ``from_pretrained``: each is read, or made dense, when transformers takes it.
+    """A folder's tensors for ``from_pretrained``: each is read, or dequantised, when transformers accesses it.
 
     So a model is never held twice, whether transformers moves its tensors to a GPU or merges experts of them. As a
     context: files are open inside it, and errors of weights are raised when it exits.

@@ -40,12 +40,11 @@ class HfCopies:
     """Sequences of one model (``lbx.inference.model.SequenceMemory``), computed one after the other.
 
     Args:
-        model: a causal language model of transformers.
         max_cells: tokens of all sequences together; shared prefixes count for each.
         max_step: tokens per pass.
         pieces: whether a sequence can be extended by several tokens in one pass.
         single_reason: why prompts cannot share prefixes, a clause; None if they can.
-        name: of the model, for messages.
+        name: the model's, for messages.
     """
 
     def __init__(
@@ -157,7 +156,6 @@ class HfCopies:
 
 
 def _copy_cache(cache: DynamicCache | OwnCache) -> DynamicCache | OwnCache:
-    """Copy of a cache that grows independently."""
     if isinstance(cache, OwnCache):
         return OwnCache(copy.deepcopy(cache.cache))
     result = copy.copy(cache)

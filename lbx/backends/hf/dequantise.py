@@ -66,7 +66,7 @@ def unpack_words(words: Any, bits: int, count: int) -> Any:
 
 
 def word_count(count: int, bits: int) -> int:
-    """Number of words that ``count`` numbers take."""
+    """Number of words that store ``count`` numbers."""
     return -(-count * bits // WORD)
 
 
@@ -85,9 +85,9 @@ class StoredWeight:
     """One weight as a folder stores it.
 
     Attributes:
-        name: of the dense tensor.
+        name: name of the dense tensor.
         tensors: {part: its name in the files}.
-        shapes, dtypes: of the parts; dtypes by safetensors' names.
+        shapes, dtypes: values of each part; dtypes by safetensors' names.
         settings: quantisation settings in config.json, including ``quant_method``.
     """
 
@@ -105,7 +105,7 @@ class StoredWeight:
         return value
 
     def require_shape(self, part: str, *shapes: Shape) -> None:
-        """Raises CheckpointFormatError: the part has none of these shapes."""
+        """Raise CheckpointFormatError unless the part has one of these shapes."""
         if self.shapes[part] not in shapes:
             expected = " or ".join(str(list(shape)) for shape in dict.fromkeys(shapes))
             raise CheckpointFormatError(f"its {part} has the shape {list(self.shapes[part])}, not {expected}")
@@ -257,8 +257,10 @@ def packed_shape(weight: StoredWeight) -> Shape:
 
 
 def _column_count(weight: StoredWeight, words: int, bits: int) -> int:
-    """Shape of the dense weight. With one scale per row, only ``weight_shape`` gives it; ``unpack_integers`` checks
-    that."""
+    """Columns of the dense weight.
+
+    With one scale per row, only ``weight_shape`` gives them; ``unpack_integers`` checks it.
+    """
     size = weight.settings.get("group_size")
     groups = weight.shapes["scale"][-1]
     return groups * size if type(size) is int and size > 0 else words * WORD // bits

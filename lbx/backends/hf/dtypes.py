@@ -1,4 +1,4 @@
-"""Number format of a model's computation, and the reason for it."""
+"""Choose the number format that a model is computed in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MULTIPLYING_FEATURES = {
 
 
 class Dtype(NamedTuple):
-    """A number format by torch's name, and why it was taken: a clause, for the start of a run and its row."""
+    """Number format by torch's name, and the reason for its choice: a clause, for the start of a run and its row."""
 
     name: str
     reason: str
@@ -48,7 +48,7 @@ def choose_for_processor(declared: str | None, features: Collection[str]) -> Dty
 
     Args:
         declared: the checkpoint's format; None if its files do not give it.
-        features: of the processor, by torch's names.
+        features: the processor's, by torch's names.
     """
     if declared is None:
         return Dtype("float32", "its config.json names no format")
@@ -63,7 +63,7 @@ def choose_for_processor(declared: str | None, features: Collection[str]) -> Dty
 
 
 def multiplying_feature(dtype: str, features: Collection[str]) -> str | None:
-    """The feature by which a processor multiplies a rounded format; None: it has none."""
+    """The feature with which a processor multiplies a rounded format; None if it has none."""
     return next((name for feature, name in MULTIPLYING_FEATURES[dtype].items() if feature in features), None)
 
 

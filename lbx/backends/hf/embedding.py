@@ -297,7 +297,7 @@ def _check_complete(reports: Sequence[Mapping[str, Any]], folder: Path) -> None:
 
 
 def _disable_chat_template(model: Any) -> None:
-    """Keep chat templates off the texts.
+    """Encode texts without a chat template.
 
     If a folder is not marked as a sentence-transformers model, the library wraps texts in the chat template
     that the tokenizer happens to have. Decoders made into embedding models have inherited theirs, and were not trained

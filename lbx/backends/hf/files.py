@@ -22,7 +22,7 @@ _DAMAGED = "Do not trust this model; compare its files with their source (for a 
 
 
 def refuse_unsafe_files(folder: Path) -> None:
-    """Refuse files that would hang a library or lead it out of the folder.
+    """Refuse files that would hang a library, or make it read outside the folder.
 
     Raises:
         BackendError: config.json counts its parts in millions, an index names weights outside the folder, or there is
@@ -61,7 +61,7 @@ def read_json(path: Path) -> Any:
 
 
 def _numbers(value: Any) -> Iterator[tuple[str, float]]:
-    """Every number in it, by its key."""
+    """Yield every number in a nested value with its key."""
     for key, inner in value.items() if isinstance(value, dict) else ():
         if isinstance(inner, int | float) and not isinstance(inner, bool):
             yield key, inner

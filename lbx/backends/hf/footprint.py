@@ -22,9 +22,9 @@ def refuse_too_large(name: str, needed_bytes: float, free: int | None, memory_na
     """Raise DoesNotFitError before weights are loaded that cannot fit: Linux grants memory that it does not have.
 
     Args:
-        needed_bytes: bytes that loading takes there at its most.
+        needed_bytes: peak use of this memory while loading.
         free: bytes; None if unknown: then no model is refused.
-        memory_name: of the memory, for the message: "RAM", "cuda:0".
+        memory_name: name in the message, e.g. "RAM" or "cuda:0".
     """
     if free is not None and needed_bytes > free:
         raise DoesNotFitError(

@@ -83,7 +83,6 @@ def default_cells(torch: Any, model: Any, *, window: int, max_sequences: int, kv
 
 
 def _layer_devices(model: Any) -> list[Any]:
-    """The device of each layer."""
     devices: dict[str, Any] = {}
     for name, parameter in model.named_parameters():
         layer = re.match(r"(.*?\.\d+)\.", name)
@@ -199,7 +198,7 @@ def _load_files(
 
 
 def _model_class(transformers: Any, config: Any) -> Any:
-    """The class that writes text by this configuration: models that also see may have one for both only."""
+    """The class that generates text; a vision model may only have one for text and images."""
     writes = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
     if not writes and type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
         return transformers.AutoModelForImageTextToText

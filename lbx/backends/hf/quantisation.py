@@ -123,12 +123,12 @@ class WeightFormat:
     """How a weight is stored.
 
     Attributes:
-        title: for people; ``weight.settings`` fill it in.
+        title: displayed name, a format string for ``weight.settings``.
         methods: matching values of ``quant_method``, with ":" and the format if the method has several.
-        parts: {part: number formats that it may have}; all must be there.
+        parts: {part: its possible number formats} of required parts.
         shape: of the dense weight. Raises CheckpointFormatError where parts do not fit together.
         dense: the weight in float32.
-        optional_parts: the same of parts that may be there.
+        optional_parts: like ``parts``, of parts that may be missing.
     """
 
     title: str
@@ -149,7 +149,7 @@ class WeightFormat:
 
 
 def require_parts(weight: StoredWeight) -> None:
-    """Raises CheckpointFormatError: a part that config.json or another part declares is missing.
+    """Raise CheckpointFormatError if a part that config.json or another part declares is missing.
 
     Some parts a row can do without: the numbers would be read all the same, and wrongly.
     """

@@ -56,8 +56,8 @@ class HfSequences:
         model: a causal language model of transformers; its layers keep tokens or a recurrent state.
         parts: compute attention part by part (``lbx.backends.hf.attention``) instead of by the model's own attention
             with a mask.
-        pieces: whether a sequence can be extended by several tokens in one pass.
-        name: of the model, for messages.
+        pieces: whether one pass can extend a sequence by several tokens.
+        name: the model's, for messages.
     """
 
     def __init__(

@@ -131,7 +131,7 @@ def keeps_tokens(model: Any) -> bool:
 def can_compute_in_pieces(model: Any, name: str) -> bool:
     """Whether a prompt may be computed in pieces: some recurrent layers forget their state before several new tokens.
 
-    Tried on a few tokens, beyond its windows, against all at once.
+    A few tokens, more than the model's windows, are computed in pieces and all at once.
 
     Raises:
         BackendError: even single tokens after a prefix give other logits than computing all at once.
@@ -177,7 +177,6 @@ def small_windows(model: Any) -> Iterator[None]:
 
 @contextmanager
 def _temporary_settings(config: Any, values: Mapping[str, int]) -> Iterator[None]:
-    """Set existing attributes of a configuration for a while."""
     before = {name: getattr(config, name) for name in values}
     try:
         for name, value in values.items():
@@ -241,5 +240,5 @@ def _last_logits(model: Any, pieces: Sequence[Sequence[int]]) -> torch.Tensor:
 
 
 def _distance(logits: torch.Tensor, reference: torch.Tensor) -> float:
-    """As a part of the latter's range."""
+    """Largest difference of two vectors of logits, as a fraction of the reference's range."""
     return float((logits - reference).abs().max() / (reference.max() - reference.min()))

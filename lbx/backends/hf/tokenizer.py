@@ -25,14 +25,10 @@ _PROBES = (
 
 
 class HfTokenizer:
-    """Wraps a tokenizer of transformers.
+    """Tokenizer of transformers.
 
     The inner Rust tokenizer is called directly if it exists: no truncation set in tokenizer.json, no warning
     about long texts, no clean-up of spaces between text and ids.
-
-    Args:
-        chat_template: the template to use, or None.
-        reasoning: the marks that the model card names.
     """
 
     def __init__(self, tokenizer: Any, chat_template: str | None, reasoning: tuple[str, str] | None = None) -> None:

@@ -170,7 +170,7 @@ def _check_weights(llama_cpp: Any, card: ModelCard, options: LlamaOptions, weigh
 
 
 def _default_sampling(llama_cpp: Any, model: Any) -> Sampling | None:
-    """From the header's general.sampling keys, which llama.cpp's converter fills from generation_config.json."""
+    """Sampling of the header's general.sampling keys, which llama.cpp's converter fills from generation_config.json."""
     keys = {"temperature": "temp", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p"}
     values = {name: _recommended_number(llama_cpp, model, key) for name, key in keys.items()}
     return recommended_sampling(values)

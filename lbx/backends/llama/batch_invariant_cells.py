@@ -30,7 +30,6 @@ class BatchInvariantCells:
     """Batch-invariant cells of the sequences of a context on a CPU.
 
     Args:
-        cells: size of the context's cache.
         sequences: number of sequences of the memory; ``EXTRA_SEQUENCES`` more belong to this object.
         batch: computes the first fillers.
         filler: a token of the vocabulary.

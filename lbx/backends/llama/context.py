@@ -36,10 +36,9 @@ class ContextSize(NamedTuple):
     Attributes:
         cells: tokens in the cache.
         context_cells: cells, and spare ones for their layout.
-        sequences: number of sequences.
         keeps_prefix: whether a sequence can be cut back; with recurrent states or sliding layers, it can only be
             copied as a whole.
-        pass_size: padding of passes for batch-invariant numbers; None if they are not to be had.
+        pass_size: padding of passes for batch-invariant numbers; None if the context cannot give them.
         slides: whether sliding layers store little more than their window; they store everything if that is smaller.
         has_stacked_cells: whether llama.cpp keeps a single sequence and all others are prefixes of it.
         shrinks: whether a smaller cache gives the same numbers, faster.
@@ -55,7 +54,7 @@ class ContextSize(NamedTuple):
     shrinks: bool = False
 
     def cells_for(self, cells: int) -> int:
-        """``context_cells`` of a cache for fewer tokens; llama.cpp rounds up to multiples of 256."""
+        """Value of ``context_cells`` for fewer tokens; llama.cpp rounds up to multiples of 256."""
         spare = self.context_cells - self.cells
         return min(self.context_cells, -(-(cells + spare) // 256) * 256) if self.shrinks else self.context_cells
 

@@ -36,7 +36,7 @@ class _EmbeddingMode:
     """Settings of the model's computation, as reported by a context.
 
     Attributes:
-        pooling: llama.cpp's number of it.
+        pooling: llama.cpp's number of the pooling type.
         has_cache: the model has a KV cache and is decoded; the others are encoded.
         splits: a text may be computed in pieces. Otherwise every token must see the last one, or the mean needs all.
     """
@@ -100,7 +100,6 @@ class LlamaEmbedder:
         return ids
 
     def _closing_tokens(self) -> list[int]:
-        """The special tokens that end every text."""
         empty = tokenize(self._lib, self._vocab, "", add_special=True, special=True)
         if empty and empty[0] == self._lib.llama_vocab_bos(self._vocab):
             empty = empty[1:]
@@ -156,7 +155,7 @@ class LlamaEmbedder:
             self._context, self._batch, self._capacity = None, None, 0
 
     def _check_memory(self, capacity: int, piece: int) -> None:
-        """Linux grants memory that it does not have, and then kills the process: ask before."""
+        """Refuse a context that exceeds free memory: Linux would grant the memory and later kill the process."""
         if self._options.n_gpu_layers and self._lib.llama_supports_gpu_offload():
             return  # the GPU's driver refuses more than it has
         needed = kv_cache_bytes(self._lib, self._model, LlamaOptions(), capacity) if self._mode.has_cache else 0

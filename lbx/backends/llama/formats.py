@@ -58,7 +58,7 @@ def check_gguf(path: Path) -> None:
 
 
 def format_title(path: Path) -> str:
-    """The quantised types of a GGUF model, most numbers first; "" if it has none.
+    """The quantised types of a GGUF model, the type of most weights first; "" if it has none.
 
     Raises:
         BackendError: as ``tensor_types``, or a header cannot be read.
@@ -73,7 +73,6 @@ def slow_format_warning(title: str, features: str) -> str:
     """Warning for a model in a format that is slow on this CPU; "" for other formats.
 
     Args:
-        title: as ``format_title`` gives it.
         features: the CPU code in use, as llama.cpp spells it.
     """
     name = title.partition(" and ")[0]

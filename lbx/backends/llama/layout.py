@@ -69,10 +69,6 @@ class Blocks:
     """Blocks of ``grain`` cells: token p of a sequence is in cell p modulo ``grain`` of a block.
 
     A sequence's blocks are in rising order. Full blocks may be shared; a partial last block has one owner.
-
-    Args:
-        count: number of blocks.
-        sequences: number of sequences.
     """
 
     def __init__(self, count: int, sequences: int, grain: int) -> None:
@@ -120,7 +116,7 @@ class Blocks:
         return assigned
 
     def grow(self, sequence: int, tokens: int, blocks: Sequence[int]) -> NDArray[np.int64]:
-        """Append tokens in a sequence's last block and these; returns their cells, shape (tokens,)."""
+        """Append tokens to a sequence, in its last block and the new ones; returns their cells, shape (tokens,)."""
         start = self._lengths[sequence]
         self._users[list(blocks)] += 1
         self._blocks[sequence].extend(blocks)
@@ -148,7 +144,7 @@ class Blocks:
             self.drop(sequence)
 
     def owners(self) -> dict[int, tuple[int, list[int]]]:
-        """{block: (its index in a sequence, owners)} of the blocks in use, in rising order."""
+        """{block: (index in its sequences, owners)} of the blocks in use, in rising order."""
         owners: dict[int, tuple[int, list[int]]] = {}
         for sequence, blocks in enumerate(self._blocks):
             for index, block in enumerate(blocks):

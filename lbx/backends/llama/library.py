@@ -43,7 +43,7 @@ _WARN, _ERROR, _CONTINUED = 3, 4, 5  # ggml.h; the comments in llama_cpp.py list
 
 
 class NativeLog:
-    """Takes llama.cpp's log: the last warnings and errors are kept for messages; ``--debug`` shows all of it."""
+    """Receiver of llama.cpp's log: the last warnings and errors are kept for messages; ``--debug`` shows all of it."""
 
     def __init__(self) -> None:
         self.debug = False
@@ -170,7 +170,7 @@ def load_vocabulary(llama_cpp: Any, path: Path) -> Any:
 
 @functools.cache
 def select_variant() -> tuple[VariantCheck, tuple[VariantCheck, ...]]:
-    """The CPU variant that is used, and those that were passed over for it.
+    """The CPU variant in use, and the better ones that failed their check.
 
     Raises:
         ImportError, BackendError: as ``load_llama_cpp``.
@@ -218,7 +218,7 @@ def _register_variants(llama_cpp: Any) -> None:
 
 
 def cpu_variant() -> dict[str, str]:
-    """Which CPU code llama.cpp uses here, for ``lbx doctor`` and the ``runs`` table.
+    """The CPU code that llama.cpp uses here, for ``lbx doctor`` and the ``runs`` table.
 
     Returns:
         "variant" (e.g. "zen4"; "native" when it was built for one machine), "file", and "features" as llama.cpp
@@ -249,13 +249,13 @@ _thread = ThreadPoolExecutor(1, "llama.cpp")
 
 
 def compute(run: Callable[..., int], *arguments: Any) -> int:
-    """Return code of ``llama_decode`` or ``llama_encode``. Ctrl-C takes effect after the call."""
+    """Call ``llama_decode`` or ``llama_encode``; returns its code. Ctrl-C takes effect after the call."""
     with defer_signals():
         return _thread.submit(run, *arguments).result()
 
 
 class StepBatch:
-    """A ``llama_batch`` over arrays of numpy: filled in a few copies; 512 tokens one by one take milliseconds.
+    """A ``llama_batch`` over numpy arrays, filled in a few copies: 512 tokens one by one take milliseconds.
 
     Args:
         capacity: tokens.
@@ -288,7 +288,6 @@ class StepBatch:
 
         Args:
             tokens: at most the capacity.
-            positions: of each token in its sequence.
             sequences: of each token, or one for all.
             logit_indices: indices of the tokens to compute logits for.
         """

@@ -17,11 +17,9 @@ from lbx.base.errors import BackendError
 
 
 class PlainCells:
-    """Counted cells of the sequences of a context. Their numbers are not llama.cpp's.
+    """Count of each sequence's cells in a context; its cell indices are not llama.cpp's.
 
     Args:
-        count: number of cells.
-        sequences: number of sequences.
         memory: llama.cpp's memory of the context; None: only count.
     """
 
@@ -59,7 +57,7 @@ class PlainCells:
         self.clear()
 
     def allocate(self, items: Sequence[tuple[int, int]]) -> None:
-        """Count (sequence, tokens), for which there is room."""
+        """Count the cells of (sequence, tokens), which must be free."""
         for sequence, tokens in items:
             taken = self._free[self.free - tokens : self.free]
             self._users[taken] = 1
@@ -67,7 +65,7 @@ class PlainCells:
             self.free -= tokens
 
     def finish_pass(self) -> None:
-        """Called after the pass."""
+        """Called after each pass."""
 
     def share(self, source: int, length: int, target: int) -> None:
         """Share a sequence's first cells with an empty one."""

@@ -33,11 +33,8 @@ class LlamaSequences:
     is then unknown. So does a NaN, which attention spreads through the cache to all sequences.
 
     Args:
-        make: makes a context of a number of cells.
-        room: sizes of the context.
         max_step: batch size of the context.
         vocabulary: number of logits of a token.
-        on_gpu: whether the model's layers are on a GPU.
         filler: a token of the vocabulary, for padding.
     """
 
@@ -87,8 +84,8 @@ class LlamaSequences:
         )
         self._requested_size = self._size
         self._is_closed = False
-        self._has_layout = False  # whether the cells are laid out
-        self._change_incomplete = False  # whether a change did not complete
+        self._has_layout = False
+        self._change_incomplete = False
 
     @property
     def used_cells(self) -> int:
@@ -173,7 +170,7 @@ class LlamaSequences:
 
     @contextmanager
     def _guard_change(self) -> Iterator[None]:
-        """A change after which all sequences are dropped unless it completes."""
+        """Drop all sequences if the change in this context does not complete."""
         self._change_incomplete = True
         yield
         self._change_incomplete = False
@@ -191,7 +188,6 @@ class LlamaSequences:
         self._has_layout = self._change_incomplete = False
 
     def _begin(self) -> None:
-        """Prepare the context for a change."""
         if self._is_closed:
             raise BackendError("The model is closed.")
         self._settle()
@@ -246,7 +242,7 @@ class LlamaSequences:
         return np.frombuffer(memoryview(row_data).cast("B"), np.float32).copy()
 
     def _logits_problem(self, rows: Sequence[Logits | None]) -> str:
-        """Problem of the logits, or "". A NaN in the hidden state makes all logits NaN."""
+        """Message about invalid logits; "" if all are valid. A NaN in the hidden state makes all logits NaN."""
         if any(logits is not None and not len(logits) for logits in rows):
             return f"no logits: {log.error_text()}"
         if any(logits is not None and np.isnan(logits[0]) for logits in rows):

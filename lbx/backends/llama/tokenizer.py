@@ -26,11 +26,7 @@ class LlamaTokenizer:
     """llama.cpp's tokenizer of a loaded model.
 
     Args:
-        llama_cpp: the module.
         model: its model pointer; it must outlive the tokenizer.
-        chat_template: the template to use, or None.
-        reasoning: the marks that the model card names.
-        file: the model's GGUF file.
     """
 
     def __init__(
@@ -63,7 +59,7 @@ class LlamaTokenizer:
         return self._open_vocab
 
     def close(self) -> None:
-        """The model is about to be freed, and its vocabulary with it."""
+        """Release the vocabulary before the model is freed."""
         self._open_vocab = None
         if self._text_model is not None:
             self._lib.llama_model_free(self._text_model)
@@ -110,7 +106,7 @@ class LlamaTokenizer:
         return {text: number for text, number in self._unflagged_tokens.items() if is_bpe and text in _PRINTED}
 
     def _texts(self, attributes: int) -> dict[str, int]:
-        """Text -> id of the tokens with one of these attributes."""
+        """{text: id} of the tokens with one of these attributes."""
         attribute, vocab = self._lib.llama_vocab_get_attr, self._vocab
         return {text: i for i in range(self.size) if attribute(vocab, i) & attributes and (text := self._text(i))}
 
@@ -200,14 +196,14 @@ class LlamaTokenizer:
 
 
 def tokenize(llama_cpp: Any, vocab: Any, text: str, *, add_special: bool, special: bool) -> list[int]:
-    """A text's tokens.
+    """Tokenize a text.
 
     Args:
-        add_special: with the special tokens that the model file asks for at both ends.
-        special: the text of a control token is read as that token.
+        add_special: add the special tokens that the model file declares for both ends.
+        special: read the text of a control token as that token.
 
     Raises:
-        BackendError: llama.cpp cannot.
+        BackendError: llama.cpp fails.
     """
     data = encodable(text).encode()
     room = len(data) + 8  # a token is at least one byte, except for SentencePiece's leading space

@@ -56,11 +56,11 @@ class Size(NamedTuple):
 
 
 class RandomWeights(NamedTuple):
-    """Blocks in ggml's type of this number and name.
+    """Random blocks of one ggml type.
 
     Attributes:
-        data: (blocks, bytes of one) in uint8.
-        values: decoded blocks: (blocks, numbers of one) in float32.
+        data: shape (blocks, bytes of a block), uint8.
+        values: decoded blocks, shape (blocks, numbers of a block), float32.
     """
 
     number: int
@@ -152,7 +152,7 @@ class Ggml:
         self.backend = self.backend_dev_init(self.device, None)
 
     def weights(self) -> list[RandomWeights]:
-        """Of every type that ggml decodes: it has others for activations and indices."""
+        """Random weights of every type that ggml decodes, not of its types for activations and indices."""
         type_traits = [(number, self.get_type_traits(number).contents) for number in range(FIRST_UNKNOWN_TYPE)]
         return [_random_weights(number, traits) for number, traits in type_traits if traits.to_float or number == _F32]
 
@@ -202,7 +202,7 @@ class Product:
         self.is_supported = bool(ggml.backend_dev_supports_op(ggml.device, self._result))
 
     def fill(self) -> np.ndarray:
-        """Put random numbers in; returns the product as numpy has it: (tokens, experts used or 1, rows)."""
+        """Fill the inputs with random numbers; returns numpy's product, shape (tokens, experts used or 1, rows)."""
         rows, columns, tokens, experts = self._size
         rng, shape = np.random.default_rng([tokens, experts]), (experts or 1, rows, columns)
         _, _, data, values = self._weights

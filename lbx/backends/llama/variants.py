@@ -41,7 +41,7 @@ class VariantCheck:
         variant: its name, e.g. "zen4"; "native" for code that is linked into llama.cpp.
         file: its path; "" for native code.
         problem: its fault, as the end of a sentence; "" if every product was right.
-        tokens_per_s: that one thread multiplies with 10^9 weights in Q4_K.
+        tokens_per_s: speed of one thread with 10^9 weights in Q4_K.
     """
 
     variant: str
@@ -67,7 +67,7 @@ def check_variants(library: Path, files: Sequence[Path] | None) -> Iterator[Vari
 
 
 def choose_variant(library: Path, files: Sequence[Path] | None) -> tuple[VariantCheck, list[VariantCheck]]:
-    """Return the best correct variant, and the variants passed over for it.
+    """Return the best correct variant, and the better-scored ones that failed.
 
     Raises:
         BackendError: no variant multiplies correctly.
@@ -176,7 +176,7 @@ def _run(job: str, *paths: Path) -> CompletedProcess[str] | None:
 
 
 def _cache_path(kind: str, *parts: bytes) -> Path:
-    """A file named by all that an outcome hangs on: the code, the processor, and the kernel that grants its state."""
+    """A file named by all that a result depends on: the code, the processor, and the kernel that grants its state."""
     digest = hashlib.sha256()
     for part in (*parts, f"{_processor()}{platform.machine()}{platform.release()}".encode()):
         digest.update(part)

@@ -81,7 +81,7 @@ class ChatTemplate:
         return text
 
     def with_variables(self, values: Mapping[str, object]) -> ChatTemplate:
-        """Copy the template, with further variables."""
+        """Copy the template and add variables."""
         template = copy.copy(self)
         template._variables = {**self._variables, **values}
         return template
@@ -116,7 +116,7 @@ def template_variables(source: str) -> dict[str, Variable]:
 
 
 class _Renderer:
-    """Rendering process; it starts with the first request, and again after a template has killed it."""
+    """Process that renders; it starts with the first request, and again after a template has killed it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -124,7 +124,7 @@ class _Renderer:
         self._owner = 0
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Send a request; None if it killed the process or exceeded the time limit."""
+        """Answer to a request; None if it killed the process or exceeded the time limit."""
         with self._lock:
             process = self._running()
             try:

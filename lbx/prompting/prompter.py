@@ -36,7 +36,7 @@ class _CutText:
 
 @dataclass(frozen=True, slots=True)
 class _Budget:
-    """Shares of the context window, in tokens."""
+    """Division of the context window, in tokens."""
 
     window: int
     answer: int
@@ -44,7 +44,6 @@ class _Budget:
 
     @property
     def room(self) -> int:
-        """Tokens left for the prompt."""
         return self.window - self.answer - self.reasoning
 
     def __str__(self) -> str:
@@ -57,7 +56,7 @@ class ReadPrompt:
     """Prompt as the model reads it.
 
     Attributes:
-        text: text with the chat template around it.
+        text: includes the chat template.
         cut_at: place in the text of a removed part; None for uncut texts.
     """
 
@@ -67,7 +66,7 @@ class ReadPrompt:
 
 
 class Prompter:
-    """Turns prompts into requests for one model.
+    """Converter of prompts into requests for one model.
 
     Args:
         context_window: tokens that prompt and answer share.

@@ -56,11 +56,11 @@ class Alpha(NamedTuple):
 def alpha(
     items: Sequence[Sequence[Any]], level: Level = "nominal", *, clusters: Sequence[Hashable] | None = None
 ) -> Alpha:
-    """Krippendorff's alpha.
+    """Krippendorff's alpha of the ratings of items.
 
     Args:
         items: ratings of each item, in any order and by any number of raters; an item with a single rating adds no
-            information. Ratings are numbers, except for ``nominal``, which only needs them to be sortable.
+            information. Ratings are numbers, except for level "nominal", which only needs them to be sortable.
         clusters: cluster of each item; the bootstrap draws whole clusters.
     """
     pairable = [at for at, ratings in enumerate(items) if len(ratings) > 1]

@@ -85,7 +85,6 @@ class RunPlan:
 
     Attributes:
         runs: tasks of each of the runs that are executed together.
-        walks: for the estimate.
         trials: shortest prompts of each task, for a calibration; long prompts are excluded.
         seconds: time spent counting, nearly all of it for tokenizing. The run tokenizes again.
     """
@@ -111,7 +110,7 @@ def sum_plans(name: str, plans: Sequence[TaskPlan]) -> TaskPlan:
 
 
 def ignore_progress(_count: int, _total: int) -> None:
-    """Ignore progress."""
+    """Discard progress: the callback of callers that show none."""
 
 
 def make_plan(
@@ -158,7 +157,7 @@ class _CountedPrompt(NamedTuple):
 
 
 class PromptCounter:
-    """Running counts, and the prompts of the current piece."""
+    """Counter of prompts by task, with the prompts of the current piece."""
 
     def __init__(self, works: Sequence[Work], follow_limit: int) -> None:
         self._works, self._follow_limit = works, follow_limit

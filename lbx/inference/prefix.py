@@ -194,9 +194,7 @@ class Admission:
     """Rule by which prompts join the answers that are being decoded. Prompts are identified by their order.
 
     Attributes:
-        prompt_tokens: tokens of each prompt.
         shared_tokens: leading tokens shared with the previous prompt.
-        answer_budgets: budget of its answer in tokens.
         lengths: expected answer lengths; None: the budgets.
     """
 

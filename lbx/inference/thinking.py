@@ -180,7 +180,6 @@ class ReasoningBlock:
     Attributes:
         phase: part of the output that the next token belongs to.
         is_present: whether there is a block.
-        closed: whether it is closed.
         end: number of tokens when it closed, including the closing mark.
         tokens: number of tokens in the block, including its marks.
     """
@@ -214,7 +213,7 @@ class ReasoningBlock:
             self._close(ids)
 
     def ends_answer(self, ids: Sequence[int]) -> bool:
-        """Whether the last of these tokens ends the message that is the answer; only where answers are messages."""
+        """Whether the last token ends the answer's message; False for answers that are no messages."""
         return self.closed and self._message_end is not None and self._message_end.ends(ids)
 
     def split(self, ids: Sequence[int]) -> tuple[str, str]:

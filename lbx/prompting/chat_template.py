@@ -71,11 +71,7 @@ class ChatTemplate:
         return self.render_messages(messages)
 
     def render_messages(self, messages: Sequence[Mapping[str, Any]], *, adds_prompt: bool = True) -> str:
-        """Render messages, followed by the beginning of the next answer if ``adds_prompt``.
-
-        Raises:
-            BackendError: see ``render``.
-        """
+        """Render messages, followed by the beginning of the next answer if ``adds_prompt``."""
         variables = {"messages": messages, "add_generation_prompt": adds_prompt, **self._variables}
         text: str = _ask({"source": self.source, "variables": variables})["text"]
         return text
@@ -94,12 +90,7 @@ def conversation(content: str, turns: Sequence[str] = ()) -> list[dict[str, str]
 
 
 class Variable(NamedTuple):
-    """Values that a template compares a variable with.
-
-    Attributes:
-        words: strings.
-        is_number: whether it is compared with numbers.
-    """
+    """Strings that a template compares a variable with, and whether it compares the variable with numbers."""
 
     words: tuple[str, ...]
     is_number: bool

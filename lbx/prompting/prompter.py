@@ -114,11 +114,7 @@ class Prompter:
         return self.read(key, prompt, sampling).request
 
     def read(self, key: SampleKey, prompt: Prompt, sampling: Sampling) -> ReadPrompt:
-        """Encode a prompt like ``request``, and keep its text.
-
-        Raises:
-            PromptError: see ``request``.
-        """
+        """Encode a prompt like ``request``, and keep its text."""
         answer = self._max_new_tokens or prompt.max_new_tokens
         has_own_budget = prompt.chat and not prompt.budget_for_both
         budget = _Budget(self._window, answer, self._thinking_tokens if has_own_budget else 0)
@@ -181,7 +177,6 @@ class Prompter:
         return room - (self._read_tokens(prompt, "") if prompt.chat and around else 0)
 
     def _read_tokens(self, prompt: Prompt, text: str) -> int:
-        """Number of tokens that the model reads for a user message."""
         return len(self._wrapper.encode(self._wrapper.wrap(text, prompt.system, prompt.turns, chat=prompt.chat)))
 
     def _encode(self, text: str) -> list[int]:

@@ -72,8 +72,6 @@ class Tokenizer(Protocol):
 
 
 class _Part(NamedTuple):
-    """Part of a prompt, from the template or from a message."""
-
     text: str
     template: bool
 
@@ -226,7 +224,7 @@ class Wrapper:
         return [token for token in ids if token in self._controls]
 
     def _controls_of(self, prompt: ChatPrompt) -> list[int]:
-        """Control tokens that the template puts around texts without any."""
+        """Control tokens that the template itself adds, whatever the texts spell out."""
         frame = "".join(part.text if part.template else "x" for part in prompt.parts)
         if frame not in self._controls_in:
             self._controls_in[frame] = self._controls_among(self._tokenizer.encode(frame, special=True))

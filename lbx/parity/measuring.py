@@ -246,7 +246,7 @@ def _own_request(side: ParityModel, prompt: ParityPrompt, *, required: bool) -> 
 
 
 def _follow(backend: LocalBackend, first: _FirstResult) -> tuple[LogitDifference, Flip | None, Completion]:
-    """Compute the second model's logits along the first one's answer, and its own answer to the same token ids.
+    """Feed the first model's answer to the second: compare the logits, and make the second model's own answer.
 
     One pass gives both as long as the answers agree; after the first difference the rest is computed again.
     """

@@ -28,7 +28,7 @@ def percent_agreement(first: Sequence[Hashable], second: Sequence[Hashable]) -> 
 
 
 def kappa(first: Sequence[Any], second: Sequence[Any], *, quadratic: bool = False) -> float | None:
-    """Cohen's kappa of two raters of the same items.
+    """Cohen's kappa of two raters of the same items; None if undefined.
 
     Args:
         quadratic: ratings are numbers, and a disagreement is weighted by the square of their distance.

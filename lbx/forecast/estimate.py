@@ -79,7 +79,7 @@ class Costs:
         return enough and self._has_prompts_as_long_as(total.longest)
 
     def basis_for(self, tasks: Sequence[str], longest_prompt: int) -> str:
-        """The basis with its limits for a plan: longer prompts than were measured, answers of unknown length."""
+        """Basis of the figures for a plan, with its limits: longer prompts than measured, answers of unknown length."""
         parts = [self.basis]
         if not self._has_prompts_as_long_as(longest_prompt):
             parts.append(f"whose prompts had at most {self.longest_prompt:,} tokens")

@@ -126,7 +126,6 @@ def make_plan(
     Args:
         works: of runs that are executed together.
         finished_keys: answered samples of each run, which are skipped.
-        size: size of the pieces in which the run asks.
         progress: receives the number of counted samples and their total.
         follow_limit: limit of the memory used for the run; see ``lbx.inference.prefix.plan_prefixes``.
 
@@ -148,8 +147,6 @@ def make_plan(
 
 
 class _CountedPrompt(NamedTuple):
-    """Packed prompt of the current piece."""
-
     ids: bytes
     run: int
     task: int

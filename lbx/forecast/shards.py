@@ -80,9 +80,6 @@ def documents_in_tokens(
 ) -> list[PlannedDocument]:
     """Count all prompts with the model's tokenizer, by document, in the data's order.
 
-    Args:
-        works: of runs that are executed together.
-
     Raises:
         BundleError: a data file is damaged.
     """
@@ -275,7 +272,6 @@ def make_shards(
     """Distribute documents among shards; fewer than requested if there are fewer documents.
 
     Args:
-        costs: of each document.
         tasks: names, by the index in ``PlannedSample``.
         processes: number of processes that share a shard's documents. A document is read by a single process, so the
             most expensive document takes the same time with any number.

@@ -233,9 +233,6 @@ class RunSpec(AskingOptions, ChoosingOptions):
     def from_json(cls, values: object, source: str) -> "RunSpec":
         """Make a spec from the values of ``to_json``.
 
-        Args:
-            source: origin of the values, for messages.
-
         Raises:
             UsageError: the values are not a spec, or belong to a newer lbx.
         """

@@ -24,7 +24,7 @@ from lbx.forecast.shards import ShardPlan, read_shards
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """Job of a submitted run.
+    """Slurm or Kubernetes job of a submitted run.
 
     Attributes:
         kind: "slurm" or "kubernetes".
@@ -52,7 +52,7 @@ class RunFolder:
         """Create the folder and its subfolders.
 
         Raises:
-            UsageError: The folder already contains a run, or cannot be written.
+            UsageError: the folder already contains a run, or cannot be written.
         """
         if self.plan_file.exists():
             raise UsageError(
@@ -68,7 +68,7 @@ class RunFolder:
         """Read the shard plan.
 
         Raises:
-            UsageError: The folder has no shard plan.
+            UsageError: the folder has no shard plan.
         """
         if not self.plan_file.is_file():
             raise UsageError(

@@ -47,15 +47,15 @@ class KubernetesOptions:
     """Options of a Kubernetes Job.
 
     Attributes:
-        name: Name of the Job, a DNS label.
-        image: Container image with lbx.
+        name: a DNS label.
+        image: container image with lbx.
         run_claim, bundle_claim: PersistentVolumeClaims of the run's folder (written) and the bundle (read).
-        cpus, mem, gpus: Resources of each shard; "" or 0 leaves them out.
-        at_once: Number of shards that run in parallel; 0 for all.
-        minutes: Time between copies of a shard's results file.
+        cpus, mem, gpus: resources of each shard; "" or 0 leaves them out.
+        at_once: number of shards that run in parallel; 0 for all.
+        minutes: time between copies of a shard's results file.
 
     Raises:
-        UsageError: The name is not a DNS label, or ``cpus`` is not a number of CPUs.
+        UsageError: the name is not a DNS label, or ``cpus`` is not a number of CPUs.
     """
 
     name: str
@@ -92,7 +92,7 @@ def manifest(options: KubernetesOptions, shards: int, run: Sequence[str]) -> dic
     """Build the manifest of the Job (API batch/v1).
 
     Args:
-        run: Arguments of ``lbx run``, with the bundle at /lbx/bundle and the run's folder at /lbx/run.
+        run: arguments of ``lbx run``, with the bundle at /lbx/bundle and the run's folder at /lbx/run.
     """
     metadata = {"name": options.name, "labels": {"app.kubernetes.io/name": "lbx"}}
     if options.namespace:

@@ -21,18 +21,18 @@ class Runtime(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start of lbx's command line in a job script.
+    """First words of lbx's command line in a job script.
 
     Attributes:
-        lbx: Program to run without a container.
-        image: Container image; "" for none.
-        read, write: Files and folders of the host, mounted in the container at the same paths.
-        scratch: Another writable mount, quoted for bash, which expands it on the node.
-        gpu: Whether the container sees the GPUs.
+        lbx: program to run without a container.
+        image: container image; "" for none.
+        read, write: files and folders of the host, mounted in the container at the same paths.
+        scratch: another writable mount, quoted for bash, which expands it on the node.
+        gpu: whether the container sees the GPUs.
         cpu_count: CPUs of a job, for a container that does not see Slurm's variables; 0 sets no number.
 
     Raises:
-        UsageError: An image without a runtime, or a runtime without an image; a path that cannot be mounted.
+        UsageError: an image without a runtime, or a runtime without an image; a path that cannot be mounted.
     """
 
     lbx: str = "lbx"
@@ -88,7 +88,7 @@ def quote_for_bash(text: str) -> str:
     """Put a folder into double quotes: bash expands its variables (``${TMPDIR:-/tmp}``) but runs no command.
 
     Raises:
-        UsageError: The text has a quote, a backslash, a command substitution or a control character.
+        UsageError: the text has a quote, a backslash, a command substitution or a control character.
     """
     if re.search(r'["`\\]|\$\(', text) or not text.isprintable():
         raise UsageError(

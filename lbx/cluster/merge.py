@@ -46,8 +46,8 @@ class MergeSummary:
         runs: {run: number of source files with it}; 0 for runs found only in the existing output file.
         rows: {table: rows in the new file}.
         failures: {run of the source files: number of failed answers}.
-        gaps: Missing answers by shard and run, if a shard plan was given.
-        notes: Tolerated problems and next steps.
+        gaps: missing answers by shard and run, if a shard plan was given.
+        notes: tolerated problems and next steps.
     """
 
     output: Path
@@ -80,12 +80,12 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
     """Merge results files into one, atomically.
 
     Args:
-        plan: Expected samples; None skips the search for missing answers.
-        force: Merge into an existing output file, and keep its own content.
+        plan: expected samples; None skips the search for missing answers.
+        force: merge into an existing output file, and keep its own content.
 
     Raises:
-        UsageError: The output exists and ``force`` is not set, or is one of the sources.
-        StoreError: Files do not belong together, or cannot be read or written; the output is then unchanged.
+        UsageError: the output exists and ``force`` is not set, or is one of the sources.
+        StoreError: files do not belong together, or cannot be read or written; the output is then unchanged.
     """
     output = output.absolute()
     sources = list({path.resolve(): path for path in sources}.values())
@@ -189,8 +189,8 @@ class ShardStatus:
     Attributes:
         state: "done"; "running", "waiting" or another state reported by Slurm; "failed" if not done and no longer known
             to Slurm; "missing" if without answer, log and output; "begun" instead of "failed" if Slurm cannot be asked.
-        answered, failed: Numbers of answers and failures in the shard's file.
-        expected: Number of answers in the shard plan.
+        answered, failed: numbers of answers and failures in the shard's file.
+        expected: number of answers in the shard plan.
         said: last line of the run's log.
     """
 
@@ -209,7 +209,7 @@ def shard_statuses(folder: RunFolder) -> list[ShardStatus]:
     """Determine the state of every shard.
 
     Raises:
-        UsageError: The folder was not written by ``lbx submit``.
+        UsageError: the folder was not written by ``lbx submit``.
     """
     plan = folder.plan()
     submission = folder.submission()

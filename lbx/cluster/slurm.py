@@ -99,12 +99,12 @@ class SlurmOptions:
     """Slurm options of each shard; empty values use the site's defaults.
 
     Attributes:
-        time: Time limit in Slurm's format.
-        at_once: Number of shards that run in parallel; 0 for all.
-        more: Further #SBATCH options, such as "--account=x".
+        time: time limit in Slurm's format.
+        at_once: number of shards that run in parallel; 0 for all.
+        more: further #SBATCH options, such as "--account=x".
 
     Raises:
-        UsageError: A value would break out of its line.
+        UsageError: a value would break out of its line.
     """
 
     name: str
@@ -176,10 +176,10 @@ def _output(folder: RunFolder, name: str) -> str:
 
 
 def fill_in(template: str, values: Mapping[str, str], location: str) -> str:
-    """Fill in a template's marks.
+    """Replace the marks of a template by values.
 
     Raises:
-        UsageError: The template has an unknown mark.
+        UsageError: the template has an unknown mark.
     """
     unknown = sorted(set(_PLACEHOLDER.findall(template)) - set(values))
     if unknown:
@@ -192,13 +192,13 @@ def fill_in(template: str, values: Mapping[str, str], location: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """Content of the job scripts.
+    """Content of the array's and the merge job's scripts.
 
     Attributes:
-        run: Arguments of ``lbx run``.
-        scratch: Scratch folder, quoted for bash, which expands it on the node.
-        minutes: Time between copies of a shard's results file.
-        template: Site-specific template of the array's script; None for ``ARRAY``.
+        run: arguments of ``lbx run``.
+        scratch: folder, quoted for bash, which expands it on the node.
+        minutes: time between copies of a shard's results file.
+        template: site-specific template of the array's script; None for ``ARRAY``.
     """
 
     folder: RunFolder
@@ -212,10 +212,10 @@ class SlurmJob:
     template: Path | None = None
 
     def array_script(self) -> str:
-        """Write the script of the array.
+        """Fill in the script of the array.
 
         Raises:
-            UsageError: The template cannot be read or filled in.
+            UsageError: the template cannot be read or filled in.
         """
         text = ARRAY
         if self.template:
@@ -277,7 +277,7 @@ def submit(script: Path, *, after_job: str = "") -> str:
     """Submit a script with sbatch and return the job's id.
 
     Args:
-        after_job: Job that must end first, successfully or not.
+        after_job: id of a job that must end first, successfully or not.
 
     Raises:
         LbxError: sbatch is not installed, or refuses the script.

@@ -33,7 +33,7 @@ _STEPS = 4
 _TRUNK = 0
 
 ProgressCallback = Callable[[int, int], None]
-"""Called with the used percentage of the calibration time, and 100."""
+"""Callback for the used share of the calibration time, in percent, and for 100."""
 
 
 def decode_capacity_of(backend: Backend, *, batching: bool) -> DecodeCapacity:
@@ -53,9 +53,6 @@ def calibrate(
     Takes at most ``LEAST_S`` seconds or ``SHARE`` of the run's predicted time, whichever is more, after the model has
     computed its first tokens, for which weights may have to be read. All sequences in memory are dropped.
 
-    Args:
-        on_progress: receives the progress.
-
     Raises:
         BackendError: the model failed.
     """
@@ -74,7 +71,7 @@ def calibrate(
 
 
 class _TimeIsUpError(Exception):
-    """The time for measuring is over."""
+    """Time for measuring is over."""
 
 
 class _Clock:
@@ -118,7 +115,7 @@ class _Clock:
 
 @dataclass(slots=True)
 class _PassTimes:
-    """Seconds of passes, and their work."""
+    """Measured seconds of passes, with the work of each."""
 
     prefill: list[tuple[float, float, float]] = field(default_factory=list)  # seconds, tokens, tokens x attended tokens
     decode: list[tuple[float, float, float]] = field(
@@ -234,7 +231,7 @@ def _private_cells(memory: SequenceMemory, tokens: int) -> int:
 
 
 def _time_steps(memory: SequenceMemory, tokens: Sequence[int], answers: int, steps: int) -> float:
-    """Return the seconds of one decode step of several answers to the trunk, ignoring the first step."""
+    """Seconds of a decode step with several answers that share the trunk, ignoring the first step."""
     sequences = range(1, 1 + answers)
     memory.fork(_TRUNK, memory.length(_TRUNK), list(sequences))
     took: list[float] = []
@@ -248,7 +245,7 @@ def _time_steps(memory: SequenceMemory, tokens: Sequence[int], answers: int, ste
 
 
 def _take_tokens(tokens: Sequence[int], start: int, count: int) -> list[int]:
-    """Return consecutive tokens of a text, wrapping around at its end."""
+    """Consecutive tokens of a text, wrapping around at its end."""
     return [tokens[(start + i) % len(tokens)] for i in range(count)]
 
 

@@ -59,7 +59,7 @@ class Costs:
         return self.token_s + self.seen_s * position
 
     def prefill_s(self, tokens: int, start: float) -> float:
-        """Seconds of consecutive prompt tokens."""
+        """Seconds of ``tokens`` consecutive prompt tokens from a position."""
         return tokens * self.prefill_rate(start + tokens / 2)
 
     def decode_rate(self, answers: int, position: float) -> float:
@@ -79,7 +79,7 @@ class Costs:
         return enough and self._has_prompts_as_long_as(total.longest)
 
     def basis_for(self, tasks: Sequence[str], longest_prompt: int) -> str:
-        """The basis with its limits for a plan: longer prompts than were measured, answers of unknown length."""
+        """Basis of the figures for a plan, with its limits: longer prompts than measured, answers of unknown length."""
         parts = [self.basis]
         if not self._has_prompts_as_long_as(longest_prompt):
             parts.append(f"whose prompts had at most {self.longest_prompt:,} tokens")
@@ -103,7 +103,6 @@ class TimeEstimate:
         total_s: wall time.
         computed_tokens: prompt tokens.
         answer_tokens: {task: total tokens of its answers}.
-        basis: origin of the figures.
     """
 
     prefill_s: float
@@ -155,7 +154,7 @@ def costs_from(history: History, answers: Mapping[str, float]) -> Costs:
 
 
 def _rates(work: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
-    """Return seconds per token and per attended token, which together account for all seconds of the work."""
+    """Seconds per token and per attended token that together account for all seconds of the work."""
     rows = [row for row in work if row[0] > 0 and row[1] > 0]
     if not rows:
         return 0.0, 0.0
@@ -240,7 +239,7 @@ def _one_by_one(walk: PrefixOrder, new: list[int], costs: Costs, piece: int, tot
 
 
 class _BatchedPrompts:
-    """A piece of a plan with batched prompts."""
+    """Simulation of a plan's piece with batched prompts."""
 
     def __init__(self, walk: PrefixOrder, new: list[int], costs: Costs, room: DecodeCapacity, total: _WorkSum) -> None:
         # Of several equal prompts, each computes its last token.
@@ -267,7 +266,7 @@ class _BatchedPrompts:
         return cells - sum(self._rule.shared_cells(a, b) for a, b in pairwise(self._tokens_in_progress))
 
     def _prefill(self, index: int) -> None:
-        """Compute the new tokens of a prompt; answers in progress take a token in each pass."""
+        """Add the time of a prompt's new tokens; each pass also decodes a token of every answer in progress."""
         costs, used, shared = self._costs, self._used_cells(), self._rule.shared_tokens[index]
         computed = self._rule.prompt_tokens[index] - shared
         self._total.computed_tokens += computed
@@ -281,7 +280,7 @@ class _BatchedPrompts:
         self._tokens_in_progress[index] = 0
 
     def _decode(self) -> None:
-        """Decode until the first answer ends."""
+        """Add the time of decode steps until the first answer ends."""
         if not self._tokens_in_progress:
             return
         costs, answers = self._costs, len(self._tokens_in_progress)

@@ -39,7 +39,6 @@ class MemoryFit:
         copies: number of worker processes, each with its own cache.
         weights_copies: number of copies of the weights; 1 if the processes map the same file.
         available_bytes: free memory before the model was loaded; None if unknown.
-        context_window: of the model.
     """
 
     device: str
@@ -59,7 +58,7 @@ class MemoryFit:
 
     @property
     def fits(self) -> bool | None:
-        """None if unknown."""
+        """Whether the model fits into the free memory; None if unknown."""
         if self.kv_bytes is None or self.weights_bytes is None or self.available_bytes is None:
             return None
         return self.weights_bytes * self.weights_copies + self.kv_bytes <= self.available_bytes
@@ -117,7 +116,7 @@ def _nvidia_smi() -> str | None:
 
 
 def gpu_memory() -> GpuMemory | None:
-    """Query the driver's own tool, without a CUDA library; None without the tool or a GPU."""
+    """Memory by the driver's own tool, without a CUDA library; None without the tool or a GPU."""
     program = _nvidia_smi()
     if program is None:
         return None
@@ -147,7 +146,7 @@ def memory_in_use(workers: Sequence[int] = ()) -> int:
 
 
 def _resident_bytes(process: str) -> tuple[int, int]:
-    """Bytes of private memory and of file pages."""
+    """Bytes of a process's private memory and of its file pages."""
     private = of_files = 0
     for line in read_input(_PROC / process / "status", SMALL).decode("ascii", "replace").splitlines():
         name, _, value = line.partition(":")

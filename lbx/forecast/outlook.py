@@ -22,12 +22,9 @@ class Outlook:
     """Forecast of a plan.
 
     Attributes:
-        runs: see ``RunPlan``.
         time: None if the model's speed is unknown.
-        counting_s: seconds spent counting.
         in_characters: token counts are numbers of characters, because there is no tokenizer.
         sharing_problem: reason why prompts share no computation, as a clause; None if they do.
-        model, backend: names.
         dtype: number format of the computation, if the backend offers a choice.
     """
 
@@ -166,7 +163,7 @@ def comparison_line(outlooks: Sequence[Outlook]) -> str:
 
 
 def sharing_lines(outlook: Outlook) -> list[str]:
-    """The reason if prompts that share a document do not share its computation."""
+    """Lines with the reason if prompts that share a document do not share its computation."""
     return [f"Every prompt is computed from its start: {outlook.sharing_problem}"] if outlook.sharing_problem else []
 
 

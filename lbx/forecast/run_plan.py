@@ -85,7 +85,6 @@ class RunPlan:
 
     Attributes:
         runs: tasks of each of the runs that are executed together.
-        walks: for the estimate.
         trials: shortest prompts of each task, for a calibration; long prompts are excluded.
         seconds: time spent counting, nearly all of it for tokenizing. The run tokenizes again.
     """
@@ -111,7 +110,7 @@ def sum_plans(name: str, plans: Sequence[TaskPlan]) -> TaskPlan:
 
 
 def ignore_progress(_count: int, _total: int) -> None:
-    """Ignore progress."""
+    """Discard progress: the callback of callers that show none."""
 
 
 def make_plan(
@@ -127,7 +126,6 @@ def make_plan(
     Args:
         works: of runs that are executed together.
         finished_keys: answered samples of each run, which are skipped.
-        size: size of the pieces in which the run asks.
         progress: receives the number of counted samples and their total.
         follow_limit: limit of the memory used for the run; see ``lbx.inference.prefix.plan_prefixes``.
 
@@ -149,8 +147,6 @@ def make_plan(
 
 
 class _CountedPrompt(NamedTuple):
-    """Packed prompt of the current piece."""
-
     ids: bytes
     run: int
     task: int
@@ -158,7 +154,7 @@ class _CountedPrompt(NamedTuple):
 
 
 class PromptCounter:
-    """Running counts, and the prompts of the current piece."""
+    """Counter of prompts by task, with the prompts of the current piece."""
 
     def __init__(self, works: Sequence[Work], follow_limit: int) -> None:
         self._works, self._follow_limit = works, follow_limit

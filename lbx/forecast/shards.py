@@ -45,7 +45,7 @@ _CHARACTERS_A_TOKEN = {"en": 4.0, "zh": 1.5}
 
 
 class PlannedSample(NamedTuple):
-    """A sample: index of its task, position in the data, id."""
+    """Sample: index of its task, position in the data, id."""
 
     task: int
     position: int
@@ -54,7 +54,7 @@ class PlannedSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedDocument:
-    """A document with all questions about it.
+    """Document with all questions about it.
 
     Attributes:
         places: its samples, in the data's order.
@@ -72,16 +72,13 @@ class _DocumentBuilder:
 
 
 Measure = Callable[[Sequence[PendingSample]], PrefixOrder]
-"""Returns the prompts of some items, as they would be read together."""
+"""Function that returns the prompts of some samples, as they would be read together."""
 
 
 def documents_in_tokens(
     works: Sequence[Work], progress: Callable[[int, int], None] = ignore_progress
 ) -> list[PlannedDocument]:
     """Count all prompts with the model's tokenizer, by document, in the data's order.
-
-    Args:
-        works: of runs that are executed together.
 
     Raises:
         BundleError: a data file is damaged.
@@ -161,7 +158,7 @@ def _walk(rows: Sequence[tuple[int, int, int, int]]) -> PrefixOrder:
 
 
 def cost_of(documents: Iterable[PlannedDocument], tasks: Sequence[str], costs: Costs, room: DecodeCapacity) -> float:
-    """Predict the cost of documents processed sequentially in this order."""
+    """Predict the cost of documents that are processed in this order, one after the other."""
     walks = [walk for document in documents for walk in document.walks]
     return estimate(RunPlan([[TaskPlan(name) for name in tasks]], walks), costs, room).total_s
 
@@ -187,7 +184,7 @@ def assign_items(costs: Sequence[float], shards: int) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A part of a run.
+    """Part of a run.
 
     Attributes:
         cost: predicted, in the plan's unit.
@@ -275,7 +272,6 @@ def make_shards(
     """Distribute documents among shards; fewer than requested if there are fewer documents.
 
     Args:
-        costs: of each document.
         tasks: names, by the index in ``PlannedSample``.
         processes: number of processes that share a shard's documents. A document is read by a single process, so the
             most expensive document takes the same time with any number.

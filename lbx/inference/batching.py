@@ -25,7 +25,7 @@ from lbx.prompting.prompter import Tokenizer
 
 @dataclass(slots=True)
 class _RunningAnswer:
-    """A running answer.
+    """Progress of an answer that is being prefilled or decoded.
 
     Attributes:
         waiting: tokens still to be prefilled: of the prompt, and of the answer after a preemption.
@@ -55,8 +55,8 @@ class BatchFailedError(Exception):
     """The model failed during a batch.
 
     Args:
-        unanswered: indices of the requests without an answer; running answers first, then in order.
-        computed: number of leading ``unanswered_indices`` that the failed pass may have contained; at least 1.
+        unanswered_indices: requests without an answer; running answers first, then in order.
+        n_suspects: number of leading ``unanswered_indices`` that the failed pass may have contained; at least 1.
     """
 
     def __init__(self, cause: BackendError, unanswered_indices: Sequence[int], n_suspects: int) -> None:
@@ -75,7 +75,6 @@ class DecodeBatch:
         eos_ids: tokens that end an answer.
         on_tokens: called after each pass with its number of tokens.
         answers: limit of answers decoded together.
-        watch: called with the tokens of all answers.
         lengths: lengths of the answers that have ended, shared by several batches.
 
     Attributes:
@@ -197,7 +196,6 @@ class DecodeBatch:
             self._next_position += 1
 
     def _resume(self, answer: _RunningAnswer) -> bool:
-        """Resume a preempted answer; returns whether there was room."""
         reused, source = self._longest_prefix_owner(answer.position)
         if not self._admission.admits(
             answer.position,

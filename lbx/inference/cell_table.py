@@ -59,7 +59,7 @@ class AttentionWindow(NamedTuple):
 
 
 class MaskColumns(NamedTuple):
-    """Columns of a pass's attention mask.
+    """Cells that are the columns of a pass's attention mask.
 
     Attributes:
         cells: shape (columns,).
@@ -112,7 +112,7 @@ class CellTable:
         return int(np.count_nonzero(self.owners[sequence, : self._top]))
 
     def lowest_free(self, count: int) -> NDArray[np.int64]:
-        """The first free cells, in rising order; fewer than ``count`` if the table is full."""
+        """First free cells in rising order; fewer than ``count`` if the table is full."""
         free = np.flatnonzero(~self.owners[:, : self._top].any(axis=0))[:count]
         fresh = np.arange(self._top, min(self.max_cells, self._top + count - len(free)))
         return np.concatenate([free, fresh])
@@ -127,7 +127,7 @@ class CellTable:
         return positions
 
     def free(self, cells: NDArray[np.int64]) -> None:
-        """Take the cells allocated last from their owners."""
+        """Take back the cells that were allocated last."""
         self._changes += 1
         self.owners[:, cells] = False
 
@@ -143,11 +143,7 @@ class CellTable:
             self._top = 0
 
     def groups(self, sequences: Sequence[int], new_tokens: Sequence[int]) -> list[list[int]]:
-        """Groups of sequences whose attention is computed together, as indices into ``sequences``.
-
-        Args:
-            new_tokens: number of new tokens of each sequence.
-        """
+        """Groups of sequences whose attention is computed together, as indices into ``sequences``."""
         shape = (self._changes, *sequences) if all(tokens == 1 for tokens in new_tokens) else ()
         if shape and shape == self._decoding[0]:  # groups of decoding sequences stay the same between forks and drops
             return self._decoding[1]
@@ -221,11 +217,7 @@ class CellTable:
     def mask_columns(
         self, sequences: Sequence[int], cells: tuple[int, int] | NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-        """Copies of a mask's owners, shape (sequences, columns), and positions, shape (columns,).
-
-        Args:
-            cells: the mask's columns, a span or an array.
-        """
+        """Copies of a mask's owners, shape (sequences, columns), and positions, shape (columns,)."""
         if isinstance(cells, tuple):  # a slice is copied many times faster than a selection
             span = slice(*cells)
             return self.owners[list(sequences), span], self.positions[span].copy()
@@ -252,7 +244,7 @@ class _SequenceGroup:
         )
 
     def shares(self, first: _SequenceGroup, second: _SequenceGroup) -> bool:
-        """Whether most cells that either group shares stay shared; the others would need a mask."""
+        """Whether two joined groups keep most of their shared cells; the other cells would need a mask."""
         return self._shared_count > 0 and 2 * self._shared_count >= min(first._shared_count, second._shared_count)
 
 
@@ -277,7 +269,7 @@ def _split_into_spans(cells: NDArray[np.int64]) -> tuple[tuple[int, int] | NDArr
 
 
 def _bounding_span(cells: NDArray[np.int64], waste: int) -> tuple[int, int] | NDArray[np.int64] | None:
-    """Span of the cells if its length is at most ``waste`` times their number, otherwise the cells."""
+    """Span of cells in rising order, or the cells if it is longer than ``waste`` times their number; None for none."""
     if not len(cells):
         return None
     span = (int(cells[0]), int(cells[-1]) + 1)

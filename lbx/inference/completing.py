@@ -15,7 +15,7 @@ TokenCounter = Callable[[int], None]
 
 
 def ignore_tokens(_tokens: int) -> None:
-    """Token counter of callers that do not count."""
+    """Discard a number of tokens: the callback of callers that do not count."""
 
 
 def complete_all(

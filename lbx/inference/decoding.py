@@ -42,14 +42,14 @@ def noise(seed: int, key: str, step: int, ids: NDArray[np.int64]) -> NDArray[np.
 
 
 class Sampler:
-    """Chooses the tokens of one request, by its ``sampling`` and ``key``."""
+    """Chooser of a request's tokens, by its ``sampling`` and ``key``."""
 
     def __init__(self, request: Request) -> None:
         self._sampling = request.sampling
         self._key = str(request.key)
 
     def choose(self, logits: Logits, step: int, forbidden: Collection[int] = ()) -> int:
-        """The token of this step.
+        """Choose the next token of the answer.
 
         Args:
             logits: shape (vocabulary,), float32; not changed.
@@ -185,11 +185,11 @@ class Decoding:
 
     @property
     def tokens(self) -> Sequence[int]:
-        """Every token so far, in order."""
+        """Tokens so far, including reasoning."""
         return self._all_ids
 
     def completion(self, *, cached_tokens: int = 0, prefill_s: float = 0.0, decode_s: float = 0.0) -> Completion:
-        """Return the answer so far."""
+        """Answer so far, with the given figures."""
         count = len(self._ids)
         ending = self._ending or self._deferred_ending or _Ending(count, count, None, "length")
         answer = Completion(
@@ -249,7 +249,6 @@ class Decoding:
         return spent if count >= budget else None
 
     def _stopped_answer(self) -> str | None:
-        """The answer after the reasoning, up to a stop; None without a stop."""
         if not self._request.stop and not self._request.stop_tokens and not self._request.min_new_tokens:
             return None
         if self._answer_stop is None:

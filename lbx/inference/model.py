@@ -79,7 +79,7 @@ def check_number(sequence: int, max_sequences: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTraits:
-    """Abilities and costs of a memory, by which the scheduler plans.
+    """Abilities and costs of a memory that the scheduler plans with.
 
     Attributes:
         cheap_cells: cells that a token may attend to before attention costs as much as the rest of the model: 6 x
@@ -216,7 +216,7 @@ class BackendInfo:
 
 
 class _BackendBase(Protocol):
-    """One loaded model."""
+    """Loaded model."""
 
     @property
     def info(self) -> BackendInfo: ...
@@ -239,7 +239,7 @@ class LocalBackend(_BackendBase, Protocol):
     """A model that computes in this process."""
 
     def sequences(self) -> SequenceMemory:
-        """The model's memory, the same object each time.
+        """Return the KV memory of the model, the same object at each call.
 
         Raises:
             BackendError: the model is closed.

@@ -30,8 +30,8 @@ class Branch:
         length: tokens of the prompt.
         shared_with_previous: tokens in common with the previous prompt.
         reused_tokens: tokens already in the trunk.
-        fork_at: length of the trunk when the prompt forks off, reused <= fork_at < length: the last token is never on
-            the trunk, because the logits after it belong to one prompt.
+        fork_at: length of the trunk when the prompt forks off, reused_tokens <= fork_at < length: the last token is
+            never on the trunk, because the logits after it belong to one prompt.
     """
 
     index: int
@@ -147,7 +147,7 @@ class DecodeCapacity:
 
 
 def decode_capacity(memory: SequenceMemory, *, batching: bool = True) -> DecodeCapacity:
-    """Decode limits of a memory."""
+    """Derive the decode limits of a memory."""
     traits = memory.traits
     together = max(1, min(memory.max_sequences - traits.trunks, memory.max_step))
     return DecodeCapacity(
@@ -194,9 +194,7 @@ class Admission:
     """Rule by which prompts join the answers that are being decoded. Prompts are identified by their order.
 
     Attributes:
-        prompt_tokens: tokens of each prompt.
         shared_tokens: leading tokens shared with the previous prompt.
-        answer_budgets: budget of its answer in tokens.
         lengths: expected answer lengths; None: the budgets.
     """
 
@@ -221,7 +219,7 @@ class Admission:
             tokens_by_prompt: {prompt: tokens of its answer so far} of the answers that are being decoded.
             used: cells in use once these prompts are prefilled.
             answer_tokens: tokens of the prompt's own answer if it was preempted.
-            shared_tokens: leading tokens of the prompt that are in the memory.
+            reused_tokens: leading tokens of the prompt that are in the memory; None: its shared tokens.
         """
         if not tokens_by_prompt:
             return True

@@ -11,7 +11,7 @@ RANGES = "temperature >= 0, top_p in (0, 1], top_k >= 0, min_p in [0, 1)"
 
 
 def out_of_range(sampling: Sampling) -> str | None:
-    """The name of the first setting that is out of its range (``RANGES``), or None."""
+    """Name of the first setting outside its range in ``RANGES``; None if there is none."""
     checks = {
         "temperature": math.isfinite(sampling.temperature) and sampling.temperature >= 0,
         "top_p": 0 < sampling.top_p <= 1,
@@ -67,7 +67,7 @@ def _number(value: object) -> float | None:
     return float(value) if number and math.isfinite(value) else None  # type: ignore[arg-type]
 
 
-# As llama.cpp knows them.
+# The names in llama.cpp's list.
 _NAMES = frozenset(
     (
         "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",

@@ -42,7 +42,7 @@ class Tail:
 
 
 class Stops:
-    """Finds the first stop string or stop token of an answer.
+    """Search for the first stop string or stop token of an answer.
 
     Args:
         stop: stop strings; empty ones are ignored.
@@ -50,7 +50,7 @@ class Stops:
         tokens: stop tokens.
         view: decodes all tokens to the text that is searched; default: the tokenizer's.
         skip_blank: ignore stops in leading blanks.
-        seen: tokens before the first call of ``find``.
+        prefix_ids: tokens before the first call of ``find``.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Phase(Enum):
 
 
 class ReasoningTag:
-    """A tag around the reasoning, as this tokenizer decodes it.
+    """Opening or closing mark of reasoning, as this tokenizer decodes it.
 
     A tag with a control token never appears in decoded text: it is found by its ids, and ``TaggedText`` represents it
     by a lone surrogate, which decoded text cannot contain.
@@ -140,7 +140,7 @@ class ReasoningTag:
 
 
 class TaggedText:
-    """Decodes ids with marks of control tokens visible."""
+    """Decoder of ids that shows the control tokens of some tags."""
 
     def __init__(self, tokenizer: Tokenizer, tags: Sequence[ReasoningTag]) -> None:
         self._tokenizer = tokenizer
@@ -162,14 +162,14 @@ class TaggedText:
         return "".join([*pieces, self._tokenizer.decode(ids[start:])])
 
     def plain(self, text: str) -> str:
-        """A part of decoded text as it reads with control tokens left out."""
+        """Remove the marks of control tokens from a part of decoded text."""
         for tag in self._tags:
             text = text.replace(tag.text, tag.plain)
         return text
 
 
 class ReasoningBlock:
-    """Finds the block of reasoning by the rule of ``lbx.prompting.reasoning``, looking at the tail of the output only.
+    """Search for the block of reasoning by the rule of ``lbx.prompting.reasoning``, in the tail of the output only.
 
     Call ``observe`` after every token. Positions in the text are safe to keep: once a mark is complete, no later token
     changes the text up to it.
@@ -179,8 +179,7 @@ class ReasoningBlock:
 
     Attributes:
         phase: part of the output that the next token belongs to.
-        found: whether there is a block.
-        closed: whether it is closed.
+        is_present: whether there is a block.
         end: number of tokens when it closed, including the closing mark.
         tokens: number of tokens in the block, including its marks.
     """
@@ -214,7 +213,7 @@ class ReasoningBlock:
             self._close(ids)
 
     def ends_answer(self, ids: Sequence[int]) -> bool:
-        """Whether the last of these tokens ends the message that is the answer; only where answers are messages."""
+        """Whether the last token ends the answer's message; False for answers that are no messages."""
         return self.closed and self._message_end is not None and self._message_end.ends(ids)
 
     def split(self, ids: Sequence[int]) -> tuple[str, str]:
@@ -262,7 +261,6 @@ class ReasoningBlock:
         self.end, self.tokens = len(ids), len(ids) - first
 
     def _token_count_at(self, ids: Sequence[int], position: int) -> int:
-        """Number of tokens that end at or before a position in the text."""
         low, high = 0, len(ids)
         while low < high:
             middle = (low + high + 1) // 2

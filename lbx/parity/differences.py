@@ -100,11 +100,7 @@ class Flip(NamedTuple):
 
 
 class FlipWatch:
-    """Watches an answer for the first token that differs from another answer.
-
-    Attributes:
-        flip: first difference; None until it is found.
-    """
+    """Watch for the first token of an answer that differs from another answer; ``flip`` is None until then."""
 
     def __init__(self, other: Sequence[int]) -> None:
         self._other = other

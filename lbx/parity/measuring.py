@@ -49,7 +49,7 @@ class ParityModel:
 
 @dataclass(frozen=True, slots=True)
 class _FirstResult:
-    """Results of the first model for a prompt.
+    """First model's results for a prompt.
 
     Attributes:
         plain: ids of the prompt's whole text, without BOS and chat template; None without a tokenizer.
@@ -121,7 +121,7 @@ def measure(
 
     Args:
         positions: number of tokens of each answer to compare logits after, besides the position after the prompt.
-        folder: folder for the first model's logits: 4 bytes x vocabulary x (positions + 1) per prompt.
+        folder: for the first model's logits, 4 bytes x vocabulary x (positions + 1) per prompt.
 
     Raises:
         BackendError: a model cannot be loaded.
@@ -236,7 +236,7 @@ def _compare(side: ParityModel, prompt: ParityPrompt, first: _FirstResult, *, sa
 
 
 def _own_request(side: ParityModel, prompt: ParityPrompt, *, required: bool) -> Request | None:
-    """Second model's own request for the prompt, like in a run; None if it refuses a prompt that need not have one."""
+    """Request for the prompt as in a run; None if the model refuses a prompt that is not ``required``."""
     try:
         return _request(side, prompt)
     except PromptError:
@@ -246,7 +246,7 @@ def _own_request(side: ParityModel, prompt: ParityPrompt, *, required: bool) -> 
 
 
 def _follow(backend: LocalBackend, first: _FirstResult) -> tuple[LogitDifference, Flip | None, Completion]:
-    """Compute the second model's logits along the first one's answer, and its own answer to the same token ids.
+    """Feed the first model's answer to the second: compare the logits, and make the second model's own answer.
 
     One pass gives both as long as the answers agree; after the first difference the rest is computed again.
     """

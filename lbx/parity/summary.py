@@ -20,7 +20,6 @@ class TaskParity:
     """Comparison summed over the prompts of a task, or over all.
 
     Attributes:
-        prompts: number of prompts.
         compared: number of prompts that both models answered.
         same_ids, same_prompts: number of prompts with the same ids, as plain text and as fed by a run; None if token
             ids could not be compared.

@@ -71,17 +71,13 @@ class ChatTemplate:
         return self.render_messages(messages)
 
     def render_messages(self, messages: Sequence[Mapping[str, Any]], *, adds_prompt: bool = True) -> str:
-        """Render messages, followed by the beginning of the next answer if ``adds_prompt``.
-
-        Raises:
-            BackendError: see ``render``.
-        """
+        """Render messages, followed by the beginning of the next answer if ``adds_prompt``."""
         variables = {"messages": messages, "add_generation_prompt": adds_prompt, **self._variables}
         text: str = _ask({"source": self.source, "variables": variables})["text"]
         return text
 
     def with_variables(self, values: Mapping[str, object]) -> ChatTemplate:
-        """Copy the template, with further variables."""
+        """Copy the template and add variables."""
         template = copy.copy(self)
         template._variables = {**self._variables, **values}
         return template
@@ -94,12 +90,7 @@ def conversation(content: str, turns: Sequence[str] = ()) -> list[dict[str, str]
 
 
 class Variable(NamedTuple):
-    """Values that a template compares a variable with.
-
-    Attributes:
-        words: strings.
-        is_number: whether it is compared with numbers.
-    """
+    """Strings that a template compares a variable with, and whether it compares the variable with numbers."""
 
     words: tuple[str, ...]
     is_number: bool
@@ -116,7 +107,7 @@ def template_variables(source: str) -> dict[str, Variable]:
 
 
 class _Renderer:
-    """Rendering process; it starts with the first request, and again after a template has killed it."""
+    """Process that renders; it starts with the first request, and again after a template has killed it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -124,7 +115,7 @@ class _Renderer:
         self._owner = 0
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Send a request; None if it killed the process or exceeded the time limit."""
+        """Answer to a request; None if it killed the process or exceeded the time limit."""
         with self._lock:
             process = self._running()
             try:

@@ -36,7 +36,7 @@ class _CutText:
 
 @dataclass(frozen=True, slots=True)
 class _Budget:
-    """Shares of the context window, in tokens."""
+    """Division of the context window, in tokens."""
 
     window: int
     answer: int
@@ -44,7 +44,6 @@ class _Budget:
 
     @property
     def room(self) -> int:
-        """Tokens left for the prompt."""
         return self.window - self.answer - self.reasoning
 
     def __str__(self) -> str:
@@ -57,7 +56,7 @@ class ReadPrompt:
     """Prompt as the model reads it.
 
     Attributes:
-        text: text with the chat template around it.
+        text: includes the chat template.
         cut_at: place in the text of a removed part; None for uncut texts.
     """
 
@@ -67,7 +66,7 @@ class ReadPrompt:
 
 
 class Prompter:
-    """Turns prompts into requests for one model.
+    """Converter of prompts into requests for one model.
 
     Args:
         context_window: tokens that prompt and answer share.
@@ -115,11 +114,7 @@ class Prompter:
         return self.read(key, prompt, sampling).request
 
     def read(self, key: SampleKey, prompt: Prompt, sampling: Sampling) -> ReadPrompt:
-        """Encode a prompt like ``request``, and keep its text.
-
-        Raises:
-            PromptError: see ``request``.
-        """
+        """Encode a prompt like ``request``, and keep its text."""
         answer = self._max_new_tokens or prompt.max_new_tokens
         has_own_budget = prompt.chat and not prompt.budget_for_both
         budget = _Budget(self._window, answer, self._thinking_tokens if has_own_budget else 0)
@@ -182,7 +177,6 @@ class Prompter:
         return room - (self._read_tokens(prompt, "") if prompt.chat and around else 0)
 
     def _read_tokens(self, prompt: Prompt, text: str) -> int:
-        """Number of tokens that the model reads for a user message."""
         return len(self._wrapper.encode(self._wrapper.wrap(text, prompt.system, prompt.turns, chat=prompt.chat)))
 
     def _encode(self, text: str) -> list[int]:

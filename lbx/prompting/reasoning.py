@@ -30,15 +30,14 @@ from lbx.prompting.control_tokens import KNOWN, THINK, ReasoningMarks
 def choose_marks(
     template: str | None, is_token: Callable[[str], bool], card_marks: tuple[str, str] | None = None
 ) -> ReasoningMarks:
-    """Choose the reasoning marks of a model.
+    """Choose a model's reasoning marks.
 
-    The order of preference: given marks; known marks in its template; marks that its template puts around reasoning;
-    known marks that are tokens; <think>.
+    In order of preference: marks of the card; known marks in its template; marks that its template puts around
+    reasoning; known marks that are tokens; <think>.
 
     Args:
         template: Jinja source of the chat template, or None.
         is_token: whether the tokenizer has a token with exactly this text.
-        card_marks: marks in the model card.
     """
     if card_marks is not None:
         return next((marks for marks in KNOWN if marks[:2] == card_marks), ReasoningMarks(*card_marks))
@@ -119,7 +118,7 @@ _FIRST_TAG = re.compile(r"<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\]")
 _EMPTY_BLOCK = re.compile(r"\s*(<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\])\s*(<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\])\s*")
 _UNKNOWN_LEVEL = "\ue004"
 _MOST = 16
-"""Limits of tried variables, and of words per variable: an unknown template must not take minutes."""
+"""Most variables that are tried, and words of each: an unknown template must not take minutes."""
 
 Values = Mapping[str, object]
 
@@ -203,7 +202,7 @@ def find_levels(template: ChatTemplate, levels: Sequence[str]) -> dict[str, tupl
 
 
 def _prompt(template: ChatTemplate, values: Values) -> str | None:
-    """Render a prompt with these values; None if the template refuses them."""
+    """Render a prompt with values of variables; None if the template refuses them."""
     try:
         return template.with_variables(values).render(_USER)
     except TemplateLimitError:
@@ -231,7 +230,7 @@ def _has_open_block(prompt: str | None, marks: ReasoningMarks) -> bool:
 
 
 def _has_closed_block(prompt: str | None, marks: ReasoningMarks) -> bool:
-    """Whether an empty block, or only the closing mark, follows the user's message."""
+    """Whether a prompt ends its reasoning after the user's message: with an empty block or only a closing mark."""
     if prompt is None or _has_open_block(prompt, marks):
         return False
     tail = prompt.partition(_USER)[2]

@@ -63,7 +63,7 @@ class Tokenizer(Protocol):
         ...
 
     def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
-        """Encode texts and control tokens (by id) as one sequence. No text becomes a control token."""
+        """Encode texts, always as plain text, and ids of control tokens as one sequence."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -72,8 +72,6 @@ class Tokenizer(Protocol):
 
 
 class _Part(NamedTuple):
-    """Part of a prompt that comes either from the template or from a message."""
-
     text: str
     template: bool
 
@@ -95,7 +93,7 @@ class ChatPrompt:
 
     @property
     def content(self) -> str:
-        """User's message as the template renders it."""
+        """User's message, as rendered by the template."""
         return self.parts[self.user].text
 
     @property
@@ -110,7 +108,7 @@ class ChatPrompt:
 
 
 class Wrapper:
-    """Wraps prompts in a chat template and encodes them.
+    """Wrapping of prompts in a chat template, and their encoding.
 
     Args:
         template: None if prompts are plain text, or a server wraps them.
@@ -226,7 +224,7 @@ class Wrapper:
         return [token for token in ids if token in self._controls]
 
     def _controls_of(self, prompt: ChatPrompt) -> list[int]:
-        """Control tokens that the template puts around texts without any."""
+        """Control tokens that the template itself adds, whatever the texts spell out."""
         frame = "".join(part.text if part.template else "x" for part in prompt.parts)
         if frame not in self._controls_in:
             self._controls_in[frame] = self._controls_among(self._tokenizer.encode(frame, special=True))

@@ -64,7 +64,7 @@ def _cuts(text: str, size: int) -> list[int]:
 
 
 def split_like_longbench(text: str, size: int) -> list[str]:
-    """Split like ``split_long_sentence`` of THUDM/LongBench.
+    """Split at ends of sentences, like ``split_long_sentence`` of THUDM/LongBench.
 
     A sentence longer than ``size`` stays whole, and an empty text between two ends of sentences becomes a space.
     """
@@ -119,7 +119,7 @@ def words(text: str) -> list[str]:
 
 
 class ChunkTokenizer:
-    """Counts tokens and splits at them. Control tokens spelled out in a text are plain text.
+    """Tokenizer that measures and splits texts. Control tokens spelled out in a text are plain text.
 
     Args:
         file: a tokenizer.json.

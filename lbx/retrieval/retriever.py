@@ -68,13 +68,13 @@ class ChunkingRule(NamedTuple):
 
 
 class EmbedFunction(Protocol):
-    """Embedding function: texts to float32 vectors of shape (texts, dimensions)."""
+    """Function from texts to float32 vectors, shape (texts, dimensions)."""
 
     def __call__(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]: ...
 
 
 class Retriever:
-    """Splits documents, ranks their chunks by questions, and keeps the last document's index for the next question.
+    """Ranking of a document's chunks by a question; it keeps the last document's index for the next question.
 
     Args:
         ranking: name of the ranking, e.g. "bm25"; chunks stored under one name must be reproducible.
@@ -131,7 +131,6 @@ def embedding_retriever(
     """Build a retriever with an embedding model.
 
     Args:
-        embed: embedding function, e.g. ``Embedder.embed``.
         name, fingerprint: values from ``EmbedderInfo``.
         chunking: a number means words; the model ignores the end of chunks that are too long for it.
     """
@@ -161,7 +160,6 @@ def bm25(texts: Sequence[str], tokenize: Tokenize = words) -> Callable[[str], Sc
     count each time. A text without a word of the question scores 0.
 
     Args:
-        texts: the chunks.
         tokenize: function that splits chunks and questions into terms.
     """
     import numpy as np

@@ -34,7 +34,7 @@ class Agenda:
     selection: Selection = EVERYTHING
 
     def samples_in(self, task: Task) -> int:
-        """Number of selected samples of the task."""
+        """Number of the task's samples that the run selects."""
         return self.selection.count(task)
 
     def iterations_of(self, task: Task) -> int:
@@ -77,7 +77,7 @@ class Work(Agenda):
         return self.row.run_id
 
     def prompt(self, sample: Sample) -> Prompt:
-        """Return a sample's first prompt in this run. Raises BundleError if the bundle lacks the template."""
+        """Make a sample's first prompt in this run. Raises BundleError if the bundle lacks the template."""
         benchmark = self.benchmarks[sample.benchmark]
         return benchmark.prompt(self.bundle, sample, self.mode, self.chunks(benchmark, sample))
 

@@ -196,7 +196,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
         return self
 
     def with_absolute_paths(self) -> Self:
-        """Return the spec with absolute paths, for a process in another folder that sees the same files."""
+        """Make the spec's paths absolute, for a process in another folder that sees the same files."""
         from lbx.backends.weights import full_path
 
         embedding = None if self.embedding is None else full_path(self.embedding)
@@ -219,12 +219,12 @@ class RunSpec(AskingOptions, ChoosingOptions):
             return super().__new__(cls)
 
     def to_json(self) -> dict[str, Any]:
-        """Values other than the defaults."""
+        """Values that differ from the defaults, by option."""
         values = {name: (getattr(self, name), field.default) for name, field in fields_of(type(self)).items()}
         return {_MARK: FORMAT, **{name: value for name, (value, default) in values.items() if value != default}}
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write a file for ``read``."""
+        """Write the spec to a JSON file, for ``read``."""
         text = json.dumps(self.to_json(), ensure_ascii=False, indent=1)
         with open_output(Path(path)) as file:
             file.write(f"{text}\n".encode())
@@ -232,9 +232,6 @@ class RunSpec(AskingOptions, ChoosingOptions):
     @classmethod
     def from_json(cls, values: object, source: str) -> "RunSpec":
         """Make a spec from the values of ``to_json``.
-
-        Args:
-            source: origin of the values, for messages.
 
         Raises:
             UsageError: the values are not a spec, or belong to a newer lbx.

@@ -129,7 +129,7 @@ class SampleChoice:
 
 
 class Retrieval(NamedTuple):
-    """Options --rag, --retriever, --chunk-words, --chunk-tokens and --threads.
+    """Values of --rag, --retriever, --chunk-words, --chunk-tokens and --threads.
 
     Attributes:
         best: number of chunks that replace the document; 0 means the document.

@@ -28,7 +28,7 @@ def percent_agreement(first: Sequence[Hashable], second: Sequence[Hashable]) -> 
 
 
 def kappa(first: Sequence[Any], second: Sequence[Any], *, quadratic: bool = False) -> float | None:
-    """Cohen's kappa of two raters of the same items.
+    """Cohen's kappa of two raters of the same items; None if undefined.
 
     Args:
         quadratic: ratings are numbers, and a disagreement is weighted by the square of their distance.
@@ -56,11 +56,11 @@ class Alpha(NamedTuple):
 def alpha(
     items: Sequence[Sequence[Any]], level: Level = "nominal", *, clusters: Sequence[Hashable] | None = None
 ) -> Alpha:
-    """Krippendorff's alpha.
+    """Krippendorff's alpha of the ratings of items.
 
     Args:
         items: ratings of each item, in any order and by any number of raters; an item with a single rating adds no
-            information. Ratings are numbers, except for ``nominal``, which only needs them to be sortable.
+            information. Ratings are numbers, except for level "nominal", which only needs them to be sortable.
         clusters: cluster of each item; the bootstrap draws whole clusters.
     """
     pairable = [at for at, ratings in enumerate(items) if len(ratings) > 1]

@@ -20,8 +20,8 @@ class Difference:
 
     Attributes:
         interval: 95% interval of the difference.
-        low_90, high_90: its 90% interval, widened if few clusters differ, so that it seldom lies within a margin
-            wrongly.
+        low_90, high_90: 90% interval of the difference, widened if few clusters differ, so that it seldom lies within a
+            margin wrongly.
         p: two-sided p value of no difference; None if it cannot be computed.
         test: test that p comes from: "t", "mcnemar" or "sign flips".
         wins, ties, losses: samples that the second run scores higher, equal, lower on.
@@ -92,7 +92,7 @@ def mcnemar(wins: int, losses: int) -> float:
 
 
 def sign_flips(parts: Sequence[float]) -> float:
-    """Share of all sign assignments with a sum at least as large: exact, for a handful of parts."""
+    """Exact p value: share of all assignments of signs with a sum at least as large; for a handful of parts."""
     sums = np.zeros(1)
     for part in parts:
         sums = np.concatenate([sums + part, sums - part])

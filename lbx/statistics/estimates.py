@@ -30,7 +30,7 @@ import numpy.typing as npt
 from lbx.statistics.tails import normal_quantile, t_quantile
 
 FEW = 10
-"""Clusters needed on each side for a t interval."""
+"""Clusters needed above 0 and below 1 for a t interval."""
 
 _END = 1e-6
 """Distance at which a score counts as 0 or 1: the best ROUGE of some scripts is 0.999999995."""
@@ -55,7 +55,7 @@ def labels_of(codes: Iterable[int]) -> list[Hashable]:
 
 
 def _number_by_appearance(codes: Codes) -> tuple[Codes, Codes]:
-    """First row of each code, and each row's code numbered by first appearance.
+    """Number codes by first appearance: the first row of each code, and the new code of each row.
 
     Using the codes themselves would make the last digits of sums depend on labels that the process coded before.
     """
@@ -68,7 +68,7 @@ def _number_by_appearance(codes: Codes) -> tuple[Codes, Codes]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stratum:
-    """Rows of one mean.
+    """Rows whose mean is one term of a score.
 
     Attributes:
         samples, clusters: codes of each row (see ``encode_labels``); equal codes belong together, also across strata.
@@ -120,7 +120,7 @@ class Interval:
 
 
 class Design:
-    """Sample, cluster and stratum of each row: everything but the values that an interval depends on."""
+    """Sample, cluster and stratum of each row: all that an interval depends on besides the values."""
 
     def __init__(self, weights: Sequence[float], sizes: Sequence[int], samples: Codes, clusters: Codes) -> None:
         self.stratum: Codes = np.repeat(np.arange(len(sizes)), sizes)
@@ -194,7 +194,7 @@ class Design:
 
 @lru_cache(maxsize=1024)
 def _design(weights: tuple[float, ...], sizes: tuple[int, ...], samples: bytes, clusters: bytes) -> Design:
-    """Cached, so that runs over the same samples share a design."""
+    """Design from hashable parts, cached: runs over the same samples share it."""
     return Design(weights, sizes, np.frombuffer(samples, np.int64), np.frombuffer(clusters, np.int64))
 
 
@@ -287,7 +287,7 @@ def interval(estimate: Estimate, level: float = 0.95, *, bounded: bool = True) -
 
 
 def interval_of(design: Design, values: Floats, level: float = 0.95, *, bounded: bool = True) -> Interval:
-    """Confidence interval of these values in a design."""
+    """Confidence interval of the score that these values have in a design."""
     means = design.means(values)
     value = float(design.weights @ means) if design.n else math.nan
     if not math.isfinite(value):

@@ -15,7 +15,7 @@ _STEPS = 500
 
 
 def normal_tail(z: float) -> float:
-    """P(Z > z)."""
+    """P(Z > z) of the normal distribution."""
     return 0.5 * math.erfc(z / math.sqrt(2))
 
 
@@ -38,7 +38,7 @@ def binomial_tail(k: int, n: int, p: float) -> float:
 
 @lru_cache(maxsize=4096)
 def normal_quantile(p: float) -> float:
-    """The z with P(Z <= z) = p, 0 < p < 1."""
+    """Number z with P(Z <= z) = p, for 0 < p < 1, of the normal distribution."""
     if p < 0.5:
         return -normal_quantile(1 - p)
     return _upper(1 - p, 0.0, normal_tail, lambda z: math.exp(-z * z / 2) / math.sqrt(2 * math.pi))
@@ -46,7 +46,7 @@ def normal_quantile(p: float) -> float:
 
 @lru_cache(maxsize=4096)
 def t_quantile(p: float, df: float) -> float:
-    """The t with P(T <= t) = p, 0 < p < 1."""
+    """Number t with P(T <= t) = p, for 0 < p < 1, of Student's t."""
     if p < 0.5:
         return -t_quantile(1 - p, df)
     scale = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)

@@ -65,7 +65,6 @@ def length(x: Sequence[str], y: Sequence[str]) -> int:
 
 
 def _common_prefix_length(x: Sequence[str], y: Sequence[str]) -> int:
-    """Length of the common prefix of two lists."""
     pairs = enumerate(zip(x, y, strict=False))
     return next((index for index, (x_token, y_token) in pairs if x_token != y_token), min(len(x), len(y)))
 

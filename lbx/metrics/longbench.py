@@ -27,7 +27,7 @@ def count(prediction: str, references: Sequence[str]) -> float:
 
 
 def retrieval(prediction: str, references: Sequence[str], *, language: str) -> float:
-    """Share of numbers that equal the reference's paragraph ("Paragraph 3", "段落3"), language "en" or "zh".
+    """Share of numbers in the prediction that equal the reference's paragraph ("Paragraph 3"; "段落3" in "zh").
 
     Any reference without a paragraph number makes it 0: there the official script stops with an IndexError.
     """
@@ -36,7 +36,7 @@ def retrieval(prediction: str, references: Sequence[str], *, language: str) -> f
 
 
 def paragraph(reference: str, language: str) -> str | None:
-    """Number that a reference names, verbatim; None without one."""
+    """Paragraph number in a reference, verbatim; None without one."""
     match = _PARAGRAPH[language].search(reference)
     return match.group(1) if match else None
 

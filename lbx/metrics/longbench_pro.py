@@ -95,7 +95,7 @@ def answer_area(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """In lower case, each run of white space as one space, none at the ends."""
+    """Text in lower case, each run of white space as one space, none at the ends."""
     return " ".join(text.lower().split())
 
 
@@ -105,18 +105,18 @@ def answer_lines(output: str) -> list[str]:
 
 
 def accuracy(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Whether the first line is the first reference; both folded."""
+    """Whether the first line is the first reference, as folded texts."""
     return float(bool(references) and bool(lines) and references[0] == lines[0])
 
 
 def set_f1(references: Sequence[str], lines: Sequence[str]) -> float:
-    """F1 of the two as sets: repeated lines count once, and order is ignored."""
+    """F1 of references and lines as sets: repeated lines count once, and order is ignored."""
     expected, answers = set(references), set(lines)
     return f_measure(len(expected & answers), len(answers), len(expected))
 
 
 def substring_match(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Share of references that equal a line ("SubEM"). A repeated reference counts each time."""
+    """Share of references that equal one of the lines ("SubEM"); a repeated reference counts each time."""
     if not references:
         return 0.0
     lines_given = set(lines)
@@ -128,7 +128,7 @@ FRAMES = 987
 
 
 class SummaryRouge(NamedTuple):
-    """Best score over several references, in 0..1.
+    """ROUGE-L of the best of several references, in 0..1.
 
     Attributes:
         official: value of the official run: 0 for all references as soon as one of them is too long for the package's
@@ -159,5 +159,8 @@ def _no_sentence(text: str, language: str) -> bool:
 
 
 def summary(similarity: float, rouge: float) -> float:
-    """Combine both halves. Outside of 0..1 (officially a failure) if the similarity is far outside of it, or NaN."""
+    """Combine both halves of a summary's score.
+
+    The result is outside of 0..1 (officially a failure) if the similarity is far outside of it, or NaN.
+    """
     return 0.5 * similarity + 0.5 * rouge

@@ -18,7 +18,7 @@ VERSION = 2
 
 
 class ScoringTarget(NamedTuple):
-    """Sample that an answer is scored against.
+    """Part of a sample that its answers are scored against.
 
     Attributes:
         references: accepted answers; letters if the question has choices.

@@ -153,7 +153,7 @@ class _OptionMatch(NamedTuple):
 
 
 class _Answer:
-    """A plain answer, searched for statements of options."""
+    """An answer without markup, searched for stated options."""
 
     def __init__(self, text: str, choices: Mapping[str, str]) -> None:
         self.text = text

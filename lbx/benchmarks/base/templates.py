@@ -13,7 +13,6 @@ def fill_format(template: str, values: Mapping[str, str], *, document: str, sour
 
     Args:
         template: with fields like ``{context}``; ``{}`` counts up from "0".
-        values: texts of the fields.
         document: the document's name in ``values``; the text is split at its first occurrence.
         source: the template's file, for messages.
 

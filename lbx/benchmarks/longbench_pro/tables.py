@@ -51,7 +51,7 @@ def _figures(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
     return [(f"{row['model']} ({row['mode']})", key, row["score"])] if key else []
 
 
-# Files of published figures have a number a row, in 0..1: benchmark,model,mode,dimension,value,score
+# Files of published figures have a row for each number, in 0..1: benchmark,model,mode,dimension,value,score
 PUBLISHED = PublishedFigures(
     columns=("mode", "dimension", "value", "score"),
     figures=_figures,

@@ -45,7 +45,7 @@ def choice_answer(output: str, *, several: bool) -> str:
 
 
 def choice_reference(reference: str) -> str | None:
-    """Letters in the reference's first word; "A" without any, None for a blank reference."""
+    """Return the letters in the reference's first word; "A" without any, None for a blank reference."""
     words = reference.split()
     return "".join(sign for sign in words[0] if sign in _LETTERS) or "A" if words else None
 

@@ -92,7 +92,7 @@ def keyword_f1_zh(prediction: str, reference: str, keywords: str | None) -> Keyw
 
 
 def rouge_l_zh(prediction: str, reference: str) -> rouge_l.RougeL:
-    """ROUGE-L of Chinese words without stop words."""
+    """Return ROUGE-L of Chinese words without stop words."""
     return rouge_l.rouge_l(_without_stop_words(prediction), [_without_stop_words(reference)], frame_limit=FRAMES)
 
 

@@ -21,7 +21,7 @@ _NUL = "\0"
 
 
 def ndcg(references: Sequence[str], lines: Sequence[str]) -> float:
-    """NDCG at len(references): the first reference is worth most, the last is worth 1.
+    """Return NDCG at len(references): the first reference is worth most, the last is worth 1.
 
     A repeated item counts once, at its last place, but every reference adds to the cutoff. Ids end at a NUL, like C
     strings; two that differ only after it make trec_eval give up on the query: 0.
@@ -60,7 +60,7 @@ def _ambiguous(items: Mapping[str, int]) -> bool:
 
 
 def pairwise_accuracy(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Pairs of references in the right order among the lines, over all pairs of lines.
+    """Return the pairs of references in the right order among the lines, over all pairs of lines.
 
     Blank and repeated lines increase the denominator; the last place of a repeated line counts. Repeated references
     count as separate pairs, so that the value can exceed 1, which is officially a failure.
@@ -83,7 +83,7 @@ MARKERS = ("[Answer]", "[答案]")
 
 
 def answer_area(text: str) -> str:
-    """Text after the last "[Answer]", or else after the last "[答案]"; the whole text without either.
+    """Return the text after the last "[Answer]", or else after the last "[答案]"; the whole text without either.
 
     The English marker wins regardless of the order, also in a Chinese answer.
     """
@@ -95,7 +95,7 @@ def answer_area(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Text in lower case, each run of white space as one space, none at the ends."""
+    """Return the text in lower case, each run of white space as one space, none at the ends."""
     return " ".join(text.lower().split())
 
 
@@ -105,18 +105,18 @@ def answer_lines(output: str) -> list[str]:
 
 
 def accuracy(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Whether the first line is the first reference, as folded texts."""
+    """Return whether the first line is the first reference, as folded texts."""
     return float(bool(references) and bool(lines) and references[0] == lines[0])
 
 
 def set_f1(references: Sequence[str], lines: Sequence[str]) -> float:
-    """F1 of references and lines as sets: repeated lines count once, and order is ignored."""
+    """Return F1 of references and lines as sets: repeated lines count once, and order is ignored."""
     expected, answers = set(references), set(lines)
     return f_measure(len(expected & answers), len(answers), len(expected))
 
 
 def substring_match(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Share of references that equal one of the lines ("SubEM"); a repeated reference counts each time."""
+    """Return the share of references that equal one of the lines ("SubEM"); a repeated reference counts each time."""
     if not references:
         return 0.0
     lines_given = set(lines)
@@ -141,7 +141,7 @@ class SummaryRouge(NamedTuple):
 
 
 def summary_rouge(text: str, references: Sequence[str], *, language: str) -> SummaryRouge:
-    """ROUGE-L of a folded text against folded references; Chinese ("zh") is cut into words first."""
+    """Return ROUGE-L of a folded text against folded references; Chinese ("zh") is cut into words first."""
     if not references or any(_no_sentence(piece, language) for piece in (text, *references)):
         return SummaryRouge(0.0, 0.0)
     if language == "zh":
@@ -152,7 +152,7 @@ def summary_rouge(text: str, references: Sequence[str], *, language: str) -> Sum
 
 
 def _no_sentence(text: str, language: str) -> bool:
-    """Whether there is no text between the dots, which ``rouge`` refuses."""
+    """Return whether there is no text between the dots, which ``rouge`` refuses."""
     if text.strip("."):
         return False
     return language != "zh" or not " ".join(chinese.words(text)).strip(".")

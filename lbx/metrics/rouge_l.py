@@ -41,7 +41,7 @@ class RougeL:
 
 
 def rouge_l(prediction: str, references: Sequence[str], *, frame_limit: int = FRAMES_ENGLISH) -> RougeL:
-    """ROUGE-L's F over whitespace tokens; 0 for an empty prediction or reference, or one of "." only."""
+    """Return ROUGE-L's F over whitespace tokens; 0 for an empty prediction or reference, or one of "." only."""
     predicted = _Text(prediction)
     official = unlimited = 0.0
     deepest = 0
@@ -55,12 +55,12 @@ def rouge_l(prediction: str, references: Sequence[str], *, frame_limit: int = FR
 
 
 def rouge_l_zh(prediction: str, references: Sequence[str], *, frame_limit: int = FRAMES_CHINESE) -> RougeL:
-    """ROUGE-L's F over jieba's words."""
+    """Return ROUGE-L's F over jieba's words."""
     return rouge_l(join_words(prediction), [join_words(reference) for reference in references], frame_limit=frame_limit)
 
 
 def join_words(text: str) -> str:
-    """jieba's words joined by spaces, as the official scripts hand them to ``rouge``."""
+    """Return jieba's words joined by spaces, as the official scripts hand them to ``rouge``."""
     return " ".join(chinese.words(text))
 
 
@@ -149,7 +149,7 @@ class _Union:
 
 
 def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str], int]:
-    """Tokens of the subsequence, and the recursion depth that the package would need for it.
+    """Return the tokens of the subsequence, and the recursion depth that the package would need for it.
 
     At a cell with differing tokens, "the cell above is larger than the cell to the left" is true exactly if the row
     steps up at that column: a row's bits are enough for the backtrace. A run of moves to the left ends at the highest

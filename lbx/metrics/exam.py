@@ -80,7 +80,7 @@ def code_answer(output: str, reference: str) -> str:
 
 
 def code_reference(text: str) -> str:
-    r"""The reference on one line without "," "'" "\" and ".0" ("1.05" becomes "15"), brackets pulled together."""
+    r"""Return the text on one line, without "," "'" "\" and ".0" ("1.05" becomes "15"), brackets pulled together."""
     text = _SPACES.sub(" ", text)
     for old, new in ((",", ""), ("'", ""), ("\\", ""), (".0", ""), ("] [", "]["), ("[ [", "[["), ("] ]", "]]")):
         text = text.replace(old, new)

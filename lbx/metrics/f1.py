@@ -27,13 +27,13 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def qa_f1(prediction: str, references: Sequence[str]) -> float:
-    """Best F1 over the references of lower-case English words without punctuation and articles; 0 without any."""
+    """Return the best F1 of lower-case English words without punctuation and articles; 0 without references."""
     predicted = english_tokens(prediction)
     return max((token_f1(predicted, english_tokens(reference)) for reference in references), default=0.0)
 
 
 def qa_f1_zh(prediction: str, references: Sequence[str]) -> float:
-    """Return the best F1 over the references of jieba's words without punctuation and spaces; 0 without any."""
+    """Return the best F1 of jieba's words without punctuation and spaces; 0 without references."""
     predicted = chinese_tokens(prediction)
     return max((token_f1(predicted, chinese_tokens(reference)) for reference in references), default=0.0)
 

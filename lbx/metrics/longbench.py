@@ -27,7 +27,7 @@ def count(prediction: str, references: Sequence[str]) -> float:
 
 
 def retrieval(prediction: str, references: Sequence[str], *, language: str) -> float:
-    """Share of numbers in the prediction that equal the reference's paragraph ("Paragraph 3"; "段落3" in "zh").
+    """Return the share of numbers that equal the reference's paragraph ("Paragraph 3"; "段落3" in "zh").
 
     Any reference without a paragraph number makes it 0: there the official script stops with an IndexError.
     """
@@ -81,7 +81,7 @@ def edit_similarity(line: str, references: Sequence[str]) -> float:
 
 
 def code_line(output: str) -> str:
-    r"""First line without ` or # or //, after leading "\n"; "" if no line qualifies. A line of spaces counts."""
+    r"""Return the first line without `, # and //, after leading "\n"; "" without any. A line of spaces counts."""
     for line in output.lstrip("\n").split("\n"):
         if "`" not in line and "#" not in line and "//" not in line:
             return line

@@ -60,7 +60,7 @@ def _ambiguous(items: Mapping[str, int]) -> bool:
 
 
 def pairwise_accuracy(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Return the pairs of references in the right order among the lines, over all pairs of lines.
+    """Return the number of reference pairs in the right order among the lines, over that of all line pairs.
 
     Blank and repeated lines increase the denominator; the last place of a repeated line counts. Repeated references
     count as separate pairs, so that the value can exceed 1, which is officially a failure.
@@ -100,12 +100,12 @@ def fold(text: str) -> str:
 
 
 def answer_lines(output: str) -> list[str]:
-    """The answer area's lines, folded; blank ones stay, and count. An output without any text is one blank line."""
+    """Return the answer area's lines, folded; blank ones count. An output without text is one blank line."""
     return [" ".join(line.split()) for line in answer_area(output).lower().split("\n")]
 
 
 def accuracy(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Return whether the first line is the first reference, as folded texts."""
+    """Return whether the first line is the first reference (1 or 0), as folded texts."""
     return float(bool(references) and bool(lines) and references[0] == lines[0])
 
 

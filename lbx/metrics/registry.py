@@ -64,7 +64,7 @@ def first_line(output: str, target: ScoringTarget) -> MetricResult:
 
 
 def _f1(output: str, target: ScoringTarget) -> MetricResult:
-    """LongBench's F1. A reference without words by its rules, such as "A" or "+", is compared by ``exact_match``."""
+    """Return LongBench's F1, or ``exact_match`` for a reference without words by its rules, such as "A" or "+"."""
     chinese = target.language == "zh"
     tokens = f1.chinese_tokens if chinese else f1.english_tokens
     worded = [reference for reference in target.references if tokens(reference)]

@@ -168,7 +168,7 @@ class _Answer:
         self._options = sorted(unique, key=lambda pair: -len(pair[0]))
 
     def announced_statements(self, cues: Sequence[str]) -> Iterator[_Statement]:
-        """Statements after words that announce them, such as "the answer is", and after phrases of the task's own."""
+        """Yield statements after words that announce them, such as "the answer is" or the task's own cues."""
         patterns = _patterns()
         yield from self._statements_after(patterns.announcement, patterns.after_announcement)
         yield from self._statements_after(patterns.choice_verb, patterns.after_choice_verb)

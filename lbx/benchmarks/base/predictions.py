@@ -130,7 +130,7 @@ class PredictionFormat(ABC):
         """Return the values that match a file's sample with the bundle's."""
 
     def is_judge_row(self, line: PredictionLine) -> bool:
-        """Return whether a row is in a file for a judge, which has several tasks and is named after its model."""
+        """Return whether a row is from a judge's file; such a file has several tasks, and its model's name."""
         return False
 
     def read_judge_rows(self, lines: Sequence[PredictionLine]) -> list[Prediction]:

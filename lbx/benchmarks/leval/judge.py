@@ -103,7 +103,7 @@ def _convert_fields(template: str, location: str) -> str:
 
 
 def answer_row(model: str, sample: Sample, mark: str, prompt: str, output: str) -> dict[str, Any]:
-    """Return an answer as a row of the files that the judge reads."""
+    """Return an answer as a row of ``ANSWER_FILES``, for a judge or for people."""
     row = {"query": sample.question, "gt": sample.references[0], "prompt": prompt}
     return {**row, f"{model}_pred": output, "evaluation": mark}
 

@@ -277,7 +277,7 @@ def _cell(figures: Sequence[float | None]) -> str:
 
 
 def protocol_columns(settings: Mapping[str, Any], metadata: Mapping[str, str], *, has_settings: bool) -> dict[str, str]:
-    """Return the columns on how a model was asked: from a run's settings, if it was made here, and its metadata."""
+    """Return the columns on how a model was asked, from its metadata and, with ``has_settings``, its settings."""
     settings_columns = (
         {"Max-Ctx": settings.get("context_window"), "Tokens": settings.get("max_prompt_tokens")} if has_settings else {}
     )

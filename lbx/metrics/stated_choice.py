@@ -249,7 +249,6 @@ class _Answer:
         )
 
     def _is_excluded(self, mention: re.Match[str]) -> bool:
-        """Return whether the sentence of a mention negates or supposes something."""
         start, end = mention.span()
         before = _SENTENCE_END.split(self.text[max(start - _MAX_SENTENCE_LENGTH, 0) : start])[-1]
         after = _SENTENCE_END.split(self.text[end + 1 : end + _MAX_SENTENCE_LENGTH])[0]

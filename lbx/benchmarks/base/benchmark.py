@@ -83,7 +83,6 @@ class AskingProtocol:
     Attributes:
         modes: some of "cot", "no_context", "length_hint" and "rag". Any family can be asked with thinking.
         iterations: number of times each sample is asked.
-        retrieval: the authors' retriever settings.
         check_mode: raises UsageError for a task that cannot be asked in a mode that ``modes`` allows.
     """
 

@@ -253,7 +253,6 @@ class Board:
         words: the answers for the column "length", their mean length.
         charts: charts that its authors draw of it.
         small_charts: whether they are placed side by side.
-        note: a sentence below the table.
         empty: the sentence instead of a table without rows.
     """
 

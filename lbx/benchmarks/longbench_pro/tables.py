@@ -136,7 +136,6 @@ def _answer_board(title: str, columns: Sequence[Column], numbers: Mapping[str, N
 
 
 def _chart(dimension: str, groups: Sequence[str]) -> Chart:
-    """Return a heat map for lengths, a radar for primary tasks, dots for other dimensions."""
     if dimension == "length":
         return HeatMap("LongBench Pro: sample length, percent", "lengths", {name: name for name in groups}, scale=100)
     if dimension == "primary_task":

@@ -112,7 +112,7 @@ def all_tasks(bundle: Bundle) -> list[Task]:
 
 
 def embedding_tasks(tasks: Iterable[Task]) -> list[str]:
-    """Return full names of the tasks that an embedding model scores half of."""
+    """Return full names of the tasks whose score is half an embedding model's."""
     return [task.full_name for task in tasks if task.name in BENCHMARKS[task.benchmark].catalogue.embedding_tasks]
 
 

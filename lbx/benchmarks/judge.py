@@ -78,7 +78,7 @@ class Round:
         """Return a sample of the benchmark "judge", without the answers' texts.
 
         Args:
-            document: document, if the rubric shows it.
+            document: the text, if the rubric shows it.
         """
         meta: dict[str, Any] = {
             "kind": rubric.kind,
@@ -115,7 +115,7 @@ class Round:
 
     @property
     def fields(self) -> dict[str, str]:
-        """Return the values of a rubric's template, except for the document."""
+        """Return the texts for a rubric's placeholders, except {document}."""
         first, second = (self.answer, self.against) if self.answer_first else (self.against, self.answer)
         values = {"question": self.question, "reference": "\n".join(map(str, self.references))}
         return {**values, "answer": self.answer, "a": first, "b": second}
@@ -129,7 +129,7 @@ class JudgeBenchmark(Benchmark):
     """The rounds of a rubric. Without a rubric it has no task, and only reads stored judgements.
 
     Args:
-        rounds: rounds, grouped by judged task.
+        rounds: grouped by judged task.
         documents: source of the documents that the rubric shows.
     """
 

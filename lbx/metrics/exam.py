@@ -45,13 +45,13 @@ def choice_answer(output: str, *, several: bool) -> str:
 
 
 def choice_reference(reference: str) -> str | None:
-    """Letters in the reference's first word, "A" without any; None for a blank reference."""
+    """Return the letters in the reference's first word; "A" without any, None for a blank reference."""
     words = reference.split()
     return "".join(sign for sign in words[0] if sign in _LETTERS) or "A" if words else None
 
 
 def math_answer(text: str) -> str:
-    """The digits after the first "The answer is ", else of the last word with a digit in the first paragraph.
+    """Extract the digits after the first "The answer is ", else of the last word with a digit in the first paragraph.
 
     Digits stop at "."; sign, "," and "/" are dropped.
     """
@@ -65,9 +65,9 @@ def math_answer(text: str) -> str:
 
 
 def code_answer(output: str, reference: str) -> str:
-    """Last words of an answer about a program's output, or the words after the last "the final output".
+    """Extract the program's output: the last words, or those after the last "the final output".
 
-    Their number is the raw reference's number of words plus three. The phrases in ``_CODE_NOISE`` are cut out of the
+    It keeps three words more than the raw reference has. The phrases in ``_CODE_NOISE`` are cut out of the
     middle of words too ("this" becomes "th"), as in the official script.
     """
     text = code_reference(output)
@@ -80,7 +80,7 @@ def code_answer(output: str, reference: str) -> str:
 
 
 def code_reference(text: str) -> str:
-    r"""One line without "," "'" "\" and ".0" ("1.05" becomes "15"), brackets pulled together."""
+    r"""Return the text on one line, without "," "'" "\" and ".0" ("1.05" becomes "15"), brackets pulled together."""
     text = _SPACES.sub(" ", text)
     for old, new in ((",", ""), ("'", ""), ("\\", ""), (".0", ""), ("] [", "]["), ("[ [", "[["), ("] ]", "]]")):
         text = text.replace(old, new)
@@ -95,7 +95,7 @@ def statement_reference(reference: str) -> tuple[str, str] | None:
 
 
 def statement_answer(output: str) -> tuple[str, str] | None:
-    """Truth values in an answer: the first word with "true" or "false" in each half, else "<error>"."""
+    """Extract both truth values: the first word with "true" or "false" in each half, else "<error>"."""
     halves = statement_reference(output)
     return (_truth(halves[0]), _truth(halves[1])) if halves else None
 

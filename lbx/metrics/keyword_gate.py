@@ -41,7 +41,7 @@ STOP_WORDS_CHINESE = _word_set(
 )
 THRESHOLD_ENGLISH = 0.2
 THRESHOLD_CHINESE = 0.4
-"""Share of the keywords that an answer needs."""
+"""Share of the keywords that opens the gate."""
 
 FRAMES = rouge_l.FRAMES_CHINESE
 """Deepest recursion that works officially on CPython 3.11 to 3.13, as in ``rouge_l``."""
@@ -92,7 +92,7 @@ def keyword_f1_zh(prediction: str, reference: str, keywords: str | None) -> Keyw
 
 
 def rouge_l_zh(prediction: str, reference: str) -> rouge_l.RougeL:
-    """ROUGE-L of Chinese words without stop words."""
+    """Return ROUGE-L of Chinese words without stop words."""
     return rouge_l.rouge_l(_without_stop_words(prediction), [_without_stop_words(reference)], frame_limit=FRAMES)
 
 

@@ -20,7 +20,7 @@ MAX_BITS = 1 << 29
 
 
 def positions(tokens: Sequence[str]) -> Mapping[str, int]:
-    """Positions of each token as bits: bit j is set if ``tokens[j]`` is the token."""
+    """Return the positions of each token as bits: bit j is set if ``tokens[j]`` is the token."""
     if len(tokens) ** 2 > MAX_BITS:
         return _ManyPositions(tokens)
     masks: dict[str, int] = {}
@@ -50,7 +50,7 @@ def rows_upwards(tokens: Sequence[str], masks: Mapping[str, int], width: int) ->
 
 
 def length(x: Sequence[str], y: Sequence[str]) -> int:
-    """Length of the longest common subsequence."""
+    """Return the length of the longest common subsequence."""
     if len(x) < len(y):
         x, y = y, x
     begin = _common_prefix_length(
@@ -65,7 +65,6 @@ def length(x: Sequence[str], y: Sequence[str]) -> int:
 
 
 def _common_prefix_length(x: Sequence[str], y: Sequence[str]) -> int:
-    """Length of the common prefix of two lists."""
     pairs = enumerate(zip(x, y, strict=False))
     return next((index for index, (x_token, y_token) in pairs if x_token != y_token), min(len(x), len(y)))
 

@@ -22,12 +22,12 @@ _PARAGRAPH = {"en": re.compile(r"Paragraph (\d+)"), "zh": re.compile(r"段落(\d
 
 
 def count(prediction: str, references: Sequence[str]) -> float:
-    """Share of the numbers in the prediction that equal the reference; the best reference counts."""
+    """Return the share of the numbers in the prediction that equal the reference; the best reference counts."""
     return max((_share_of_numbers(prediction, reference) for reference in references), default=0.0)
 
 
 def retrieval(prediction: str, references: Sequence[str], *, language: str) -> float:
-    """Share of numbers that equal the reference's paragraph ("Paragraph 3", "段落3"), language "en" or "zh".
+    """Return the share of numbers that equal the reference's paragraph ("Paragraph 3"; "段落3" in "zh").
 
     Any reference without a paragraph number makes it 0: there the official script stops with an IndexError.
     """
@@ -36,7 +36,7 @@ def retrieval(prediction: str, references: Sequence[str], *, language: str) -> f
 
 
 def paragraph(reference: str, language: str) -> str | None:
-    """Number that a reference names, verbatim; None without one."""
+    """Return the paragraph number in a reference, verbatim; None without one."""
     match = _PARAGRAPH[language].search(reference)
     return match.group(1) if match else None
 
@@ -47,7 +47,7 @@ def _share_of_numbers(prediction: str, reference: str) -> float:
 
 
 def classification(prediction: str, references: Sequence[str], classes: Sequence[str]) -> float:
-    """1 / the number of classes the prediction names, if the reference is among them; the best reference counts.
+    """Return 1 / the number of classes the prediction names, if the reference is among them; the best reference counts.
 
     Args:
         prediction: text, already cut to its first line where the benchmark does so.
@@ -71,7 +71,7 @@ def _share_of_classes(predicted_classes: Sequence[str], reference: str) -> float
 
 
 def edit_similarity(line: str, references: Sequence[str]) -> float:
-    """Similarity in whole hundredths, 0..1, of the best reference; 0 without any.
+    """Return the similarity in whole hundredths, 0..1, of the best reference; 0 without any.
 
     Args:
         line: the answer's ``code_line``.
@@ -81,7 +81,7 @@ def edit_similarity(line: str, references: Sequence[str]) -> float:
 
 
 def code_line(output: str) -> str:
-    r"""First line without ` or # or //, after leading "\n"; "" if no line qualifies. A line of spaces counts."""
+    r"""Return the first line without `, # and //, after leading "\n"; "" without any. A line of spaces counts."""
     for line in output.lstrip("\n").split("\n"):
         if "`" not in line and "#" not in line and "//" not in line:
             return line

@@ -21,7 +21,7 @@ _NUL = "\0"
 
 
 def ndcg(references: Sequence[str], lines: Sequence[str]) -> float:
-    """NDCG at len(references): the first reference is worth most, the last is worth 1.
+    """Return NDCG at len(references): the first reference is worth most, the last is worth 1.
 
     A repeated item counts once, at its last place, but every reference adds to the cutoff. Ids end at a NUL, like C
     strings; two that differ only after it make trec_eval give up on the query: 0.
@@ -60,7 +60,7 @@ def _ambiguous(items: Mapping[str, int]) -> bool:
 
 
 def pairwise_accuracy(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Pairs of references in the right order among the lines, over all pairs of lines.
+    """Return the number of reference pairs in the right order among the lines, over that of all line pairs.
 
     Blank and repeated lines increase the denominator; the last place of a repeated line counts. Repeated references
     count as separate pairs, so that the value can exceed 1, which is officially a failure.
@@ -83,7 +83,7 @@ MARKERS = ("[Answer]", "[答案]")
 
 
 def answer_area(text: str) -> str:
-    """Text after the last "[Answer]", or else after the last "[答案]"; the whole text without either.
+    """Return the text after the last "[Answer]", or else after the last "[答案]"; the whole text without either.
 
     The English marker wins regardless of the order, also in a Chinese answer.
     """
@@ -95,28 +95,28 @@ def answer_area(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """In lower case, each run of white space as one space, none at the ends."""
+    """Return the text in lower case, each run of white space as one space, none at the ends."""
     return " ".join(text.lower().split())
 
 
 def answer_lines(output: str) -> list[str]:
-    """The answer area's lines, folded; blank ones stay, and count. An output without any text is one blank line."""
+    """Return the answer area's lines, folded; blank ones count. An output without text is one blank line."""
     return [" ".join(line.split()) for line in answer_area(output).lower().split("\n")]
 
 
 def accuracy(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Whether the first line is the first reference; both folded."""
+    """Return whether the first line is the first reference (1 or 0), as folded texts."""
     return float(bool(references) and bool(lines) and references[0] == lines[0])
 
 
 def set_f1(references: Sequence[str], lines: Sequence[str]) -> float:
-    """F1 of the two as sets: repeated lines count once, and order is ignored."""
+    """Return F1 of references and lines as sets: repeated lines count once, and order is ignored."""
     expected, answers = set(references), set(lines)
     return f_measure(len(expected & answers), len(answers), len(expected))
 
 
 def substring_match(references: Sequence[str], lines: Sequence[str]) -> float:
-    """Share of references that equal a line ("SubEM"). A repeated reference counts each time."""
+    """Return the share of references that equal one of the lines ("SubEM"); a repeated reference counts each time."""
     if not references:
         return 0.0
     lines_given = set(lines)
@@ -128,7 +128,7 @@ FRAMES = 987
 
 
 class SummaryRouge(NamedTuple):
-    """Best score over several references, in 0..1.
+    """ROUGE-L of the best of several references, in 0..1.
 
     Attributes:
         official: value of the official run: 0 for all references as soon as one of them is too long for the package's
@@ -141,7 +141,7 @@ class SummaryRouge(NamedTuple):
 
 
 def summary_rouge(text: str, references: Sequence[str], *, language: str) -> SummaryRouge:
-    """ROUGE-L of a folded text against folded references; Chinese ("zh") is cut into words first."""
+    """Return ROUGE-L of a folded text against folded references; Chinese ("zh") is cut into words first."""
     if not references or any(_no_sentence(piece, language) for piece in (text, *references)):
         return SummaryRouge(0.0, 0.0)
     if language == "zh":
@@ -152,12 +152,15 @@ def summary_rouge(text: str, references: Sequence[str], *, language: str) -> Sum
 
 
 def _no_sentence(text: str, language: str) -> bool:
-    """Whether there is no text between the dots, which ``rouge`` refuses."""
+    """Return whether there is no text between the dots, which ``rouge`` refuses."""
     if text.strip("."):
         return False
     return language != "zh" or not " ".join(chinese.words(text)).strip(".")
 
 
 def summary(similarity: float, rouge: float) -> float:
-    """Combine both halves. Outside of 0..1 (officially a failure) if the similarity is far outside of it, or NaN."""
+    """Combine both halves of a summary's score.
+
+    The result is outside of 0..1 (officially a failure) if the similarity is far outside of it, or NaN.
+    """
     return 0.5 * similarity + 0.5 * rouge

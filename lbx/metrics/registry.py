@@ -18,7 +18,7 @@ VERSION = 2
 
 
 class ScoringTarget(NamedTuple):
-    """Sample that an answer is scored against.
+    """Part of a sample that its answers are scored against.
 
     Attributes:
         references: accepted answers; letters if the question has choices.
@@ -40,31 +40,31 @@ class MetricResult(NamedTuple):
 
 
 def exact_match(output: str, target: ScoringTarget) -> MetricResult:
-    """Whether the answer equals a reference, ignoring case, punctuation and English articles before a word."""
+    """Return whether the answer equals a reference, ignoring case, punctuation and English articles before a word."""
     answer = _normalize(output, target.language)
     return MetricResult(float(any(answer == _normalize(reference, target.language) for reference in target.references)))
 
 
 def contains(output: str, target: ScoringTarget) -> MetricResult:
-    """Whether the answer contains a reference, ignoring case and white space."""
+    """Return whether the answer contains a reference, ignoring case and white space."""
     text = _fold(output)
     return MetricResult(float(any(_fold(reference) in text for reference in target.references)))
 
 
 def accuracy(output: str, target: ScoringTarget) -> MetricResult:
-    """Whether the answer states the right option."""
+    """Return whether the answer states the right option."""
     letter = stated_choice(output, target.choices, target.language, target.answer_cues)
     return MetricResult(float(letter in target.references), letter or "")
 
 
 def first_line(output: str, target: ScoringTarget) -> MetricResult:
-    """``exact_match`` of the first line that is not blank."""
+    """Return ``exact_match`` of the first line that is not blank."""
     line = next(filter(str.strip, output.splitlines()), "")
     return exact_match(line, target)._replace(extracted=line)
 
 
 def _f1(output: str, target: ScoringTarget) -> MetricResult:
-    """LongBench's F1. A reference without words by its rules, such as "A" or "+", is compared by ``exact_match``."""
+    """Return LongBench's F1, or ``exact_match`` for a reference without words by its rules, such as "A" or "+"."""
     chinese = target.language == "zh"
     tokens = f1.chinese_tokens if chinese else f1.english_tokens
     worded = [reference for reference in target.references if tokens(reference)]
@@ -114,7 +114,7 @@ def _normalize(text: str, language: str) -> str:
 
 
 def _is_punctuation(text: str, index: int) -> bool:
-    """Whether a character is punctuation, and no part of a number: a sign, a point or another separator."""
+    """Return whether a character is punctuation, and no part of a number: a sign, a point or another separator."""
     sign, before, after = text[index], text[index - 1 : index], text[index + 1 : index + 2]
     if unicodedata.category(sign)[0] != "P" and sign not in "^`~|":
         return False
@@ -126,7 +126,7 @@ def _is_punctuation(text: str, index: int) -> bool:
 
 
 def unscorable_reason(metric: str, reference: str, target: ScoringTarget) -> str:
-    """Reason why a metric cannot recognise right answers by a reference; "" if it can."""
+    """Return the reason why a metric cannot recognise right answers by a reference; "" if it can."""
     letters = [sign for sign in reference if sign.isalpha()]
     if metric in _LATIN_ONLY and 2 * sum(sign.isascii() for sign in letters) < len(letters):
         return "it reads only the letters a to z, and digits"

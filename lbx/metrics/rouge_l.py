@@ -27,7 +27,7 @@ FRAMES_CHINESE = 990
 
 @dataclass(frozen=True, slots=True)
 class RougeL:
-    """Best score over several references, in 0..1.
+    """ROUGE-L of the best of several references, in 0..1.
 
     Attributes:
         official: value of the official run: references beyond the recursion limit score 0.
@@ -41,7 +41,7 @@ class RougeL:
 
 
 def rouge_l(prediction: str, references: Sequence[str], *, frame_limit: int = FRAMES_ENGLISH) -> RougeL:
-    """F of whitespace tokens. An empty prediction or reference (or one of "." only) scores 0."""
+    """Return ROUGE-L's F over whitespace tokens; 0 for an empty prediction or reference, or one of "." only."""
     predicted = _Text(prediction)
     official = unlimited = 0.0
     deepest = 0
@@ -55,12 +55,12 @@ def rouge_l(prediction: str, references: Sequence[str], *, frame_limit: int = FR
 
 
 def rouge_l_zh(prediction: str, references: Sequence[str], *, frame_limit: int = FRAMES_CHINESE) -> RougeL:
-    """F of jieba's words."""
+    """Return ROUGE-L's F over jieba's words."""
     return rouge_l(join_words(prediction), [join_words(reference) for reference in references], frame_limit=frame_limit)
 
 
 def join_words(text: str) -> str:
-    """jieba's words joined by spaces, as the official scripts hand them to ``rouge``."""
+    """Return jieba's words joined by spaces, as the official scripts hand them to ``rouge``."""
     return " ".join(chinese.words(text))
 
 
@@ -92,7 +92,7 @@ class _Text:
 
 
 def _compare(prediction_text: _Text, reference_text: _Text) -> tuple[float, int]:
-    """F and deepest recursion."""
+    """Return F and the frames of the deepest recursion."""
     if not prediction_text.sentences or not reference_text.sentences:
         return 0.0, 0
     union = _Union(prediction_text)
@@ -149,7 +149,7 @@ class _Union:
 
 
 def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str], int]:
-    """Tokens of the subsequence, and the recursion depth that the package would need for it.
+    """Return the tokens of the subsequence, and the recursion depth that the package would need for it.
 
     At a cell with differing tokens, "the cell above is larger than the cell to the left" is true exactly if the row
     steps up at that column: a row's bits are enough for the backtrace. A run of moves to the left ends at the highest

@@ -115,7 +115,7 @@ def _patterns() -> _Patterns:
 
 
 def _strip_markup(text: str) -> str:
-    """Text without markup, in compatibility characters ("Ｂ" is "B"), with single spaces."""
+    """Return the text without markup, in compatibility characters ("Ｂ" is "B"), with single spaces."""
     return re.sub(r"[^\S\n]+", " ", _MARKUP.sub("", unicodedata.normalize("NFKC", text)))
 
 
@@ -153,7 +153,7 @@ class _OptionMatch(NamedTuple):
 
 
 class _Answer:
-    """A plain answer, searched for statements of options."""
+    """An answer without markup, searched for stated options."""
 
     def __init__(self, text: str, choices: Mapping[str, str]) -> None:
         self.text = text
@@ -168,7 +168,7 @@ class _Answer:
         self._options = sorted(unique, key=lambda pair: -len(pair[0]))
 
     def announced_statements(self, cues: Sequence[str]) -> Iterator[_Statement]:
-        """Statements after words that announce them, such as "the answer is", and after phrases of the task's own."""
+        """Yield statements after words that announce them, such as "the answer is" or the task's own cues."""
         patterns = _patterns()
         yield from self._statements_after(patterns.announcement, patterns.after_announcement)
         yield from self._statements_after(patterns.choice_verb, patterns.after_choice_verb)
@@ -178,13 +178,13 @@ class _Answer:
             )
 
     def judged_statements(self) -> Iterator[_Statement]:
-        """Statements such as "B is correct"."""
+        """Yield statements such as "B is correct"."""
         for match in _patterns().judgement.finditer(self.text):
             if match["letter"] in self._letters and not self._is_denied(match.start(), match):
                 yield _Statement(match.start(), match["letter"])
 
     def line_statements(self) -> Iterator[_Statement]:
-        """Lines that state an option, unless others begin with another letter: those list the options."""
+        """Yield lines that state an option, unless others begin with another letter: those list the options."""
         patterns = _patterns()
         bare: list[_Statement] = []
         labelled: list[tuple[_Statement, bool]] = []
@@ -207,7 +207,7 @@ class _Answer:
             yield from (statement for statement, counts in labelled if counts)
 
     def only_mention(self) -> str | None:
-        """The only letter that is mentioned, unless its sentence negates or supposes it."""
+        """Return the only letter that is mentioned, unless its sentence negates or supposes it."""
         text, mention = self.text, _patterns().mention
         for option, _ in self._options:
             if mention.search(option.upper()):  # "vitamin A" does not mention option A
@@ -218,7 +218,7 @@ class _Answer:
         return mentions[0]["letter"]
 
     def _statements_after(self, words: re.Pattern[str], ways: Sequence[re.Pattern[str]]) -> Iterator[_Statement]:
-        """Statements of a letter, or else of a text, after any of some words."""
+        """Yield statements of a letter, or else of a text, after any of some words."""
         for announced in words.finditer(self.text):
             start, end = announced.span()
             found = [match for way in ways if (match := way.match(self.text, end))]
@@ -232,7 +232,7 @@ class _Answer:
                 yield _Statement(start, option.letter)
 
     def _is_denied(self, start: int, match: re.Match[str]) -> bool:
-        """Whether a statement is negated, only supposed, or a question.
+        """Return whether a statement is negated, only supposed, or a question.
 
         Args:
             start: where it starts.
@@ -249,14 +249,13 @@ class _Answer:
         )
 
     def _is_excluded(self, mention: re.Match[str]) -> bool:
-        """Whether the sentence of a mention negates or supposes something."""
         start, end = mention.span()
         before = _SENTENCE_END.split(self.text[max(start - _MAX_SENTENCE_LENGTH, 0) : start])[-1]
         after = _SENTENCE_END.split(self.text[end + 1 : end + _MAX_SENTENCE_LENGTH])[0]
         return bool(_patterns().negation.search(f"{before} {after}"))
 
     def _read_letter(self, match: re.Match[str]) -> str:
-        """The letter that a pattern found; "" if an alternative follows, or another option's text."""
+        """Return the letter that a pattern found; "" if an alternative follows, or another option's text."""
         letter, end = match["letter"].upper(), match.end("letter")
         alternative = _patterns().alternative.match(self.text, end)
         if alternative and alternative["letter"] in self._letters:
@@ -268,7 +267,7 @@ class _Answer:
         return letter if other in ("", letter) else ""
 
     def _option_at(self, start: int) -> _OptionMatch | None:
-        """The option that has its text at a place, the longest of several."""
+        """Return the option that has its text at a place, the longest of several."""
         for option, letter in self._options:
             end = start + len(option)
             if self._lower_text.startswith(option, start) and not _IN_WORD.match(self.text, end):
@@ -276,7 +275,7 @@ class _Answer:
         return None
 
     def _full_line_option(self, start: int) -> str:
-        """The option with the text that fills the rest of a line; "" if none does."""
+        """Return the option with the text that fills the rest of a line; "" if none does."""
         opening = re.compile(_OPEN).match(self.text, start)
         found = self._option_at(opening.end() if opening else start)
         return found.letter if found and re.compile(_LINE_END).match(self.text, found.end) else ""

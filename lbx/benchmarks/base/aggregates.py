@@ -61,7 +61,6 @@ class Average:
         n: number of scores under it.
         score: the mean of the parts' scores, in 0..1.
         percent: the unrounded mean of the parts' official figures, which are rounded.
-        complete: whether all parts are present.
         partial: whether any score lacks a part.
         estimate: see ``TaskScore``; None if a part has none.
     """

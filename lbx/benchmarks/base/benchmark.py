@@ -83,7 +83,6 @@ class AskingProtocol:
     Attributes:
         modes: some of "cot", "no_context", "length_hint" and "rag". Any family can be asked with thinking.
         iterations: number of times each sample is asked.
-        retrieval: the authors' retriever settings.
         check_mode: raises UsageError for a task that cannot be asked in a mode that ``modes`` allows.
     """
 
@@ -122,7 +121,7 @@ class ScoringRules:
         return row.reasoned or not row.scores.get(self.uncounted_metric)
 
     def missing_scores(self, metrics: Iterable[str], value: float) -> dict[str, float]:
-        """Return the metrics of a missing answer, counted as wholly wrong (0.0) or wholly right (1.0)."""
+        """Return the metrics of a missing answer that counts as wrong (0.0) or right (1.0)."""
         scores = dict.fromkeys(metrics, value)
         return {**scores, self.uncounted_metric: 0.0} if self.uncounted_metric else scores
 
@@ -182,11 +181,11 @@ class Benchmark(ABC):
         return outputs[-1]
 
     def query(self, sample: Sample, bundle: Bundle) -> str:
-        """Return the query for chunks. Raises BundleError if it has an official wording that the bundle lacks."""
+        """Return the query that retrieves chunks. Raises BundleError if the bundle lacks its official wording."""
         return sample.question
 
     def evidence(self, sample: Sample) -> Sequence[str]:
-        """Return texts that mark the answer's places in the document; at least one of them occurs there.
+        """Return texts that locate the answer in the document; at least one of them occurs there.
 
         The engine checks whether truncation removed the only occurrence. () if references are letters or summaries,
         which cannot be searched for.
@@ -198,7 +197,7 @@ class Benchmark(ABC):
         return 0.0
 
     def similarity_input(self, sample: Sample, output: str) -> SimilarityInput | None:
-        """Return the texts that an embedding model has to compare before ``score`` can give a whole score, if any."""
+        """Return the texts that an embedding model compares for a complete score; None if the score needs none."""
         return None
 
     @abstractmethod

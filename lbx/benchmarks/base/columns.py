@@ -62,7 +62,7 @@ class ScoredRows(Sequence[ScoredSample]):
 
     @classmethod
     def of(cls, rows: Sequence[ScoredSample]) -> ScoredRows:
-        """Return the answers as columns.
+        """Convert answers to columns.
 
         Rows given as single samples get only the columns that ``ScoreColumns`` lists.
         """

@@ -40,11 +40,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class DataRow(NamedTuple):
-    """One record of a data file.
-
-    Attributes:
-        location: file and line, for messages.
-    """
+    """One record of a data file; ``location`` is file and line, for messages."""
 
     location: str
     values: dict[str, Any]
@@ -61,7 +57,7 @@ class DataRow(NamedTuple):
         return value
 
     def identifier(self, name: str) -> str:
-        """Return a row's name: text or a whole number. Raises BundleError."""
+        """Return a required field with an id: text or a whole number. Raises BundleError."""
         value = self.get(name, object)
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise damaged_file_error(self.location, f"the field {name!r} must be text or a whole number")
@@ -124,10 +120,7 @@ def read_zip_jsonl(path: Path, member: str) -> Iterator[DataRow]:
 
 
 def read_json_array(path: Path) -> Iterator[DataRow]:
-    """Yield the objects of a file that is one JSON array, with about one of them in memory at a time.
-
-    Raises BundleError.
-    """
+    """Yield the objects of a JSON array, with about one of them in memory at a time. Raises BundleError."""
     with _translate_errors(str(path)), open_input(path) as file:
         yield from _Array(file, str(path)).rows()
 
@@ -136,9 +129,7 @@ def read_csv(path: Path) -> Iterator[DataRow]:
     """Yield the rows of a CSV file. Its first line names the columns, and may follow a line such as ``sep=;``.
 
     An empty cell is a missing field; rows of empty cells and final columns without name or value are skipped.
-
-    Raises:
-        BundleError: it is damaged; names file and line, and the spreadsheet's row if that is another number.
+    BundleErrors name file and line, and the spreadsheet's row if that is another number.
     """
     source = str(path)
     number = 1  # of the row: a cell may have several lines
@@ -238,14 +229,12 @@ def count_zip_lines(path: Path, member: str) -> int:
 
 @cached_by_mtime
 def count_keys(path: Path, key: str) -> int:
-    """Count the objects of a JSON file that have the key, without parsing. Raises BundleError.
-
-    Exact for valid JSON: inside a string a quotation mark always follows a backslash.
-    """
+    """Count the objects of a JSON file that have the key, without parsing. Raises BundleError."""
     if not path.stat().st_size:
         return 0
     needle, count = f'"{key}"'.encode(), 0
     with open_input(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        # Exact for valid JSON: inside a string a quotation mark always follows a backslash.
         # find, not a pattern: over half a gigabyte it is many times faster.
         at = view.find(needle)
         while at >= 0:
@@ -256,7 +245,7 @@ def count_keys(path: Path, key: str) -> int:
 
 
 def _read_small(path: Path) -> str:
-    """Return the text of a file that is read at once. Raises BundleError if it is too large for that."""
+    """Read a whole file as text. Raises BundleError if it is too large for that."""
     size = path.stat().st_size
     if size > _LIMIT:
         raise damaged_file_error(str(path), f"it has {size:,} bytes; the limit for such a file is {_LIMIT:,}")
@@ -264,8 +253,7 @@ def _read_small(path: Path) -> str:
 
 
 def is_zip_bomb(unpacked_size: int, packed_size: int) -> bool:
-    """Return whether a zip of ``packed_size`` bytes that declares ``unpacked_size`` unpacked bytes is too large for a
-    dataset.
+    """Return whether the sizes of a zip, in bytes, rule out a dataset.
 
     Text shrinks to a third or a tenth; Deflate could reach a thousandth, and members that share their bytes even less.
     zipfile returns at most the declared bytes of a member, so the declared size is the bound.

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 LLM, HUMAN = MARKS = ("LLM", "human")
-"""Marks in the order of the copies."""
+"""Marks of questions for a judge or for people, in the order of a question's copies."""
 BY_NAME: Mapping[str, tuple[str, ...]] = {"llm": (LLM,), "human": (HUMAN,), "both": MARKS}
-"""Marks by the option's value."""
+"""Marks by the value of a command-line option."""
 
 
 def marks_in(meta: object) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from lbx.statistics.estimates import Interval
 
 
 class LengthCurve(NamedTuple):
-    """A run's curve.
+    """A run's scores by document length.
 
     Attributes:
         tasks: counted tasks.
@@ -42,7 +42,7 @@ class TableCell(NamedTuple):
 
 
 def by_group(key: NumberKey) -> TableCell | None:
-    """Return a position in a table for each grouping and one for the tasks, with a row for each metric."""
+    """Return a number's position: a table for each grouping and one for the tasks, a row for each metric."""
     return TableCell(key.grouping or "tasks", key.metric, key.name)
 
 
@@ -154,12 +154,12 @@ MODE = Column("mode", "mode", optional=True)
 
 
 def first_value(describe: Callable[[BoardEntry], object]) -> Callable[[Sequence[BoardEntry]], object]:
-    """Return the first value that is not None, of the plain entry, then of the one that reasons."""
+    """Return a function that finds the first value that is not None: of the plain entry, then the reasoning one."""
     return lambda entries: next((value for entry in entries if (value := describe(entry)) is not None), None)
 
 
 def best_of(*columns: str) -> Callable[[Row], float | None]:
-    """Return the largest of some numbers of a row."""
+    """Return a function that finds the largest of these columns' numbers in a row."""
     return lambda row: max((row[column] for column in columns if row[column] is not None), default=None)
 
 
@@ -182,7 +182,7 @@ class BoardPart:
 
 @dataclass(frozen=True, slots=True)
 class AnswerLengthRule:
-    """A column "length": the mean number of words in a run's answers.
+    """Rule for a column "length": the mean number of words in a run's answers.
 
     Attributes:
         by: keys of ``meta`` that answers are grouped by.
@@ -199,7 +199,6 @@ class Chart:
 
     Attributes:
         title: with "{}" for the value of ``by``, or for the model.
-        about: a short description.
         columns: {column of the table: label in the chart}.
         by: the column that has a chart for each of its values.
         only: the only one of these values that is drawn; all are by default.
@@ -215,23 +214,23 @@ class Chart:
 
 
 class RadarChart(Chart):
-    """A radar chart with an axis a column, a shape a model."""
+    """A radar chart with an axis for each column and a shape for each model."""
 
 
 class LineChart(Chart):
-    """A line chart with a line a model, over the columns."""
+    """A line chart over the columns, with a line for each model."""
 
 
 class DotChart(Chart):
-    """A dot chart with a line of dots for each column, a dot a model."""
+    """A dot chart with a line for each column and a dot for each model."""
 
 
 class ModelDotChart(Chart):
-    """A dot chart with a line of dots for each model, a dot a column; the column's name follows the model's."""
+    """A dot chart with a line for each model and a dot for each column, which its name shows after the model's."""
 
 
 class HeatMap(Chart):
-    """A heat map with a row a model.
+    """A heat map with a row for each model.
 
     With ``by`` it has a chart for each model, and a row for each of the column's values except ``only``.
     """
@@ -254,7 +253,6 @@ class Board:
         words: the answers for the column "length", their mean length.
         charts: charts that its authors draw of it.
         small_charts: whether they are placed side by side.
-        note: a sentence below the table.
         empty: the sentence instead of a table without rows.
     """
 

@@ -23,7 +23,7 @@ _BOM = "\ufeff"
 
 @dataclass(frozen=True, slots=True)
 class PredictionLine:
-    """One row of a file.
+    """One row of a prediction file.
 
     Attributes:
         location: file and line, for messages.
@@ -59,7 +59,7 @@ class PredictionLine:
 
 @dataclass(frozen=True, slots=True)
 class FileRows:
-    """Rows of a file.
+    """Rows of a prediction file.
 
     Attributes:
         final_newline: whether the last row ends in ``separator``.
@@ -72,7 +72,7 @@ class FileRows:
 
 
 def row_length(line: PredictionLine, *, needed_by: str = "") -> int:
-    """Return the field "length", 0 if it is not a number. With ``needed_by``, that raises UsageError instead."""
+    """Return the field "length"; 0 if it is not a number, or UsageError with ``needed_by``."""
     value = line.values.get("length")
     if isinstance(value, int | float) and not isinstance(value, bool) and -_LONGEST < value < _LONGEST:
         return int(value)
@@ -166,7 +166,7 @@ def _parse_array(path: Path, text: str) -> Iterator[PredictionLine]:
 
 
 def _skip(text: str, at: int, signs: str) -> int:
-    """Return the index of the first character from ``at`` that is neither white space nor one of the signs."""
+    """Return the index of the first character from ``at`` that is neither white space nor in ``signs``."""
     while at < len(text) and text[at] in f" \t\r\n{signs}":
         at += 1
     return at

@@ -18,7 +18,7 @@ NO_TASK = "judged"
 """Task of a judged question if neither its file nor a bundle has a task for it."""
 
 UNMATCHED = "unmatched-"
-"""Prefix of names of samples that are in a file and not in its bundle."""
+"""Prefix of the names of samples that the bundle lacks."""
 
 
 def judged_sample(benchmark: str, question: str, reference: str, mark: str) -> Sample:
@@ -127,10 +127,10 @@ class PredictionFormat(ABC):
 
     @abstractmethod
     def identity(self, sample: Sample) -> object:
-        """Return the values by which a file's sample and the bundle's are matched."""
+        """Return the values that match a file's sample with the bundle's."""
 
     def is_judge_row(self, line: PredictionLine) -> bool:
-        """Return whether a row is in a file for a judge, which has several tasks and is named after its model."""
+        """Return whether a row is from a judge's file; such a file has several tasks, and its model's name."""
         return False
 
     def read_judge_rows(self, lines: Sequence[PredictionLine]) -> list[Prediction]:
@@ -192,7 +192,7 @@ class PredictionFormat(ABC):
         return "further iterations" if answer.iteration else ""
 
     def export(self, model: str, task: str, answers: Sequence[AnswerToExport]) -> ExportedFile:
-        """Return a task's first answers as a file; the caller concatenates rows for the same file.
+        """Export the answers without an ``omission_reason`` as a file; the caller joins the tasks of one file.
 
         Args:
             answers: in the data's order, then by iteration.

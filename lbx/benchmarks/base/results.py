@@ -33,7 +33,6 @@ class JudgeResult:
     """Result of judging a run by the official rubric, over all rounds.
 
     Attributes:
-        judge: the judge's model.
         against_run_id: the run that it was compared with.
         win_rate: in 0..1; None without a verdict.
     """

@@ -20,7 +20,7 @@ FIRST, SECOND, TIE = WINNERS = ("first", "second", "tie")
 AMBIGUOUS = "ambiguous"
 NEW_TOKENS = 2048
 NUMBER = "{rating}"
-"""Placeholder of the number in a rating's pattern."""
+"""Placeholder for the number in the pattern of ratings."""
 
 _MAX_SCALE = 1_000_000
 _EDGES = string.punctuation + string.whitespace + "“”‘’«»。．！"
@@ -77,7 +77,7 @@ class Rubric:
 
     @property
     def reading(self) -> object:
-        """Return ``meta["verdicts"]`` of its rounds, by which ``judgement`` parses a text."""
+        """Parsing rules that its rounds store as ``meta["verdicts"]``, for ``judgement``."""
         if self.kind == PAIR:
             return [list(pair) for pair in self.verdicts]
         return {"pattern": self.pattern, "low": self.low, "high": self.high}
@@ -88,7 +88,7 @@ class Rubric:
 
 
 def winners_in(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
-    """Return winners by the marks in a text, in order of priority.
+    """Return the winners that a judge's text names, in order of priority.
 
     Officially the first one counts, wherever it is in the text. Without any, marks on lines of their own are read, and
     the winner that counts comes first.
@@ -106,7 +106,7 @@ def bare_mark(mark: str) -> str:
 
 
 def _winners_by_line(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
-    """Return winners by marks in any case on lines of their own, perhaps after a label: "Verdict: one."
+    """Return winners by marks on lines of their own, in any case, also after a label: "Verdict: one."
 
     Within a sentence "one" may be a pronoun. If lines differ, the last line of the text counts, and comes first; []
     if that is not a mark. Marks in double brackets are matched exactly, as in the official scripts.
@@ -127,7 +127,7 @@ def _winners_by_line(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
 
 
 def judgement(meta: Mapping[str, Any], text: str) -> list[Score]:
-    """Return the score of the judged answer by a judge's text; [] without a verdict.
+    """Parse a judge's text into the score of the judged answer; [] without a verdict.
 
     Args:
         meta: metadata of a round's sample; it comes from a file, so any value is possible.

@@ -46,7 +46,7 @@ _MAX_MARK_LENGTH = 200
 def parse_rubric_table(
     table: Mapping[str, Any], location: str, source: str, reserved_names: Mapping[str, str]
 ) -> Rubric:
-    """Parse the rubric in a table.
+    """Parse a rubric from a TOML table.
 
     Args:
         location: file and table, for messages.

@@ -9,11 +9,10 @@ from lbx.base.errors import BundleError
 
 
 def fill_format(template: str, values: Mapping[str, str], *, document: str, source: str) -> tuple[str, str, str]:
-    """Fill in a ``str.format`` template, in three pieces.
+    """Fill in a ``str.format`` template: the text before the document, the document, and the rest.
 
     Args:
         template: with fields like ``{context}``; ``{}`` counts up from "0".
-        values: texts of the fields.
         document: the document's name in ``values``; the text is split at its first occurrence.
         source: the template's file, for messages.
 
@@ -40,7 +39,7 @@ def fill_format(template: str, values: Mapping[str, str], *, document: str, sour
 
 
 def fill_placeholders(template: str, document: tuple[str, str], values: Mapping[str, str]) -> tuple[str, str, str]:
-    """Fill in a template with marks like ``$Q$`` in order, in three pieces.
+    """Fill in a template with marks like ``$Q$``: the text before the document, the document, and the rest.
 
     Args:
         document: the document's mark and its text; a template without the mark gives ("...", "", "").

@@ -51,7 +51,7 @@ _FIELDS = {"question": "question", "ref_answer": "reference", "answer_a": "a", "
 
 
 def published_run_id(model: str, *, length_hint: bool = True) -> str:
-    """Return the run of a model's published answers; the length hint is the reference's number of words in prompts."""
+    """Return the id of a model's run of published answers; a length hint states the reference's number of words."""
     return f"{PUBLISHED}{model}" + ("" if length_hint else "-no-length-hint")
 
 
@@ -103,13 +103,16 @@ def _convert_fields(template: str, location: str) -> str:
 
 
 def answer_row(model: str, sample: Sample, mark: str, prompt: str, output: str) -> dict[str, Any]:
-    """Return a row of a file of answers for a judge."""
+    """Return an answer as a row of ``ANSWER_FILES``, for a judge or for people."""
     row = {"query": sample.question, "gt": sample.references[0], "prompt": prompt}
     return {**row, f"{model}_pred": output, "evaluation": mark}
 
 
 def settings_of_rows(lines: Sequence[PredictionLine]) -> dict[str, Any]:
-    """Return run settings found in such rows: no length hint, if no prompt has its reference's number of words."""
+    """Detect run settings in rows of ``answer_row``.
+
+    There is no length hint if no prompt has its reference's number of words.
+    """
     prompts = [(line.values.get("prompt"), line.values.get("gt")) for line in lines]
     unknown = any(
         not isinstance(prompt, str) or re.search(rf"(?<!\d){len(str(gt).split())}(?!\d)", prompt)

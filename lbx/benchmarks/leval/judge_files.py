@@ -123,7 +123,6 @@ def _parse_row(line: PredictionLine) -> JudgedPair:
 
 
 def _winners(texts: Sequence[str]) -> tuple[int | str, int | str]:
-    """Return the official winner of each round."""
     first, second = (str(next(iter(winners_in(VERDICTS, text)), ERROR)) for text in texts)
     return {FIRST: 0, SECOND: 1}.get(first, first), {FIRST: 1, SECOND: 0}.get(second, second)
 
@@ -186,7 +185,7 @@ def _number_matches(row: JudgedPair) -> list[re.Match[str]]:
 
 
 def _attempts(rows: list[JudgedPair]) -> list[list[JudgedPair]]:
-    """Split rows by start of the script.
+    """Split rows at each start of the script.
 
     The script's numbers cover its rows since its start: earlier rows are from a killed attempt that began alike.
     """
@@ -225,7 +224,7 @@ def _prompt_contents(
 
 
 def _contents(words: Sequence[str], names: Sequence[str], prompts: tuple[str, str]) -> PromptContents | None:
-    """Return the texts between a template's words, if both prompts have the same with the answers exchanged."""
+    """Extract the texts between the template's words; None unless the two prompts only exchange the answers."""
     first, second = (_between(words, prompt) for prompt in prompts)
     if not names or first is None or second is None:
         return None
@@ -249,7 +248,7 @@ def _between(words: Sequence[str], prompt: str) -> list[str] | None:
 
 
 def _shared_words(prompts: Sequence[str]) -> list[str]:
-    """Return the words of all prompts before, between and after the texts that differ; [] if there are too few."""
+    """Return the words that all prompts share around their different texts; [] if there are too few."""
     counts = [Counter(prompt.split("\n")) for prompt in prompts]
     shared = [
         line
@@ -273,7 +272,7 @@ def _shared_words(prompts: Sequence[str]) -> list[str]:
 
 
 def _gaps(lines: Sequence[str], prompt: str) -> list[str] | None:
-    """Return the texts before, between and after the lines, each at its first place; None if a line is missing."""
+    """Split a prompt at the first occurrence of each line; None if a line is missing."""
     text, gaps, at = f"\n{prompt}\n", [], 1
     for line in lines:
         found = text.find(f"\n{line}\n", at - 1)

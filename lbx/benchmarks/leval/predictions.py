@@ -52,7 +52,7 @@ from lbx.benchmarks.leval.judge import published_run_id
 from lbx.benchmarks.leval.tasks import BASELINE, KINDS, OPEN, SCORED
 
 _GAP = "none"
-"""``evaluation`` of a row that only keeps a place: auto_eval.py skips it."""
+"""``evaluation`` of a placeholder row, which auto_eval.py skips."""
 _NO_TEXT = "the answer is not text; its Python representation is scored, as officially"
 
 
@@ -127,7 +127,7 @@ class LEvalFormat(PredictionFormat):
         return sample.question, sample.references, sample.meta["evaluation"] in SCORED
 
     def accepts_unmatched(self, prediction: Prediction) -> bool:
-        """Accept rows for a judge: they repeat scored questions, which a bundle's samples contain once."""
+        """Return whether a row is for a judge: such rows repeat scored questions, which the bundle has once."""
         return prediction.sample is None or prediction.sample.meta["evaluation"] not in SCORED
 
     def may_match_by_position(self, prediction: Prediction, sample: Sample) -> bool:
@@ -150,7 +150,7 @@ class LEvalFormat(PredictionFormat):
         }
 
     def export(self, model: str, task: str, answers: Sequence[AnswerToExport]) -> ExportedFile:
-        """Export answers; if a row's place counts, rows without an answer keep the place of missing answers."""
+        """Export answers, with placeholder rows for missing answers if positions count."""
         exported_file = PredictionFormat.export(self, model, task, answers)
         gap = {"query": "", "gt": "", f"{file_part(model)}_pred": "", "evaluation": _GAP}
         gap["error"] = "keeps the place of an answer that is not there"
@@ -184,7 +184,7 @@ def _to_text(value: object) -> str:
 
 
 def _with_unique_ids(predictions: Iterable[Prediction]) -> list[Prediction]:
-    """Give questions that are repeated word for word names of their own."""
+    """Give questions with the same text unique ids."""
     seen: Counter[str] = Counter()
     lines_by_number = []
     for row in predictions:
@@ -277,7 +277,7 @@ def _cell(figures: Sequence[float | None]) -> str:
 
 
 def protocol_columns(settings: Mapping[str, Any], metadata: Mapping[str, str], *, has_settings: bool) -> dict[str, str]:
-    """Return the columns on how a model was asked: from a run's settings, if it was made here, and its metadata."""
+    """Return the columns on how a model was asked, from its metadata and, with ``has_settings``, its settings."""
     settings_columns = (
         {"Max-Ctx": settings.get("context_window"), "Tokens": settings.get("max_prompt_tokens")} if has_settings else {}
     )

@@ -102,7 +102,7 @@ def official_prompt(config: Path, script: Path, sample: Sample, context_window: 
 
 
 def founding_prompt(script: Path, answers: Path, sample: Sample, context_window: int) -> Prompt:
-    """Return an open question as turbo was asked it at the founding README's date, without a hint on the reference.
+    """Return the prompt of an open question for turbo at the founding README's date, without a length hint.
 
     The words come from the published row; the script of that date determines the end of its system message. (The
     script's own system messages are different: it had moved on.) A document that is too long loses its last words as it

@@ -56,7 +56,7 @@ _JUDGES = {"gpt-4": ("LLM",), "gpt-3.5": ("LLM", "human")}
 
 
 def _protocol_value(column: str) -> Callable[[Sequence[BoardEntry]], object]:
-    """Return a column on how a model was asked, from its settings or its metadata."""
+    """Return a function that finds a protocol column's value, from the run's settings or its metadata."""
 
     def value_of(models: Sequence[BoardEntry]) -> object:
         entry, about = models[0], models[0].attributes

@@ -106,7 +106,7 @@ def read_questions(source: RowSource) -> list[LEvalQuestion]:
 
 
 def judged_questions(source: RowSource) -> Iterator[tuple[LEvalQuestion, LEvalQuestion]]:
-    """Yield each question for a judge or people in the file's order, and the question that is asked in its place."""
+    """Yield each judged question in the file's order, with the question that is asked for it."""
     all_questions = _all_questions(source)
     scored = {question.content: question for question in reversed(all_questions) if question.evaluation in SCORED}
     return (

@@ -90,7 +90,7 @@ def _check_mode(task: str, mode: Mode) -> None:
 
 
 def _result_files(run: ScoredRun) -> dict[str, str]:
-    """Return eval.py's result.json, and --e's; tasks in the paper's order (there: as the folder lists them)."""
+    """Return eval.py's result.json, plain and --e's; tasks are in the paper's order, officially in the folder's."""
     files: dict[str, dict[str, object]] = {}
     for task, numbers_of_task in run.numbers.items():
         head, plain = METRICS[kind_of(task).metric][0], task.removesuffix("_e")
@@ -170,7 +170,7 @@ class LongBench(Benchmark):
         )
 
     def _official_setting(self, bundle: Bundle, relative_path: str, task: str, kind: type[T]) -> tuple[T, str]:
-        """Return a task's entry of a config file, or its twin's, and the entry's name for the results file."""
+        """Return the entry of a task, or of its twin, in a config file, and the entry's name for the results file."""
         path = self.data.official_file(bundle, relative_path)
         entries, twin = read_json(path), _TWIN.get(task)
         name = task if task in entries else twin

@@ -38,7 +38,7 @@ TaskNumbers = Mapping[str, Mapping[str, TaskScore]]
 """{task: {metric: number}}."""
 
 _EARLY = frozenset({"samsum", "multi_news"})
-"""Tasks that the release with nq did not have."""
+"""Tasks that are missing in the early release, which had nq."""
 
 
 def groups(numbers: TaskNumbers) -> list[GroupScore]:
@@ -132,7 +132,7 @@ def _curve(tasks: Mapping[str, ScoredRows]) -> LengthCurve | None:
 
 
 def _stratum(rows: ScoredRows, places: Codes, at: int) -> Stratum:
-    """Return a task's point, linearised: each answer moves the two lengths' means, and the overall mean."""
+    """Linearise a task's point: an answer moves the means of both lengths and of all."""
     scores = rows.column("score").astype(float)
     every, first, at_place = scores.mean(), scores[places == 0].mean(), scores[places == at].mean()
     point = (at_place - first) / every

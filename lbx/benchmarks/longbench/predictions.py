@@ -48,7 +48,7 @@ class LongBenchFormat(PredictionFormat):
         return self._with_iterations(predictions) if lengths else predictions
 
     def _with_iterations(self, predictions: list[Prediction]) -> list[Prediction]:
-        """Return the rows, with repeated questions as further iterations if there are more than chance."""
+        """Count repeated questions as further iterations if they are too many for chance."""
         first: dict[object, Prediction] = {}
         times: Counter[object] = Counter()
         rows = []

@@ -77,7 +77,7 @@ class _ScoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _ReportRows:
-    """Rows in the form that the report counts.
+    """Inputs of the report.
 
     Attributes:
         rows: all rows; an answer's ``place`` is an index into these.
@@ -154,7 +154,7 @@ def _report_rows(rows: ScoredRows, *, tries: bool = True) -> _ReportRows:
 
 
 def headline(row: ScoredSample) -> float | None:
-    """Return the score of an answer that counts."""
+    """Return the score that the report counts for an answer; None without one."""
     return next((row.scores[name] for name in HEADLINES if name in row.scores), None)
 
 

@@ -147,7 +147,7 @@ _DIMENSIONS = dict(
 
 
 def result_files(run: ScoredRun) -> dict[str, str]:
-    """Return the three files.
+    """Return the three files of the official scorer.
 
     Raises:
         UsageError: evaluation.py would stop, or summaries lack the half of their score that needs a model.

@@ -51,7 +51,7 @@ def _figures(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
     return [(f"{row['model']} ({row['mode']})", key, row["score"])] if key else []
 
 
-# Files of published figures have a number a row, in 0..1: benchmark,model,mode,dimension,value,score
+# Files of published figures have a row for each number, in 0..1: benchmark,model,mode,dimension,value,score
 PUBLISHED = PublishedFigures(
     columns=("mode", "dimension", "value", "score"),
     figures=_figures,
@@ -136,7 +136,6 @@ def _answer_board(title: str, columns: Sequence[Column], numbers: Mapping[str, N
 
 
 def _chart(dimension: str, groups: Sequence[str]) -> Chart:
-    """Return a heat map for lengths, a radar for primary tasks, dots for other dimensions."""
     if dimension == "length":
         return HeatMap("LongBench Pro: sample length, percent", "lengths", {name: name for name in groups}, scale=100)
     if dimension == "primary_task":

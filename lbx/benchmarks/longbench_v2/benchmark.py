@@ -271,7 +271,6 @@ def _filter(rows: ScoredRows, belongs: Callable[[Sample], bool]) -> ScoredRows:
 
 
 def _by_domain(rows: Sequence[ScoredSample]) -> dict[str, dict[str, list[int]]]:
-    """Return {domain: {sub-domain: indices of rows}}."""
     levels: dict[str, dict[str, list[int]]] = {}
     for at, row in enumerate(rows):
         domain, sub_domain = row.sample.meta.get("domain"), row.sample.meta.get("sub_domain")
@@ -303,7 +302,7 @@ def _data(bundle: Bundle) -> RowSource | None:
 
 
 def _samples(task: str, source: RowSource) -> Iterator[Sample]:
-    """Yield the samples in the data's order. Raises BundleError: two rows have the same id."""
+    """Yield the samples in the data's order. Raises BundleError if two rows have the same id."""
     numbers: dict[str, int] = {}
     for number, row in enumerate(source.rows(), 1):
         sample = _sample(task, row)

@@ -107,7 +107,7 @@ class LongBenchV2Format(PredictionFormat):
         return PredictionFormat.split_reasoning(self, replace(prediction, output=response, marked_right=None), split)
 
     def contradiction(self, prediction: Prediction, sample: Sample) -> str | None:
-        """Return why ``judge``, which result.py uses, cannot be true of the answer: no number would be right."""
+        """Return why ``judge``, which result.py counts, contradicts the answer: no number would be right."""
         letter = chosen_letter(prediction.output or "")
         if prediction.marked_right and letter is None:
             return "'judge' marks an answer without a letter as right"
@@ -122,7 +122,7 @@ class LongBenchV2Format(PredictionFormat):
         )
 
     def label(self, model: str, settings: Mapping[str, Any]) -> str:
-        """Return the model's name with the first of these ways that was asked for, as pred.py names its files."""
+        """Return the model's name with its first mode of rag, no_context and cot, as pred.py names files."""
         if settings.get("rag"):
             return f"{model}_rag_{settings['rag']}"
         if settings.get("no_context"):
@@ -162,7 +162,7 @@ def _identifier(line: PredictionLine, number: int) -> str:
 
 
 def _judge(line: PredictionLine) -> bool:
-    """Return whether a row is right: result.py accepts anything ``int`` does.
+    """Return whether a row is judged right: result.py accepts anything that ``int`` does.
 
     Without a judgement, at which result.py stops, the letters decide.
     """

@@ -34,7 +34,7 @@ def _figures(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
     return [(row["model"], key, row[column]) for column, key in NUMBERS.items()]
 
 
-# Files of published figures have a model a row: benchmark,model,overall,easy,hard,short,medium,long
+# Files of published figures have a row for each model: benchmark,model,overall,easy,hard,short,medium,long
 PUBLISHED = PublishedFigures(
     columns=tuple(NUMBERS),
     figures=_figures,

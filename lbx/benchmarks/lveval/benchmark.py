@@ -156,7 +156,7 @@ class LVEval(Benchmark):
         return tuple(dict.fromkeys(text.strip() for text in texts if any(sign.isalnum() for sign in text)))
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """Return the official metric of the first answer only, and further metrics; without answers 0."""
+        """Return the official metric by the first reference only, and further metrics; 0 without references."""
         kind = kind_of(sample.task)
         if sample.meta.get("fault") or not sample.references:
             return [Score(metric, 0.0, error=sample.meta.get("fault")) for metric in METRICS[kind.metric]]

@@ -27,7 +27,7 @@ def _figures(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
     return [(row["model"], task_number(f"{row['dataset']}_{row['level']}"), row["score_percent"])]
 
 
-# Files of published figures have a dataset and level a row: benchmark,model,dataset,level,score_percent
+# Files of published figures have a row for each dataset and level: benchmark,model,dataset,level,score_percent
 PUBLISHED = PublishedFigures(("dataset", "level", "score_percent"), _figures)
 
 
@@ -48,7 +48,7 @@ _COLUMNS = {level: level for level in LEVELS}
 
 
 def _complete_entry(entry: BoardEntry) -> BoardEntry:
-    """Add the means of an entry that has their parts.
+    """Add the means that an entry's figures determine.
 
     The mean of all is lbx's own, and never official: it is whole if every level's is.
     """

@@ -67,7 +67,6 @@ class NeedleSettings:
         samples_per_cell: samples of each length and depth.
         multikey_needles, multiquery_needles: needles in a document of these tasks.
         multiquery_asked: number of needles that a multiquery question asks for.
-        value_digits: digits of a value.
 
     Raises:
         UsageError: a value is of the wrong type, or cannot be satisfied.
@@ -226,7 +225,7 @@ class Needle(Benchmark):
         ]
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
-        """Yield samples by length, then number, then depth: neighbours share their document up to the asked needle."""
+        """Yield samples by length, index and depth: consecutive documents are equal up to the asked needle."""
         settings = NeedleSettings.from_bundle(bundle)
         kind, _, language = task.partition("_")
         if kind not in KINDS or language not in settings.languages:

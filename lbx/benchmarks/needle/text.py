@@ -38,7 +38,6 @@ class Language:
         joiner: separator of two sentences.
         templates: sentences with slots; a slot names a list in ``words``.
         words: the lists.
-        keys: keys of the values.
         lead: the needle sentence up to its value; ``{key}``. A prompt ends in it, so that it can be completed.
         stop: end of the needle sentence after its value.
         before: the prompt's text before the document.

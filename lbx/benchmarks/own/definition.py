@@ -81,7 +81,6 @@ class CustomTask:
         truncation: a key of ``TRUNCATIONS``.
         fields: names of fields in rows, if different from lbx's; choices may be in several.
         ignore: fields of rows that are never read.
-        system: the system message.
         examples: text of {examples}.
         follow_up: the template of the user's messages after the first, if rows have turns.
         no_context_prompt: the template without the document; "" for the prompt with an empty document.

@@ -50,7 +50,7 @@ def samples_in(path: Path, benchmark: str, task: CustomTask) -> Iterator[Sample]
 
 
 def _is_encodable(value: object) -> bool:
-    """Return whether no text in a JSON value has half of a surrogate pair, which UTF-8 cannot encode."""
+    """Return whether UTF-8 can encode a JSON value: no text has a lone surrogate."""
     if isinstance(value, str):
         return value.isascii() or encodable(value) == value
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

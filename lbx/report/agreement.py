@@ -114,7 +114,7 @@ def _compare_sources(
     documents: Mapping[Key, str],
     equal: EqualAnswers | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Compare two voices on common subjects; no row without any.
+    """Compare two sources on their common subjects; no row without any.
 
     Args:
         equal: answers that one of them rated together, which count once.
@@ -166,7 +166,6 @@ def _between_judges(rounds: Sequence[Row], documents: Mapping[Key, str]) -> Iter
 
 
 def _verdicts(rounds: Sequence[Row]) -> dict[Key, Any]:
-    """A judge's first verdict on each round."""
     verdicts: dict[Key, Any] = {}
     for row in sorted(rounds, key=lambda row: row["judge_iteration"]):
         verdict = row["verdict"] if row["kind"] == _PAIR else row["score"]
@@ -224,7 +223,7 @@ def _majority_verdicts(rating_rows: Sequence[Row]) -> dict[Key, Any]:
 
 
 def _preferences(rating_rows: Sequence[Row]) -> dict[Key, Any]:
-    """For each two answers to a question the one with the higher mean score, as a verdict."""
+    """Verdict on each two answers to a question: the one with the higher mean score."""
     verdicts = {}
     for sample_key, some in _by((row for row in rating_rows if row["score"] is not None), *_WHERE).items():
         scores = {

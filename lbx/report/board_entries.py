@@ -122,7 +122,7 @@ def _run_entry(
 
 
 def _least_complete(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """The (answered, asked) with most samples asked, and of these with fewest answered."""
+    """(answered, asked) of the part with the most samples asked, and of these with the fewest answered."""
     return max(parts, key=lambda part: (part[1], -part[0]), default=(0, 0))
 
 
@@ -136,13 +136,12 @@ def _object(text: str | None) -> dict[str, Any]:
 
 
 def _is_reasoning_file(settings: Mapping[str, Any]) -> bool:
-    """Whether the name of an imported file indicates reasoning."""
     return any(re.search(r"(?<!non)thinking", name) for name in file_names(settings))
 
 
 @cache
 def _keys_by_label(benchmark: str) -> dict[str, NumberKey]:
-    """Keys of a benchmark's board numbers, by their labels in files of published figures."""
+    """Keys of a benchmark's board numbers by their labels in files of published figures."""
     boards = BENCHMARKS[benchmark].boards.tables.values()
     parts = [part for board in boards for part in board.parts]
     keys = {key for part in parts for key in (*part.numbers.values(), *part.reasoning_numbers.values())}

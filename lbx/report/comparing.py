@@ -36,10 +36,7 @@ COLUMNS = (
 
 @dataclass(slots=True)
 class ComparisonRow:
-    """One row of the report.
-
-    ``equal_outputs``: all known outputs are equal.
-    """
+    """Row of the report; ``equal_outputs``: all known outputs are equal."""
 
     run_a: str
     run_b: str
@@ -59,10 +56,7 @@ class ComparisonRow:
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Build the report.
-
-    Raises UsageError like ``compare_runs``.
-    """
+    """Build the report. Raises UsageError like ``compare_runs``."""
     lines = compare_runs(store, query)
     in_bundles = _scorable_samples(store)
     return Table(COLUMNS, [_row(line, in_bundles, query.margin) for line in lines])
@@ -202,7 +196,6 @@ def _row(line: ComparisonRow, in_bundles: Mapping[tuple[str, str, str], int], ma
 
 
 def _scorable_samples(store: Store) -> dict[tuple[str, str, str], int]:
-    """Number of scorable samples in the bundle by (run, benchmark, task), if known."""
     rows = store.query("SELECT run_id, benchmark, task, scorable_samples FROM coverage").rows
     return {(run, name, task): count for run, name, task, count in rows if count is not None}
 
@@ -291,6 +284,6 @@ def mark_ties(store: Store, query: ReportQuery, paper: Table) -> Table:
 
 
 def _ties(p_values: dict[str, float | None]) -> list[str]:
-    """Runs without a significant or testable difference from the best one."""
+    """Runs without a significant difference from the best one, or without a test of it."""
     corrected = holm([1.0 if p is None else p for p in p_values.values()])
     return [run for run, p in zip(p_values, corrected, strict=True) if p >= 0.05]

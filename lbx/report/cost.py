@@ -295,7 +295,7 @@ def _hours(store: Store) -> dict[str, CostLine]:
 
 
 def _units(hardware: Any, processes: int) -> tuple[str, int]:
-    """Unit of a session's hours (GPU or core) and number of units; 0 if unknown."""
+    """Unit of a session's hours (GPU or core), and the number of units, which is 0 if unknown."""
     if not isinstance(hardware, dict):
         return "core", 0
     if "gpu" in hardware:
@@ -307,7 +307,6 @@ def _units(hardware: Any, processes: int) -> tuple[str, int]:
 
 
 def _hours_share(hours: Mapping[str, CostLine], run: str, share: float | None) -> CostLine:
-    """Hours of a part of a run, in proportion to its share of the model's seconds."""
     line = hours.get(run, {})
     if line.get("hours") is None or share is None:
         return {"untimed_sessions": line.get("untimed_sessions")}

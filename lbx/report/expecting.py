@@ -72,7 +72,6 @@ def table(store: Store | None, query: ReportQuery) -> Table:
 
 
 def _run_numbers(store: Store) -> list[dict[str, Any]]:
-    """Numbers of runs with their keys and labels, in the papers' order."""
     rows = store.query(_OWN).dicts()
     for row in rows:
         row["key"] = key_of(row)
@@ -89,7 +88,7 @@ def answer_counts(store: Store) -> dict[tuple[str, str, str | None], tuple[int, 
 
 
 def _match_models(every: Iterable[PublishedModel], part: str) -> list[PublishedModel]:
-    """Models with this name, or with this part of their name, one per benchmark.
+    """Models with this name, or else with this part in their names, one per benchmark.
 
     Raises:
         UsageError: several models of a benchmark match.

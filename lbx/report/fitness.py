@@ -100,7 +100,6 @@ def _custom_rubric_fitness(rubric: str | None) -> Fitness:
 
 
 def _fitness(*calibrations: Mapping[str, tuple[JudgeCalibration, Estimate]]) -> Fitness:
-    """Fitness by the calibration with the most questions."""
     calibration = max(calibrations, key=lambda parts: sum(row.questions for row, _ in parts.values()))
     rows = [row for row, _ in calibration.values()]
     if lacking := [model for model in official_judge.PUBLISHED_RUNS if model not in calibration]:
@@ -176,7 +175,7 @@ def _settings(text: str) -> dict[str, Any]:
 
 
 def _is_significantly_above(upper: Estimate, lower: Estimate) -> bool:
-    """Whether the first is significantly higher, on questions with a verdict in both."""
+    """Whether ``upper`` is significantly higher, on questions with a verdict in both."""
     both = set.intersection(
         *(set(rate.strata[0].samples.tolist()) if rate.strata else set() for rate in (upper, lower))
     )

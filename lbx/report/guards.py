@@ -44,7 +44,6 @@ def counts(store: Store, query: ReportQuery) -> Table:
 
 
 def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str, float | None]]:
-    """Rate columns by (run, benchmark, task)."""
     samples = Samples(store, unknown=True)
     answers = samples.read_columns(runs, "generations", _as_columns(OF_ANSWERS))
     scores = samples.read_columns(runs, "scores", _as_columns(_OF_SCORES), condition="headline")

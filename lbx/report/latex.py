@@ -80,8 +80,6 @@ def _blocks(sheet: Sheet) -> Iterator[list[int]]:
 
 
 class _Column:
-    """A table column: its type and cells."""
-
     def __init__(self, sheet: Sheet, at: int) -> None:
         texts = [row[at] for row in sheet.rows]
         self.width = max(map(len, [sheet.columns[at].heading, *texts])) + 2

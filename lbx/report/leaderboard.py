@@ -176,7 +176,6 @@ def _welch_p(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
 
 
 def _may_reverse(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Return whether missing answers could reverse the order of two runs."""
     upper, lower = (first, second) if (first["score"] or 0) > (second["score"] or 0) else (second, first)
     if upper["score"] is None or lower["score"] is None:
         return True

@@ -69,7 +69,6 @@ def sheets(store: Store, query: ReportQuery, results: Path) -> list[Sheet]:
 
 
 def _best_runs(board: Table, most: int) -> Sheet:
-    """Return the leaderboard with the first ``most`` runs of each benchmark."""
     at, seen = board.columns.index("benchmark"), Counter[str]()
     rows = []
     for row in board.rows:
@@ -140,7 +139,6 @@ def _mark_counts(guards: Table) -> Iterator[Sheet]:
 
 
 def _worst(rows: Iterable[Mapping[str, Any]], name: str) -> str:
-    """Describe the run and benchmark with the most marked answers."""
     by_place: dict[tuple[str, str, str], list[int]] = {}
     for row in rows:
         counts = by_place.setdefault((row["run_id"], row["label"], row["benchmark"]), [0, 0])

@@ -38,7 +38,7 @@ def select_pairs(store: Store, query: ReportQuery) -> list[tuple[str, str]]:
 
 
 def find_run(store: Store, name: str) -> str:
-    """Resolve the name of a run that is not a judge, as ``runs_named`` does. Raises UsageError."""
+    """Resolve the name of a run that is not a judge, as ``resolve_runs`` does. Raises UsageError."""
     return resolve_runs(store, [name], judges=False)[0]
 
 

@@ -205,7 +205,7 @@ def table(store: Store | None, query: ReportQuery) -> Table:
 
 
 def find_published(store: Store | None, query: ReportQuery) -> list[PublishedModel]:
-    """Return figures on the runs' benchmarks, from the query's files or else the package. Raises UsageError."""
+    """Return figures on the runs' benchmarks: the query's files, or else the package's own. Raises UsageError."""
     every = (
         [model for path in query.references for model in read_reference(path)] if query.references else load_published()
     )

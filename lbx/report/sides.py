@@ -123,7 +123,7 @@ class AnswerArrays:
     truncated: Floats
 
     def restrict_to_common(self, other: AnswerArrays) -> tuple[AnswerArrays, AnswerArrays]:
-        """Restrict both to their shared answers."""
+        """Restrict both sides to their shared answers."""
         if np.array_equal(self.name, other.name):
             return self, other
         _, here, theirs = np.intersect1d(self.name, other.name, assume_unique=True, return_indices=True)
@@ -169,7 +169,7 @@ class CommonStrata:
 def _occurs_in(codes: Codes, others: Codes) -> Bools:
     """Return the mask of codes that occur in ``others``.
 
-    Codes from ``coded`` can index a table, which is faster to build than numpy's sort.
+    Codes from ``encode_labels`` can index a table, which is faster to build than numpy's sort.
     """
     is_present = np.zeros(max(codes.max(initial=0), others.max(initial=0)) + 1, bool)
     is_present[others] = True

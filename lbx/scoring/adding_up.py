@@ -236,7 +236,6 @@ class _AddingUp:
     def _interval_columns(
         self, number: TaskScore | GroupScore, bounds: Sequence[TaskScore | GroupScore | None]
     ) -> dict[str, Any]:
-        """The columns of ``NumberRow``."""
         columns = _interval(self._benchmark, number)
         ends = [end for end in bounds if end and end.estimate and self._covers_complete_tasks(end.estimate)]
         if number.estimate is None or len(ends) < len(bounds):
@@ -278,7 +277,6 @@ def _fill_failures(benchmark: Benchmark, rows: ScoredRows, failed: Sequence[Scor
 
 
 def _interval(benchmark: Benchmark, number: TaskScore | GroupScore | Average) -> dict[str, Any]:
-    """Interval columns of ``NumberRow``."""
     if number.estimate is None:
         return {}
     return score_interval_columns(interval(number.estimate), benchmark, clustered=number.estimate.clustered)
@@ -289,7 +287,7 @@ def _group_key(group: GroupScore) -> tuple[str, str, str]:
 
 
 def _task_positions(benchmark: Benchmark, tasks: Iterable[str]) -> dict[str, int]:
-    """Each task's place in the paper, not in the run: runs of different tasks share the paper's table."""
+    """Position of each task in the paper, not in the run: runs of different tasks share the paper's table."""
     return {task: position for position, task in enumerate(dict.fromkeys([*benchmark.catalogue.names, *tasks]))}
 
 

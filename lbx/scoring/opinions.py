@@ -22,14 +22,14 @@ from lbx.store.rows import interval_columns as columns_of
 Row = dict[str, Any]
 
 _FIRST = 1000
-"""Position after a benchmark's own numbers."""
+"""First position after a benchmark's own numbers."""
 _VERSION = 1
 _KEY = ("benchmark", "run_id", "against_run_id")
 _OF_RUNS = "WHERE len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], run_id)"
 
 
 def read_judge_results(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
-    """Rows of ``judge_results``, of all judged runs or of some, with the columns of ``SureRow``."""
+    """Rows of ``judge_results``, of all judged runs or of some, with the columns of ``IntervalRow``."""
     order = (
         "benchmark, run_id, against_run_id NULLS FIRST, judge_id, array_position(['all', 'llm', 'human'], questions), "
         "task NULLS FIRST"
@@ -38,7 +38,7 @@ def read_judge_results(store: Store, run_ids: Collection[str] = ()) -> list[Row]
 
 
 def read_rating_results(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
-    """Rows of ``rating_results``, of all rated runs or of some, with the columns of ``SureRow``."""
+    """Rows of ``rating_results``, of all rated runs or of some, with the columns of ``IntervalRow``."""
     order = "set_id, benchmark, task NULLS FIRST, score DESC NULLS LAST, run_id, against_run_id NULLS FIRST"
     return _with_intervals(store, f"rating_results {_OF_RUNS} ORDER BY {order}", "rated_answers", "set_id", run_ids)
 
@@ -77,7 +77,7 @@ def estimate(rows: Iterable[Mapping[str, Any]], *, copies: bool = False) -> Esti
 
 
 def opinion_interval_columns(mean: Estimate) -> dict[str, Any]:
-    """Interval of an estimate as the columns of ``SureRow``."""
+    """Interval of an estimate as the columns of ``IntervalRow``."""
     if not mean.strata:
         return dict.fromkeys(INTERVAL_COLUMNS) | {"method": "no number"}
     return columns_of(interval(mean), "document" if mean.clustered else "sample")

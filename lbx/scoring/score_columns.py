@@ -120,7 +120,7 @@ _CACHE: WeakKeyDictionary[Store, _CachedScores] = WeakKeyDictionary()
 def query_scores(
     store: Store, names: Sequence[str], benchmarks: Sequence[str], scores: str, *, outputs: bool = False
 ) -> Mapping[tuple[str, str], RowsByTask]:
-    """Read scored answers of these runs (see ``score_columns``) from a table, a view or a query of scores."""
+    """Read scored answers of these runs (see ``read_scores``) from a table, a view or a query of scores."""
     metrics = [name for (name,) in store.query("SELECT DISTINCT metric FROM scores ORDER BY ALL").rows]
     samples = Samples(store, benchmarks)
     output = "hash(output)" if outputs else "0"

@@ -95,8 +95,8 @@ def table(
     """Build a table that scrolls sideways; long tables are cut, with a note.
 
     Args:
-        marks: Run of each row.
-        column_marks: Run of each column.
+        marks: run of each row.
+        column_marks: run of each column.
         more: Sentence about the source of the remaining rows.
     """
     of_column = list(column_marks) or [None] * len(columns)

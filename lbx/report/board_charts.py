@@ -20,11 +20,7 @@ MOST_ROWS = 40
 
 
 def draw_charts(board: Board, rows: Sequence[Row], who: Who) -> list[Picture]:
-    """Draw a board's charts; the list is empty if its authors have none or there are too few rows.
-
-    Args:
-        rows: rows of the board, best first.
-    """
+    """Draw a board's charts from its rows, best first; [] if its authors have none or there are too few rows."""
     return [picture for chart in board.charts for picture in _DRAW_FUNCTIONS[type(chart)](chart, rows, who)]
 
 

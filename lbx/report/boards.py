@@ -62,7 +62,6 @@ def board_report(board: Board) -> ReportDefinition:
 
 
 def _notes(board_table: Table, further: str) -> list[str]:
-    """Notes on the intervals of a board, and the board's own note."""
     lows = [at for at, name in enumerate(board_table.columns) if name.endswith("_low")]
     by = board_table.columns.index("cluster_by") if lows else 0
     bounds = [(next((row[at] for at in lows if row[at] is not None), None), row[by]) for row in board_table.rows]

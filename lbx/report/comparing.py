@@ -125,12 +125,9 @@ def compare_averages(first: ComparisonSide, second: ComparisonSide) -> Differenc
 def _numbers_on_both(
     first: ComparisonSide, second: ComparisonSide, level: str = ""
 ) -> Iterator[tuple[RunScore, RunScore]]:
-    """Yield each number of both sides on their common samples.
+    """Yield each number (of one ``level``, or of all) of both sides on their common samples.
 
     A number that is a sum of parts is restricted to these samples; others are recomputed.
-
-    Args:
-        level: yield only numbers of this level; "" for all.
     """
     anew: list[ComparisonSide] = []
     shared = CommonStrata()
@@ -273,7 +270,7 @@ def mark_ties(store: Store, query: ReportQuery, paper: Table) -> Table:
             by_run[row["run_id"]] = max(row["official"], by_run.get(row["run_id"], row["official"]))
     best = {key: max(by_run, key=lambda run: by_run[run]) for key, by_run in scores.items() if len(by_run) > 1}
     tests: LineValues = {}
-    for comparison in compare_runs(store, replace(query, baseline="", force=True)):  # all pairs: samples read once
+    for comparison in compare_runs(store, replace(query, baseline="", force=True)):  # all pairs, to read samples once
         number = (comparison.benchmark, number_label(comparison.first.key))
         pair = (comparison.run_a, comparison.run_b)
         if (top := best.get(number)) in pair:

@@ -83,7 +83,7 @@ _COSTS = (*_MEASURED, "computed_prompt", "seconds", "tokens")
 class AnswerCosts:
     """Costs and headline scores of one or more answers, with their samples, documents and clusters.
 
-    ``costs`` has a row for each of _COSTS, NaN if not measured. ``tokens`` are computed tokens; all tokens of a prompt
+    ``costs`` has a row for each of ``_COSTS``, NaN if not measured. ``tokens`` are computed tokens; all of a prompt
     count as computed if the number of shared ones is unknown.
     """
 

@@ -87,5 +87,5 @@ def with_interval(  # noqa: PLR0917 (as a row of a view has them)
 
 
 def _decimals(value: float) -> int:
-    """Number of decimals that an official number was rounded to."""
+    """Number of decimals to which an official number was rounded."""
     return len(repr(value).removesuffix(".0").partition(".")[2])

@@ -1,4 +1,4 @@
-"""Comparison of runs with published numbers of their models, for each line of the report paper."""
+"""Comparison of runs with published numbers of their models, for each line of the report ``paper``."""
 
 from __future__ import annotations
 

@@ -55,10 +55,7 @@ _AVERAGED = """
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Return the view's rows, ordered, with a column ``rank_range``: "1" or "1-3".
-
-    ``rank_range`` is None for a run without others on the same tasks.
-    """
+    """Return the view's rows, ordered, with ``rank_range``: "1" or "1-3"; None without others on the same tasks."""
     result = store.query(_RUNS, [list(query.runs)])
     rows = result.dicts()
     averaged = {*store.query(_AVERAGED).rows}

@@ -93,7 +93,7 @@ def check_options(names: Collection[str], options: Iterable[str]) -> None:
 
 
 def has_number_reports(names: Collection[str]) -> bool:
-    """Return whether any of these reports reads numbers stored at the end of runs."""
+    """Return whether any of these reports reads the numbers that are stored at the end of a run."""
     return any(REPORTS[name].reads != "answers" for name in names)
 
 

@@ -134,10 +134,7 @@ class AnswerArrays:
 
 
 def have_equal_strata(first: RunScore, second: RunScore) -> bool:
-    """Return whether the strata suffice to compute both numbers on shared samples.
-
-    They do if both numbers are linear in strata of the same weights.
-    """
+    """Return whether both numbers are linear in strata of equal weights, which suffice for shared samples then."""
     shapes = ([stratum.weight for stratum in number.estimate.strata] for number in (first, second))
     return first.estimate.linear and second.estimate.linear and next(shapes) == next(shapes)
 

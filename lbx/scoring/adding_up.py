@@ -36,8 +36,7 @@ def add_up(store: Store, run_id: str, benchmark: Benchmark, *, is_complete: bool
     For a judge's run, write the opinions on the runs that it judged.
 
     Args:
-        is_complete: whether the run is complete: a task without a known number of samples counts as fully answered
-            then.
+        is_complete: whether a task without a known number of samples counts as fully answered.
     """
     if benchmark.name == JUDGE:
         opinions.add_up_judge(store, run_id)

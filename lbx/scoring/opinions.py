@@ -61,11 +61,7 @@ def _with_intervals(store: Store, results: str, rows_view: str, id_column: str, 
 
 
 def estimate(rows: Iterable[Mapping[str, Any]], *, copies: bool = False) -> Estimate:
-    """Estimate the mean of scored rows, by question and document.
-
-    Args:
-        copies: weight each row by its column ``copies``.
-    """
+    """Estimate the mean of scored rows, by question and document; ``copies``: weighted by the column ``copies``."""
     some = [row for row in rows if row["score"] is not None for _ in range(row["copies"] if copies else 1)]
     samples = encode_labels((row["benchmark"], row["task"], row["sample_id"]) for row in some)
     clusters = encode_labels(

@@ -32,12 +32,7 @@ Row = Mapping[str, Any]
 def report_section(source: PageSource, name: str, *, has_other_sections: bool = True) -> Section | None:
     """Build the section of a report: a special one or a plain table; None if the report is empty.
 
-    Args:
-        has_other_sections: Whether the page has other sections: a refused report then becomes a section with the
-            reason.
-
-    Raises:
-        UsageError: The report refuses the query, and the page has no other section.
+    If the report refuses the query, the section has the reason; on a page without others, UsageError is raised.
     """
     try:
         if source.table(name) is None:
@@ -136,9 +131,6 @@ def _by(rows: Iterable[Row], *names: str) -> Iterable[tuple[Any, list[Row]]]:
         yield (key[0] if len(names) == 1 else key), list(group)
 
 
-# Leaderboard, papers, tasks
-
-
 def _leaderboard(source: PageSource, name: str) -> Section:
     parts = [_note(name)]
     table = source.table(name)
@@ -219,7 +211,6 @@ def _tasks(source: PageSource, name: str) -> Section:
 
 
 def _task_chart(source: PageSource, rows: Sequence[Row], title: str) -> str:
-    """Dots with intervals for a few runs, a heat map for more."""
     runs = sorted(dict.fromkeys(row["run_id"] for row in rows), key=source.mark_of)
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     if len(rows) < 2:
@@ -230,9 +221,6 @@ def _task_chart(source: PageSource, rows: Sequence[Row], title: str) -> str:
     cells = {(runs.index(row["run_id"]), tasks.index(row["task"])): _point(row) for row in rows}
     about = f"{len(runs)} runs by {len(tasks)} tasks, the darker the higher; the numbers are in the cells."
     return heat(title, about, rows=[source.label(run) for run in runs], columns=tasks, cells=cells)
-
-
-# Comparison
 
 
 def _comparison(source: PageSource, name: str) -> Section:
@@ -256,9 +244,6 @@ def _comparison(source: PageSource, name: str) -> Section:
 
 def _difference(row: Row) -> Point:
     return replace(_point(row, value="difference"), note=str(row.get("verdict") or ""))
-
-
-# Length
 
 
 def _curves(source: PageSource, name: str) -> Section:

@@ -31,7 +31,7 @@ SCREEN = 60
 
 _WIDTH = 80
 _SHARES = ((20, 20), (12, 12), (8, 8), (6, 6), (5, 4), (4, 3), (3, 3), (3, 2), (5, 0), (4, 0), (3, 0), (2, 0), (1, 0))
-"""Numbers of runs in a benchmark's leaderboard and its averages; the first pair that fits is used."""
+"""(runs in a benchmark's leaderboard, runs in its averages); the first pair that fits on the screen is used."""
 _LONGEST_MESSAGE = 70
 _OF_EVERYTHING = ("overall", "average")
 """Names of the overall average in papers."""

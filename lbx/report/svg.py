@@ -30,7 +30,7 @@ _SHAPES: Sequence[str] = (
 
 
 def text_width(text: str, size: float = _SIZE) -> float:
-    """Return an upper bound of a text's width in pixels, for common sans-serif fonts."""
+    """Return an upper bound of a text's width in pixels in common sans-serif fonts."""
     return size * sum(1.05 if east_asian_width(c) in "WF" else 0.36 if c in "iljtf.,:;|!'()[] " else 0.66 for c in text)
 
 

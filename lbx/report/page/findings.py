@@ -43,7 +43,7 @@ def findings(source: PageSource) -> Section | None:
 
 
 def _leaders(source: PageSource) -> Iterator[Html]:
-    """Yield a sentence for each benchmark and set of tasks, as means over different tasks are not comparable.
+    """Yield a sentence for each benchmark and set of tasks: means over different tasks are not comparable.
 
     The order is the leaderboard's, which accounts for missing answers.
     """

@@ -149,7 +149,7 @@ def _keys_by_label(benchmark: str) -> dict[str, NumberKey]:
 
 
 Pair = tuple[BoardEntry | None, BoardEntry | None]
-"""Plain and reasoning entries of a model."""
+"""(plain, reasoning) entries of a model; None if missing."""
 
 _REASONING = re.compile(r" \((?:w/ CoT|thinking)\)")
 _PLAIN = re.compile(r" \(nonthinking\)")

@@ -35,7 +35,6 @@ class JudgeCalibration:
             same one.
         questions, rounds: number of judged questions and of prompts.
         errors: number of rounds without a verdict.
-        holds: whether GPT-4's win rate is inside the interval.
     """
 
     model: str
@@ -135,7 +134,7 @@ def _contradictions(calibration: Mapping[str, tuple[JudgeCalibration, Estimate]]
 
 
 def _calibrations(store: Store) -> dict[str, dict[str, tuple[JudgeCalibration, Estimate]]]:
-    """Calibrations as {judge: {published model compared with the opponent: (row, estimate)}}."""
+    """Calibrations of the judges, as {judge: {published model: (row, estimate)}}."""
     models = {run_id: model for model, run_id in official_judge.PUBLISHED_RUNS.items()}
     rounds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in store.query(

@@ -234,5 +234,5 @@ def add_published_rows(table: Table, every: Iterable[PublishedModel]) -> Table:
 
 
 def starred_name(model: PublishedModel) -> str:
-    """Return a published model's name for tables of runs: with an asterisk, and any doubt about its figures."""
+    """Return a published model's name for tables of runs: with an asterisk, and doubts about its figures."""
     return f"{model.model}*" + (f" ({model.doubt})" if model.doubt else "")

@@ -134,13 +134,13 @@ class AnswerArrays:
 
 
 def have_equal_strata(first: RunScore, second: RunScore) -> bool:
-    """Return whether both numbers are linear in strata of equal weights, which suffice for shared samples then."""
+    """Return whether both numbers are linear in strata of equal weights, so that strata suffice for shared samples."""
     shapes = ([stratum.weight for stratum in number.estimate.strata] for number in (first, second))
     return first.estimate.linear and second.estimate.linear and next(shapes) == next(shapes)
 
 
 def have_equal_rows(first: RunScore, second: RunScore) -> bool:
-    """Return whether two numbers have the same rows."""
+    """Return whether two numbers are computed from equal rows."""
     return first.estimate.rows == second.estimate.rows
 
 

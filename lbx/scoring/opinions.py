@@ -110,7 +110,7 @@ def write_ratings(
     """Commit new ratings, and add up the numbers of the rated runs again. Returns the number of new ratings.
 
     Args:
-        replace: replace rows of the same key, revision included, instead.
+        replace: replace rows of the same key, revision included, rather than add ratings under new revisions.
 
     Raises:
         StoreError: the disk is full, or the file cannot be written; no rating is in it then.

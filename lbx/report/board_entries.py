@@ -35,7 +35,7 @@ _CLOSED = """
 
 
 def entries(store: Store, query: ReportQuery, benchmark: str) -> list[BoardEntry]:
-    """Entries for the benchmark's runs, then for the requested published models and those always shown.
+    """Entries for the benchmark's runs, then for the requested published models and the models that are always shown.
 
     Raises:
         UsageError: no benchmark of the file has a requested model.

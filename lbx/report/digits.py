@@ -40,7 +40,7 @@ def quantity(value: float) -> str:
 
 
 def quantity_with_interval(value: float, low: float | None, high: float | None) -> str:
-    """Format a quantity and its interval with equal decimals, those of ``quantity`` for the value."""
+    """Format a quantity and its interval, all with the decimals that ``quantity`` gives the value."""
     if low is None or high is None:
         return quantity(value)
     decimals = max(0, 2 - math.floor(math.log10(abs(value)))) if 0 < abs(value) < 100 else 0

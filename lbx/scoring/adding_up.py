@@ -264,7 +264,7 @@ class _AddingUp:
 
 
 def _fill_failures(benchmark: Benchmark, rows: ScoredRows, failed: Sequence[ScoredSample], value: float) -> ScoredRows:
-    """All rows, with this score for failures and for answers that the official number does not count."""
+    """Rows with ``value`` as the score of failures and of answers that the official number does not count."""
     metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
     rules = benchmark.scoring
     filled = [row if rules.counts(row) else replace(row, scores=rules.missing_scores(metrics, value)) for row in rows]

@@ -146,7 +146,7 @@ def add_up_all(store: Store) -> None:
 
 
 def _judges(rows: Iterable[Row]) -> Iterable[Row]:
-    """Numbers over all tasks; also for the questions of each mark, if there are questions without it."""
+    """Judges' numbers over all tasks, and for the questions of each mark unless all questions have it."""
     for row in rows:
         if row["task"] is not None or row["score"] is None:
             continue

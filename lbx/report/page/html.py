@@ -31,7 +31,7 @@ class Html(Markup):
 
 
 def truncate_text(text: str, most: int = 1000) -> str:
-    """Cut a text with an ellipsis, as names have no limit and pages do."""
+    """Cut a text with an ellipsis: names have no limit, but pages do."""
     return text if len(text) <= most else text[:most] + "…"
 
 

@@ -262,7 +262,7 @@ def _curves(source: PageSource, name: str) -> Section:
 
 
 def _effective(source: PageSource, name: str) -> Section:
-    """Draw a chart for each benchmark: the mean of the tasks that have all lengths."""
+    """Draw a chart for each benchmark, of the mean over the tasks that have all lengths."""
     rows = source.rows(name)
     leaders, leading_note = _select_leaders(source, rows)
     figures = []

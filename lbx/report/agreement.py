@@ -114,11 +114,7 @@ def _compare_sources(
     documents: Mapping[Key, str],
     equal: EqualAnswers | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Compare two voices on common subjects; no row without any.
-
-    Args:
-        equal: answers that one of them rated together, which count once.
-    """
+    """Compare two sources on their common subjects, if any; answers that one rated together (``equal``) count once."""
     common = [key for key in source.opinions if key in other_source.opinions]
     both = [*{_canonical_key(key, equal or {}): key for key in reversed(common)}.values()][::-1]
     if not both:
@@ -136,11 +132,7 @@ def _compare_sources(
 
 
 def _alpha(items: Mapping[Key, Sequence[Any]], kind: str, documents: Mapping[Key, str]) -> dict[str, Any]:
-    """Krippendorff's alpha with an interval resampled by document.
-
-    Args:
-        items: ratings by key; keys begin with benchmark, task and sample.
-    """
+    """Krippendorff's alpha with an interval resampled by document; keys begin with benchmark, task and sample."""
     items = {key: ratings for key, ratings in items.items() if len(ratings) > 1}
     clusters: list[Hashable] = [documents.get(key[:3]) or key[:3] for key in items]
     level: Level = "nominal" if kind == _PAIR else "ordinal"
@@ -150,9 +142,6 @@ def _alpha(items: Mapping[Key, Sequence[Any]], kind: str, documents: Mapping[Key
         "n": len(items), "clusters": len(set(clusters)), "level": level,
         "alpha": estimate.value, "alpha_low": estimate.low, "alpha_high": estimate.high, "alpha_method": method,
     }  # fmt: skip
-
-
-# Judges
 
 
 def _between_judges(rounds: Sequence[Row], documents: Mapping[Key, str]) -> Iterator[dict[str, Any]]:
@@ -166,7 +155,6 @@ def _between_judges(rounds: Sequence[Row], documents: Mapping[Key, str]) -> Iter
 
 
 def _verdicts(rounds: Sequence[Row]) -> dict[Key, Any]:
-    """A judge's first verdict on each round."""
     verdicts: dict[Key, Any] = {}
     for row in sorted(rounds, key=lambda row: row["judge_iteration"]):
         verdict = row["verdict"] if row["kind"] == _PAIR else row["score"]
@@ -179,9 +167,6 @@ def _means(rows: Iterable[Row]) -> dict[str, float]:
     return {run: mean(row["score"] for row in some) for (run,), some in _by(
         (row for row in rows if row["score"] is not None), "run_id"
     ).items()}  # fmt: skip
-
-
-# Judges and people
 
 
 def _between_judges_and_raters(
@@ -224,7 +209,7 @@ def _majority_verdicts(rating_rows: Sequence[Row]) -> dict[Key, Any]:
 
 
 def _preferences(rating_rows: Sequence[Row]) -> dict[Key, Any]:
-    """For each two answers to a question the one with the higher mean score, as a verdict."""
+    """Verdict on each two answers to a question: the one with the higher mean score."""
     verdicts = {}
     for sample_key, some in _by((row for row in rating_rows if row["score"] is not None), *_WHERE).items():
         scores = {
@@ -235,9 +220,6 @@ def _preferences(rating_rows: Sequence[Row]) -> dict[Key, Any]:
             lead = scores[answer] - scores[other_answer]
             verdicts[(*sample_key, *answer, *other_answer)] = "answer" if lead > 0 else "against" if lead < 0 else "tie"
     return verdicts
-
-
-# People
 
 
 def _between_raters(

@@ -20,16 +20,11 @@ MOST_ROWS = 40
 
 
 def draw_charts(board: Board, rows: Sequence[Row], who: Who) -> list[Picture]:
-    """Draw a board's charts; the list is empty if its authors have none or there are too few rows.
-
-    Args:
-        rows: rows of the board, best first.
-    """
+    """Draw a board's charts from its rows, best first; [] if its authors have none or there are too few rows."""
     return [picture for chart in board.charts for picture in _DRAW_FUNCTIONS[type(chart)](chart, rows, who)]
 
 
 def _parts(chart: Chart, rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows of each chart, by the value in its title."""
     parts: dict[str, list[Row]] = {}
     for row in rows:
         parts.setdefault(row[chart.by] if chart.by else "", []).append(row)
@@ -37,7 +32,6 @@ def _parts(chart: Chart, rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _series(chart: Chart, rows: Iterable[Row], who: Who, columns: Iterable[str]) -> list[Series]:
-    """A series for each row with a value in any of the columns."""
     names = list(columns)
     series = []
     for row in rows:
@@ -85,7 +79,6 @@ def _draw_model_dots(chart: Chart, rows: Sequence[Row], who: Who) -> list[Pictur
 
 
 def _draw_heat(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
-    """Draw a heat map of the models, or one per model with ``by``."""
     if not chart.by:
         some = rows[:MOST_ROWS]
         return _draw_map(chart, chart.title, "models", [who(row)[0] for row in some], list(enumerate(some)))

@@ -35,7 +35,7 @@ _CLOSED = """
 
 
 def entries(store: Store, query: ReportQuery, benchmark: str) -> list[BoardEntry]:
-    """Entries for the benchmark's runs, then for the requested published models and those always shown.
+    """Entries for the benchmark's runs, then for the requested published models and the models that are always shown.
 
     Raises:
         UsageError: no benchmark of the file has a requested model.
@@ -122,7 +122,7 @@ def _run_entry(
 
 
 def _least_complete(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """The (answered, asked) with most samples asked, and of these with fewest answered."""
+    """(answered, asked) of the part with the most samples asked, and of these with the fewest answered."""
     return max(parts, key=lambda part: (part[1], -part[0]), default=(0, 0))
 
 
@@ -136,13 +136,12 @@ def _object(text: str | None) -> dict[str, Any]:
 
 
 def _is_reasoning_file(settings: Mapping[str, Any]) -> bool:
-    """Whether the name of an imported file indicates reasoning."""
     return any(re.search(r"(?<!non)thinking", name) for name in file_names(settings))
 
 
 @cache
 def _keys_by_label(benchmark: str) -> dict[str, NumberKey]:
-    """Keys of a benchmark's board numbers, by their labels in files of published figures."""
+    """Keys of a benchmark's board numbers by their labels in files of published figures."""
     boards = BENCHMARKS[benchmark].boards.tables.values()
     parts = [part for board in boards for part in board.parts]
     keys = {key for part in parts for key in (*part.numbers.values(), *part.reasoning_numbers.values())}
@@ -150,7 +149,7 @@ def _keys_by_label(benchmark: str) -> dict[str, NumberKey]:
 
 
 Pair = tuple[BoardEntry | None, BoardEntry | None]
-"""Plain and reasoning entries of a model."""
+"""(plain, reasoning) entries of a model; None if missing."""
 
 _REASONING = re.compile(r" \((?:w/ CoT|thinking)\)")
 _PLAIN = re.compile(r" \(nonthinking\)")

@@ -62,7 +62,6 @@ def board_report(board: Board) -> ReportDefinition:
 
 
 def _notes(board_table: Table, further: str) -> list[str]:
-    """Notes on the intervals of a board, and the board's own note."""
     lows = [at for at, name in enumerate(board_table.columns) if name.endswith("_low")]
     by = board_table.columns.index("cluster_by") if lows else 0
     bounds = [(next((row[at] for at in lows if row[at] is not None), None), row[by]) for row in board_table.rows]
@@ -104,7 +103,7 @@ def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> lis
 def _row(board: Board, part: BoardPart, sides: Sequence[BoardEntry | None], words: Mapping[str, float]) -> Row | None:
     """Build a row with the interval of each number ("overall_low").
 
-    None without any number, unless the board keeps such rows.
+    Returns None if there is no number, unless the board keeps such rows.
 
     Args:
         sides: the model's entry; in a table of pairs the plain and the reasoning one.
@@ -162,7 +161,7 @@ def _rank(by: Callable[[Row], float | None], row: Row) -> tuple[bool, bool, floa
 
 
 def _on_curves(models: Iterable[BoardEntry], curve_of_run: Curves, grouping: str) -> list[BoardEntry]:
-    """Runs that have the curve, with its points and their components as figures."""
+    """Entries of runs that have the curve, with its points and their components as figures."""
     on_curves = []
     for entry in models:
         if curve := curve_of_run.get((entry.run_id or "", grouping)):
@@ -180,7 +179,6 @@ def _on_curves(models: Iterable[BoardEntry], curve_of_run: Curves, grouping: str
 
 
 def _mean_words(store: Store, benchmark: str, rule: AnswerLengthRule) -> dict[str, float]:
-    """Mean number of words of a run's counted answers."""
     by = ", ".join(f"a.meta->>'{key}'" for key in rule.by)
     words_of: dict[str, list[tuple[float, int]]] = {}
     counted = store.compute_once(("words", benchmark, by), lambda: store.query(_WORDS.format(by=by), [benchmark]).rows)

@@ -28,7 +28,6 @@ _FORMATTERS: Mapping[str, Callable[[Any], str]] = {
     "p": lambda value: f"{value:.3f}" if value >= 0.001 else "<0.001",
 }
 _MOST_NAMED_RUNS = 3
-"""Number of runs named in a note."""
 
 _LABELS = {"model": "label", **LABELS, "first": "label_first", "second": "label_second"}
 _LABEL_PARTS = ("mode", "differs_in")

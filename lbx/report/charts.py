@@ -37,7 +37,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points of a run, or of something else with a mark: one per tick, None if missing."""
+    """Points of a run or a published model, one per tick; None if missing."""
 
     name: str
     mark: int
@@ -46,10 +46,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class ScatterPoint:
-    """A run's position in a scatter plot.
-
-    ``best``: no other run is better in both directions.
-    """
+    """Run's position in a scatter plot; ``best``: no other run is better in both directions."""
 
     name: str
     mark: int

@@ -36,10 +36,7 @@ COLUMNS = (
 
 @dataclass(slots=True)
 class ComparisonRow:
-    """One row of the report.
-
-    ``equal_outputs``: all known outputs are equal.
-    """
+    """Row of the report; ``equal_outputs``: all known outputs are equal."""
 
     run_a: str
     run_b: str
@@ -59,10 +56,7 @@ class ComparisonRow:
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Build the report.
-
-    Raises UsageError like ``compare_runs``.
-    """
+    """Build the report. Raises UsageError like ``compare_runs``."""
     lines = compare_runs(store, query)
     in_bundles = _scorable_samples(store)
     return Table(COLUMNS, [_row(line, in_bundles, query.margin) for line in lines])
@@ -131,12 +125,9 @@ def compare_averages(first: ComparisonSide, second: ComparisonSide) -> Differenc
 def _numbers_on_both(
     first: ComparisonSide, second: ComparisonSide, level: str = ""
 ) -> Iterator[tuple[RunScore, RunScore]]:
-    """Yield each number of both sides on their common samples.
+    """Yield each number (of one ``level``, or of all) of both sides on their common samples.
 
     A number that is a sum of parts is restricted to these samples; others are recomputed.
-
-    Args:
-        level: yield only numbers of this level; "" for all.
     """
     anew: list[ComparisonSide] = []
     shared = CommonStrata()
@@ -202,7 +193,6 @@ def _row(line: ComparisonRow, in_bundles: Mapping[tuple[str, str, str], int], ma
 
 
 def _scorable_samples(store: Store) -> dict[tuple[str, str, str], int]:
-    """Number of scorable samples in the bundle by (run, benchmark, task), if known."""
     rows = store.query("SELECT run_id, benchmark, task, scorable_samples FROM coverage").rows
     return {(run, name, task): count for run, name, task, count in rows if count is not None}
 
@@ -280,7 +270,7 @@ def mark_ties(store: Store, query: ReportQuery, paper: Table) -> Table:
             by_run[row["run_id"]] = max(row["official"], by_run.get(row["run_id"], row["official"]))
     best = {key: max(by_run, key=lambda run: by_run[run]) for key, by_run in scores.items() if len(by_run) > 1}
     tests: LineValues = {}
-    for comparison in compare_runs(store, replace(query, baseline="", force=True)):  # all pairs: samples read once
+    for comparison in compare_runs(store, replace(query, baseline="", force=True)):  # all pairs, to read samples once
         number = (comparison.benchmark, number_label(comparison.first.key))
         pair = (comparison.run_a, comparison.run_b)
         if (top := best.get(number)) in pair:
@@ -291,6 +281,6 @@ def mark_ties(store: Store, query: ReportQuery, paper: Table) -> Table:
 
 
 def _ties(p_values: dict[str, float | None]) -> list[str]:
-    """Runs without a significant or testable difference from the best one."""
+    """Runs without a significant difference from the best one, or without a test of it."""
     corrected = holm([1.0 if p is None else p for p in p_values.values()])
     return [run for run, p in zip(p_values, corrected, strict=True) if p >= 0.05]

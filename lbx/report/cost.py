@@ -83,7 +83,7 @@ _COSTS = (*_MEASURED, "computed_prompt", "seconds", "tokens")
 class AnswerCosts:
     """Costs and headline scores of one or more answers, with their samples, documents and clusters.
 
-    ``costs`` has a row for each of _COSTS, NaN if not measured. ``tokens`` are computed tokens; all tokens of a prompt
+    ``costs`` has a row for each of ``_COSTS``, NaN if not measured. ``tokens`` are computed tokens; all of a prompt
     count as computed if the number of shared ones is unknown.
     """
 
@@ -295,7 +295,7 @@ def _hours(store: Store) -> dict[str, CostLine]:
 
 
 def _units(hardware: Any, processes: int) -> tuple[str, int]:
-    """Unit of a session's hours (GPU or core) and number of units; 0 if unknown."""
+    """Unit of a session's hours (GPU or core), and the number of units, which is 0 if unknown."""
     if not isinstance(hardware, dict):
         return "core", 0
     if "gpu" in hardware:
@@ -307,7 +307,6 @@ def _units(hardware: Any, processes: int) -> tuple[str, int]:
 
 
 def _hours_share(hours: Mapping[str, CostLine], run: str, share: float | None) -> CostLine:
-    """Hours of a part of a run, in proportion to its share of the model's seconds."""
     line = hours.get(run, {})
     if line.get("hours") is None or share is None:
         return {"untimed_sessions": line.get("untimed_sessions")}

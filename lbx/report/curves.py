@@ -14,7 +14,7 @@ Curves = Mapping[tuple[str, str], LengthCurve]
 """Curves by (run, group of lines)."""
 
 _READ: WeakKeyDictionary[Store, tuple[object, Curves]] = WeakKeyDictionary()
-"""Curves of read-only files, cached because the report paper and boards share them."""
+"""Curves of read-only files, cached because the report ``paper`` and boards share them."""
 
 
 def curves(store: Store, benchmark: str, runs: Collection[str] = ()) -> Curves:

@@ -40,7 +40,7 @@ def quantity(value: float) -> str:
 
 
 def quantity_with_interval(value: float, low: float | None, high: float | None) -> str:
-    """Format a quantity and its interval with equal decimals, those of ``quantity`` for the value."""
+    """Format a quantity and its interval, all with the decimals that ``quantity`` gives the value."""
     if low is None or high is None:
         return quantity(value)
     decimals = max(0, 2 - math.floor(math.log10(abs(value)))) if 0 < abs(value) < 100 else 0
@@ -87,5 +87,5 @@ def with_interval(  # noqa: PLR0917 (as a row of a view has them)
 
 
 def _decimals(value: float) -> int:
-    """Number of decimals that an official number was rounded to."""
+    """Number of decimals to which an official number was rounded."""
     return len(repr(value).removesuffix(".0").partition(".")[2])

@@ -1,4 +1,4 @@
-"""Comparison of runs with published numbers of their models, for each line of the report paper."""
+"""Comparison of runs with published numbers of their models, for each line of the report ``paper``."""
 
 from __future__ import annotations
 
@@ -72,7 +72,6 @@ def table(store: Store | None, query: ReportQuery) -> Table:
 
 
 def _run_numbers(store: Store) -> list[dict[str, Any]]:
-    """Numbers of runs with their keys and labels, in the papers' order."""
     rows = store.query(_OWN).dicts()
     for row in rows:
         row["key"] = key_of(row)
@@ -82,14 +81,14 @@ def _run_numbers(store: Store) -> list[dict[str, Any]]:
 
 
 def answer_counts(store: Store) -> dict[tuple[str, str, str | None], tuple[int, int]]:
-    """Samples with an answer, and samples asked or in the bundle, by (run, benchmark, task); task None for all."""
+    """Counts of samples (answered, and asked or in the bundle) by (run, benchmark, task); task None for all tasks."""
     return store.compute_once(
         "answered", lambda: {(run, name, task): (done, of) for run, name, task, done, of in store.query(_ANSWERED).rows}
     )
 
 
 def _match_models(every: Iterable[PublishedModel], part: str) -> list[PublishedModel]:
-    """Models with this name, or with this part of their name, one per benchmark.
+    """Models with this name, or else with this part in their names, one per benchmark.
 
     Raises:
         UsageError: several models of a benchmark match.

@@ -35,7 +35,6 @@ class JudgeCalibration:
             same one.
         questions, rounds: number of judged questions and of prompts.
         errors: number of rounds without a verdict.
-        holds: whether GPT-4's win rate is inside the interval.
     """
 
     model: str
@@ -100,7 +99,6 @@ def _custom_rubric_fitness(rubric: str | None) -> Fitness:
 
 
 def _fitness(*calibrations: Mapping[str, tuple[JudgeCalibration, Estimate]]) -> Fitness:
-    """Fitness by the calibration with the most questions."""
     calibration = max(calibrations, key=lambda parts: sum(row.questions for row, _ in parts.values()))
     rows = [row for row, _ in calibration.values()]
     if lacking := [model for model in official_judge.PUBLISHED_RUNS if model not in calibration]:
@@ -136,7 +134,7 @@ def _contradictions(calibration: Mapping[str, tuple[JudgeCalibration, Estimate]]
 
 
 def _calibrations(store: Store) -> dict[str, dict[str, tuple[JudgeCalibration, Estimate]]]:
-    """Calibrations as {judge: {published model compared with the opponent: (row, estimate)}}."""
+    """Calibrations of the judges, as {judge: {published model: (row, estimate)}}."""
     models = {run_id: model for model, run_id in official_judge.PUBLISHED_RUNS.items()}
     rounds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in store.query(
@@ -176,7 +174,7 @@ def _settings(text: str) -> dict[str, Any]:
 
 
 def _is_significantly_above(upper: Estimate, lower: Estimate) -> bool:
-    """Whether the first is significantly higher, on questions with a verdict in both."""
+    """Whether ``upper`` is significantly higher, on questions with a verdict in both."""
     both = set.intersection(
         *(set(rate.strata[0].samples.tolist()) if rate.strata else set() for rate in (upper, lower))
     )

@@ -24,7 +24,7 @@ _UNKNOWN = -1
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Build the report: the view's columns, then each mark's rate with its interval, which ``query.alone`` omits."""
+    """Build the report: the view's columns, then each mark's rate, with its interval if the query wants intervals."""
     count_table = counts(store, query)
     at = [count_table.columns.index(name) for name in ("run_id", "benchmark", "task")]
     rates = _rates(store, list(dict.fromkeys(row[at[0]] for row in count_table.rows)))
@@ -44,7 +44,6 @@ def counts(store: Store, query: ReportQuery) -> Table:
 
 
 def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str, float | None]]:
-    """Rate columns by (run, benchmark, task)."""
     samples = Samples(store, unknown=True)
     answers = samples.read_columns(runs, "generations", _as_columns(OF_ANSWERS))
     scores = samples.read_columns(runs, "scores", _as_columns(_OF_SCORES), condition="headline")

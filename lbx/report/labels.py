@@ -32,7 +32,7 @@ LABELS = {
 }
 """{column with a run's name: column of its label}."""
 _LONGEST = 24
-"""Maximum length of a setting's value in a label; longer values are hashes and tables."""
+"""Maximum length of a setting's value in a label; longer ones are hashes and tables."""
 
 
 def number_label(key: NumberKey) -> str:
@@ -60,7 +60,6 @@ def labels(runs: Iterable[Row]) -> dict[str, str]:
 
 
 def _mode(run: Row) -> str | None:
-    """Mode of a run, or a judge's rubric."""
     return ": ".join(filter(None, (run.get("mode"), run.get("rubric")))) or None
 
 
@@ -100,7 +99,6 @@ def _setting_order(name: str) -> tuple[bool, bool, bool, str]:
 
 
 def _words(run: Row) -> dict[str, str]:
-    """Short settings in the words of a label."""
     settings = json.loads(run.get("settings") or "{}")
     words = {"backend": run["backend"]} if run.get("backend") else {}
     for name, value in settings.items() if isinstance(settings, dict) else ():

@@ -80,8 +80,6 @@ def _blocks(sheet: Sheet) -> Iterator[list[int]]:
 
 
 class _Column:
-    """A table column: its type and cells."""
-
     def __init__(self, sheet: Sheet, at: int) -> None:
         texts = [row[at] for row in sheet.rows]
         self.width = max(map(len, [sheet.columns[at].heading, *texts])) + 2
@@ -104,7 +102,7 @@ class _Column:
         return ("\\bfseries " if bold else "") + score[1].replace(",", "") + after
 
     def _text(self, text: str) -> str:
-        """Brace text in S columns that is not a number, and text that LaTeX would read as an option."""
+        """Escape a text; brace it in siunitx columns, which expect numbers, and if LaTeX would read it as an option."""
         return f"{{{escape(text)}}}" if text and (self._numeric or _STEERS.match(text)) else escape(text)
 
 

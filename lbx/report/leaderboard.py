@@ -55,10 +55,7 @@ _AVERAGED = """
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Return the view's rows, ordered, with a column ``rank_range``: "1" or "1-3".
-
-    ``rank_range`` is None for a run without others on the same tasks.
-    """
+    """Return the view's rows, ordered, with ``rank_range``: "1" or "1-3"; None without others on the same tasks."""
     result = store.query(_RUNS, [list(query.runs)])
     rows = result.dicts()
     averaged = {*store.query(_AVERAGED).rows}
@@ -176,7 +173,6 @@ def _welch_p(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
 
 
 def _may_reverse(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Return whether missing answers could reverse the order of two runs."""
     upper, lower = (first, second) if (first["score"] or 0) > (second["score"] or 0) else (second, first)
     if upper["score"] is None or lower["score"] is None:
         return True

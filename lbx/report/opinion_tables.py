@@ -23,7 +23,6 @@ Row = dict[str, Any]
 JUDGE_TABLES = ("judge", "judge_rating")
 """Tables of papers with judges' results."""
 _SHARES = {"consistency": "consistent", "first_share": "first_won", "longer_share": "longer_won"}
-"""Shares in the report, and their columns in ``judged_rounds``."""
 
 
 def results(store: Store, query: ReportQuery) -> Table:
@@ -138,7 +137,7 @@ def _doubts(row: Row, fitness_by_judge: Mapping[str, Fitness]) -> Row:
 
 
 def with_judge_warnings(store: Store, paper: Table) -> Table:
-    """Add judges' labels and verdicts ("unfit: ...") to the report ``paper``; NULL in other rows."""
+    """Add judges' labels and fitness ("unfit: ...") to the report ``paper``; NULL in rows without a judge."""
     fitness_by_judge = fitness_of(store)
     label_of = labels(runs_by_id(store).values()) if fitness_by_judge else {}
     rows = paper.dicts()

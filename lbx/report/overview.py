@@ -31,7 +31,7 @@ SCREEN = 60
 
 _WIDTH = 80
 _SHARES = ((20, 20), (12, 12), (8, 8), (6, 6), (5, 4), (4, 3), (3, 3), (3, 2), (5, 0), (4, 0), (3, 0), (2, 0), (1, 0))
-"""Numbers of runs in a benchmark's leaderboard and its averages; the first pair that fits is used."""
+"""(runs in a benchmark's leaderboard, runs in its averages); the first pair that fits on the screen is used."""
 _LONGEST_MESSAGE = 70
 _OF_EVERYTHING = ("overall", "average")
 """Names of the overall average in papers."""
@@ -69,7 +69,6 @@ def sheets(store: Store, query: ReportQuery, results: Path) -> list[Sheet]:
 
 
 def _best_runs(board: Table, most: int) -> Sheet:
-    """Return the leaderboard with the first ``most`` runs of each benchmark."""
     at, seen = board.columns.index("benchmark"), Counter[str]()
     rows = []
     for row in board.rows:
@@ -140,7 +139,6 @@ def _mark_counts(guards: Table) -> Iterator[Sheet]:
 
 
 def _worst(rows: Iterable[Mapping[str, Any]], name: str) -> str:
-    """Describe the run and benchmark with the most marked answers."""
     by_place: dict[tuple[str, str, str], list[int]] = {}
     for row in rows:
         counts = by_place.setdefault((row["run_id"], row["label"], row["benchmark"]), [0, 0])

@@ -38,7 +38,7 @@ def select_pairs(store: Store, query: ReportQuery) -> list[tuple[str, str]]:
 
 
 def find_run(store: Store, name: str) -> str:
-    """Resolve the name of a run that is not a judge, as ``runs_named`` does. Raises UsageError."""
+    """Resolve the name of a run that is not a judge, as ``resolve_runs`` does. Raises UsageError."""
     return resolve_runs(store, [name], judges=False)[0]
 
 
@@ -81,7 +81,7 @@ def cautions_of(
 
 
 def runs_unlike(store: Store) -> Callable[[str, str], list[str]]:
-    """Return a function that lists the known differences between two runs, apart from their model."""
+    """Return a function that lists the known differences between two runs, except their models."""
     sql = f"SELECT run_id, bundle_digest, {MODE_OF_RUN} FROM runs r"  # noqa: S608 (our own names)
     runs = {run: (bundle, mode or "plain") for run, bundle, mode in store.query(sql).rows}
 

@@ -205,7 +205,7 @@ def table(store: Store | None, query: ReportQuery) -> Table:
 
 
 def find_published(store: Store | None, query: ReportQuery) -> list[PublishedModel]:
-    """Return figures on the runs' benchmarks, from the query's files or else the package. Raises UsageError."""
+    """Return figures on the runs' benchmarks: the query's files, or else the package's own. Raises UsageError."""
     every = (
         [model for path in query.references for model in read_reference(path)] if query.references else load_published()
     )
@@ -234,5 +234,5 @@ def add_published_rows(table: Table, every: Iterable[PublishedModel]) -> Table:
 
 
 def starred_name(model: PublishedModel) -> str:
-    """Return a published model's name for tables of runs: with an asterisk, and any doubt about its figures."""
+    """Return a published model's name for tables of runs: with an asterisk, and doubts about its figures."""
     return f"{model.model}*" + (f" ({model.doubt})" if model.doubt else "")

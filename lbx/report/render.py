@@ -67,7 +67,7 @@ def _csv_cell(value: object) -> object:
 
 
 def json_pieces(columns: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> Iterator[str]:
-    """Yield an array of objects, one object a line: with one value a line, Python would take ten times as long."""
+    """Yield an array of objects, one per line: with one value per line, Python would take ten times as long."""
     encode = json.JSONEncoder(ensure_ascii=False).encode
     before = "[\n"
     for row in rows:

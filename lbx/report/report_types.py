@@ -61,19 +61,16 @@ class ReportQuery:
     """Options that select and format a report's rows.
 
     Attributes:
-        runs: Runs to include; all if empty.
+        runs, tasks: Those to include; all if empty.
         models: Published models to include, each by a part of its name; all if empty.
         references: Files with published figures, which replace those of the package.
         expected_models: Published models that the runs should reproduce, each by a part of its name.
         with_published_models: Whether the report ``paper`` includes published models.
-        without_intervals: Whether to omit columns of intervals.
         baseline: Run that the others are compared with.
         margin: Largest difference that counts as negligible, in points.
         force: Whether to compare runs that differ in their prompts or settings.
-        tasks: Tasks to include; all if empty.
-        limit: Maximum number of rows.
         keep: Share of the score at the shortest length that a longer length must retain; None: the default.
-        at_least: Score in 0..1 that it must have, in place of ``keep``.
+        at_least: Score in 0..1 that a longer length must have, in place of ``keep``.
     """
 
     runs: Sequence[str] = ()

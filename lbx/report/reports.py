@@ -82,7 +82,7 @@ def reports_of(view: str) -> list[str]:
 
 
 def check_options(names: Collection[str], options: Iterable[str]) -> None:
-    """Raise UsageError if an option applies to none of these reports (``Report.takes``)."""
+    """Raise UsageError if an option applies to none of these reports (``ReportDefinition.takes``)."""
     for option in options:
         takers = [name for name, report in REPORTS.items() if option in report.takes]
         if not {*takers} & {*names}:
@@ -93,7 +93,7 @@ def check_options(names: Collection[str], options: Iterable[str]) -> None:
 
 
 def has_number_reports(names: Collection[str]) -> bool:
-    """Return whether any of these reports reads numbers stored at the end of runs."""
+    """Return whether any of these reports reads the numbers that are stored at the end of a run."""
     return any(REPORTS[name].reads != "answers" for name in names)
 
 
@@ -140,10 +140,7 @@ def _query(name: str, runs: Sequence[str]) -> tuple[str, list[object]]:
 
 
 def write_parquet(store: Store, name: str, query: ReportQuery, path: Path) -> int:
-    """Write a report's rows to a parquet file, in the types of the view, and return their number.
-
-    Raises UsageError as ``read_report`` does.
-    """
+    """Write a report's rows to a parquet file, in the types of the view, and return their number. Raises UsageError."""
     if name in TABLE_BUILDERS or name == "paper":
         return export_rows(store, read_report(store, name, query), path)
     check_runs(store, query.runs)

@@ -31,7 +31,6 @@ _SCORES_WITH_MARKS = f"""
 
 
 def _any_of(*columns: str) -> Callable[[Mapping[str, Any]], bool]:
-    """Return a predicate: a row has a value in any of these columns."""
     return lambda row: any(row.get(name) is not None for name in columns)
 
 

@@ -123,7 +123,7 @@ class AnswerArrays:
     truncated: Floats
 
     def restrict_to_common(self, other: AnswerArrays) -> tuple[AnswerArrays, AnswerArrays]:
-        """Restrict both to their shared answers."""
+        """Restrict both sides to their shared answers."""
         if np.array_equal(self.name, other.name):
             return self, other
         _, here, theirs = np.intersect1d(self.name, other.name, assume_unique=True, return_indices=True)
@@ -134,16 +134,13 @@ class AnswerArrays:
 
 
 def have_equal_strata(first: RunScore, second: RunScore) -> bool:
-    """Return whether the strata suffice to compute both numbers on shared samples.
-
-    They do if both numbers are linear in strata of the same weights.
-    """
+    """Return whether both numbers are linear in strata of equal weights, so that strata suffice for shared samples."""
     shapes = ([stratum.weight for stratum in number.estimate.strata] for number in (first, second))
     return first.estimate.linear and second.estimate.linear and next(shapes) == next(shapes)
 
 
 def have_equal_rows(first: RunScore, second: RunScore) -> bool:
-    """Return whether two numbers have the same rows."""
+    """Return whether two numbers are computed from equal rows."""
     return first.estimate.rows == second.estimate.rows
 
 
@@ -169,7 +166,7 @@ class CommonStrata:
 def _occurs_in(codes: Codes, others: Codes) -> Bools:
     """Return the mask of codes that occur in ``others``.
 
-    Codes from ``coded`` can index a table, which is faster to build than numpy's sort.
+    Codes from ``encode_labels`` can index a table, which is faster to build than numpy's sort.
     """
     is_present = np.zeros(max(codes.max(initial=0), others.max(initial=0)) + 1, bool)
     is_present[others] = True

@@ -30,7 +30,7 @@ _SHAPES: Sequence[str] = (
 
 
 def text_width(text: str, size: float = _SIZE) -> float:
-    """Return an upper bound of a text's width in pixels, for common sans-serif fonts."""
+    """Return an upper bound of a text's width in pixels in common sans-serif fonts."""
     return size * sum(1.05 if east_asian_width(c) in "WF" else 0.36 if c in "iljtf.,:;|!'()[] " else 0.66 for c in text)
 
 
@@ -203,10 +203,7 @@ def thin_labels(at: Sequence[float], texts: Sequence[str]) -> list[tuple[float, 
 
 
 def draw_name(name: str, x: float, y: float, boxes: list[_Box], inside: _Box) -> str:
-    """Draw a name next to its mark without overlapping ``boxes``, and add its box to them.
-
-    Returns "" if no position is free.
-    """
+    """Draw a name next to its mark, clear of ``boxes``, and add its box to them; "" if no position is free."""
     label = shorten(name, 180)
     wide = text_width(label)
     for dx, dy, anchor in ((9, 4, "start"), (-9, 4, "end"), (0, -9, "middle"), (0, 18, "middle")):

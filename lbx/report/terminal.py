@@ -28,7 +28,6 @@ _GAP = "  "
 _LEAST_TEXT = 24
 """Minimum width of a wrapped text column while other columns can still be omitted."""
 _LEAST = 4
-"""Minimum width of any column."""
 _PLAIN = str.maketrans(
     {"±": "+/-", "×": "x", "–": "-", "─": "-", "…": "...", "·": ",", **dict(zip(BLOCKS, "_.-:=+*#", strict=True))}
 )
@@ -97,7 +96,6 @@ def _fits(sheet: Sheet, width: int | None) -> bool:
 
 
 def _natural_widths(sheet: Sheet) -> list[int]:
-    """Return the width of each column without wrapping."""
     columns = zip(*sheet.rows, strict=True)
     return [max(_cells_of(c.heading), *map(_cells_of, texts)) for c, texts in zip(sheet.columns, columns, strict=True)]
 
@@ -178,7 +176,7 @@ class _FittedTable:
             self._leave_out(width)
 
     def _floor(self, at: int) -> int:
-        """Return the least width without a broken word."""
+        """Return the smallest width of a column without a broken word."""
         heading = _longest_word(self._columns[at].heading)
         if self._columns[at].kind != "text":
             return max(heading, *(_cells_of(row[at]) for row in self._rows))
@@ -253,5 +251,4 @@ def _longest_word(text: str) -> int:
 
 
 def _cells_of(text: str) -> int:
-    """Return the number of terminal columns of a text from ``one_line``."""
     return len(text) if text.isascii() else cell_len(text)

@@ -141,7 +141,6 @@ def _numbers(family: Benchmark | None, estimate: Estimate | None, *, bounded: bo
 def _unpaired_difference(
     family: Benchmark | None, complete: Estimate | None, truncated: Estimate | None
 ) -> TruncationLine:
-    """Return the difference of two numbers on different samples."""
     if complete is None or truncated is None:
         return {}
     turned = tuple(

@@ -36,8 +36,7 @@ def add_up(store: Store, run_id: str, benchmark: Benchmark, *, is_complete: bool
     For a judge's run, write the opinions on the runs that it judged.
 
     Args:
-        is_complete: whether the run is complete: a task without a known number of samples counts as fully answered
-            then.
+        is_complete: whether a task without a known number of samples counts as fully answered.
     """
     if benchmark.name == JUDGE:
         opinions.add_up_judge(store, run_id)
@@ -236,7 +235,6 @@ class _AddingUp:
     def _interval_columns(
         self, number: TaskScore | GroupScore, bounds: Sequence[TaskScore | GroupScore | None]
     ) -> dict[str, Any]:
-        """The columns of ``NumberRow``."""
         columns = _interval(self._benchmark, number)
         ends = [end for end in bounds if end and end.estimate and self._covers_complete_tasks(end.estimate)]
         if number.estimate is None or len(ends) < len(bounds):
@@ -266,7 +264,7 @@ class _AddingUp:
 
 
 def _fill_failures(benchmark: Benchmark, rows: ScoredRows, failed: Sequence[ScoredSample], value: float) -> ScoredRows:
-    """All rows, with this score for failures and for answers that the official number does not count."""
+    """Rows with ``value`` as the score of failures and of answers that the official number does not count."""
     metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
     rules = benchmark.scoring
     filled = [row if rules.counts(row) else replace(row, scores=rules.missing_scores(metrics, value)) for row in rows]
@@ -278,7 +276,6 @@ def _fill_failures(benchmark: Benchmark, rows: ScoredRows, failed: Sequence[Scor
 
 
 def _interval(benchmark: Benchmark, number: TaskScore | GroupScore | Average) -> dict[str, Any]:
-    """Interval columns of ``NumberRow``."""
     if number.estimate is None:
         return {}
     return score_interval_columns(interval(number.estimate), benchmark, clustered=number.estimate.clustered)
@@ -289,7 +286,7 @@ def _group_key(group: GroupScore) -> tuple[str, str, str]:
 
 
 def _task_positions(benchmark: Benchmark, tasks: Iterable[str]) -> dict[str, int]:
-    """Each task's place in the paper, not in the run: runs of different tasks share the paper's table."""
+    """Position of each task in the paper, not in the run: runs of different tasks share the paper's table."""
     return {task: position for position, task in enumerate(dict.fromkeys([*benchmark.catalogue.names, *tasks]))}
 
 

@@ -22,14 +22,14 @@ from lbx.store.rows import interval_columns as columns_of
 Row = dict[str, Any]
 
 _FIRST = 1000
-"""Position after a benchmark's own numbers."""
+"""First position after a benchmark's own numbers."""
 _VERSION = 1
 _KEY = ("benchmark", "run_id", "against_run_id")
 _OF_RUNS = "WHERE len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], run_id)"
 
 
 def read_judge_results(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
-    """Rows of ``judge_results``, of all judged runs or of some, with the columns of ``SureRow``."""
+    """Rows of ``judge_results``, of all judged runs or of some, with the columns of ``IntervalRow``."""
     order = (
         "benchmark, run_id, against_run_id NULLS FIRST, judge_id, array_position(['all', 'llm', 'human'], questions), "
         "task NULLS FIRST"
@@ -38,7 +38,7 @@ def read_judge_results(store: Store, run_ids: Collection[str] = ()) -> list[Row]
 
 
 def read_rating_results(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
-    """Rows of ``rating_results``, of all rated runs or of some, with the columns of ``SureRow``."""
+    """Rows of ``rating_results``, of all rated runs or of some, with the columns of ``IntervalRow``."""
     order = "set_id, benchmark, task NULLS FIRST, score DESC NULLS LAST, run_id, against_run_id NULLS FIRST"
     return _with_intervals(store, f"rating_results {_OF_RUNS} ORDER BY {order}", "rated_answers", "set_id", run_ids)
 
@@ -61,11 +61,7 @@ def _with_intervals(store: Store, results: str, rows_view: str, id_column: str, 
 
 
 def estimate(rows: Iterable[Mapping[str, Any]], *, copies: bool = False) -> Estimate:
-    """Estimate the mean of scored rows, by question and document.
-
-    Args:
-        copies: weight each row by its column ``copies``.
-    """
+    """Estimate the mean of scored rows, by question and document; ``copies``: weighted by the column ``copies``."""
     some = [row for row in rows if row["score"] is not None for _ in range(row["copies"] if copies else 1)]
     samples = encode_labels((row["benchmark"], row["task"], row["sample_id"]) for row in some)
     clusters = encode_labels(
@@ -77,7 +73,7 @@ def estimate(rows: Iterable[Mapping[str, Any]], *, copies: bool = False) -> Esti
 
 
 def opinion_interval_columns(mean: Estimate) -> dict[str, Any]:
-    """Interval of an estimate as the columns of ``SureRow``."""
+    """Interval of an estimate as the columns of ``IntervalRow``."""
     if not mean.strata:
         return dict.fromkeys(INTERVAL_COLUMNS) | {"method": "no number"}
     return columns_of(interval(mean), "document" if mean.clustered else "sample")
@@ -114,7 +110,7 @@ def write_ratings(
     """Commit new ratings, and add up the numbers of the rated runs again. Returns the number of new ratings.
 
     Args:
-        replace: replace rows of the same key, revision included, instead.
+        replace: replace rows of the same key, revision included, rather than add ratings under new revisions.
 
     Raises:
         StoreError: the disk is full, or the file cannot be written; no rating is in it then.
@@ -150,7 +146,7 @@ def add_up_all(store: Store) -> None:
 
 
 def _judges(rows: Iterable[Row]) -> Iterable[Row]:
-    """Numbers over all tasks; also for the questions of each mark, if there are questions without it."""
+    """Judges' numbers over all tasks, and for the questions of each mark unless all questions have it."""
     for row in rows:
         if row["task"] is not None or row["score"] is None:
             continue

@@ -37,7 +37,7 @@ RowsByTask = Mapping[str, ScoredRows]
 Samples lack document and references, which numbers do not need; the headline is the first score.
 
 Columns in addition to those in ``Columns``: "score" (headline), "iteration", "reasoned", "output_hash" (0 unless
-requested), the columns in ``Samples`` and in _BESIDE (NaN if unknown; booleans are 1 and 0).
+requested), the columns in ``Samples`` and in ``_ANSWER_COLUMNS`` (NaN if unknown; booleans are 1 and 0).
 """
 
 _SAMPLE_COLUMNS = ("samples", "ids", "documents", "clusters", "clustered", "length", "length_unit")
@@ -59,7 +59,7 @@ _EVERY = """(
            '' AS question, '' AS language, 0 AS length, '' AS length_unit, '{}' AS meta
     FROM unknown
 )"""
-"""Samples. Imported failures have only a name in the file, and are included."""
+"""Samples, including those of imported failures, of which the file has only the names."""
 _NUMBERED = """
     SELECT asked.run, a.number AS sample, t.iteration, {columns}
     FROM {table} t JOIN (SELECT unnest($1::VARCHAR[]) AS run_id, unnest(range(len($1::VARCHAR[]))) AS run) asked
@@ -120,7 +120,7 @@ _CACHE: WeakKeyDictionary[Store, _CachedScores] = WeakKeyDictionary()
 def query_scores(
     store: Store, names: Sequence[str], benchmarks: Sequence[str], scores: str, *, outputs: bool = False
 ) -> Mapping[tuple[str, str], RowsByTask]:
-    """Read scored answers of these runs (see ``score_columns``) from a table, a view or a query of scores."""
+    """Read scored answers of these runs (see ``read_scores``) from a table, a view or a query of scores."""
     metrics = [name for (name,) in store.query("SELECT DISTINCT metric FROM scores ORDER BY ALL").rows]
     samples = Samples(store, benchmarks)
     output = "hash(output)" if outputs else "0"
@@ -220,7 +220,7 @@ def _scored_samples(
 
 
 def find_benchmark(benchmark: str) -> Benchmark | None:
-    """Find a benchmark by name; None for a name that is not valid, as another program may write."""
+    """Find a benchmark by name; None for an invalid name, which another program may have written."""
     try:
         return BENCHMARKS[benchmark]
     except KeyError:
@@ -350,7 +350,7 @@ def match_keys(rows: dict[str, Array], keys: Array) -> tuple[dict[str, Array], A
 
 
 def starts_of(*columns: Array) -> Array:
-    """Indices at which any of some sorted columns changes value."""
+    """Indices at which a group of equal values in the sorted columns starts."""
     if not len(columns[0]):
         return np.zeros(0, np.int64)
     changes = np.logical_or.reduce([np.diff(column) != 0 for column in columns])
@@ -358,7 +358,7 @@ def starts_of(*columns: Array) -> Array:
 
 
 def runs_by_id(store: Store) -> dict[str, dict[str, Any]]:
-    """Return {run: the columns WHO, its settings, and a judge's rubric}."""
+    """Return {run: row of its ``RUN_COLUMNS``, settings and, for a judge, rubric}."""
     return store.compute_once("named", lambda: {row["run_id"]: row for row in store.query(_NAMED).dicts()})
 
 

@@ -104,7 +104,7 @@ class PackedAnswers:
     Attributes:
         tasks: Tasks by number.
         columns: Columns by name: numbers as little-endian 16 or 32 bits, texts as a JSON array; gzipped, in base64.
-        answers, carried, texts: Numbers of answers in the file, in the page, and with texts in the page.
+        answers, answers_in_page, texts: Numbers of answers in the file, in the page, and with texts in the page.
     """
 
     tasks: Sequence[str]

@@ -58,7 +58,6 @@ def _board(source: PageSource, name: str, board_table: Table) -> list[Html]:
 
 
 def _title_and_unit(name: str) -> tuple[str, str]:
-    """Split a board's title from its unit, given in parentheses."""
     title, _, unit = REPORTS[name].title.partition(" (")
     unit = unit.removesuffix(")")
     return title, f"{unit[:1].upper()}{unit[1:]}."

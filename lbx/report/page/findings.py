@@ -43,7 +43,7 @@ def findings(source: PageSource) -> Section | None:
 
 
 def _leaders(source: PageSource) -> Iterator[Html]:
-    """Yield a sentence for each benchmark and set of tasks, as means over different tasks are not comparable.
+    """Yield a sentence for each benchmark and set of tasks: means over different tasks are not comparable.
 
     The order is the leaderboard's, which accounts for missing answers.
     """
@@ -67,7 +67,6 @@ def _leaders(source: PageSource) -> Iterator[Html]:
 
 
 def _leader(source: PageSource, rows: Sequence[Row], location: Html) -> Html:
-    """Describe the first of several runs on the same tasks, by their places in the leaderboard."""
     first, *others = rows
     if not others:
         return Html(f"{_run_tag(source, first)} scores {_score(first)} on {location.rstrip(',')}.")
@@ -91,7 +90,7 @@ def _and(names: Sequence[str]) -> str:
 
 
 def _printed_score(row: Row) -> tuple[str, str]:
-    """Return a score and its sort key, rounded as readers see them."""
+    """Return a score and its sort key, both rounded as on the page."""
     return f"{100 * row['score']:.1f}", f"{100 * sort_score(row):.1f}"
 
 
@@ -178,7 +177,6 @@ def _score(row: Row) -> str:
 
 
 def _group_by(rows: Sequence[Row], name: str) -> Collection[tuple[Any, list[Row]]]:
-    """Group rows by the value of a column, in order of first occurrence."""
     groups: dict[Any, list[Row]] = {}
     for row in rows:
         groups.setdefault(row[name], []).append(row)

@@ -31,7 +31,7 @@ class Html(Markup):
 
 
 def truncate_text(text: str, most: int = 1000) -> str:
-    """Cut a text with an ellipsis, as names have no limit and pages do."""
+    """Cut a text with an ellipsis: names have no limit, but pages do."""
     return text if len(text) <= most else text[:most] + "…"
 
 
@@ -95,8 +95,8 @@ def table(
     """Build a table that scrolls sideways; long tables are cut, with a note.
 
     Args:
-        marks: Run of each row.
-        column_marks: Run of each column.
+        marks: run of each row.
+        column_marks: run of each column.
         more: Sentence about the source of the remaining rows.
     """
     of_column = list(column_marks) or [None] * len(columns)

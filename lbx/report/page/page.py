@@ -111,9 +111,6 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-# The answers
-
-
 def _answer_section(store: Store, source: PageSource, chars: int, room: int) -> Section | None:
     runs = list(source.runs.values())
     page_answers = answers.pack_answers(store, [run.run_id for run in runs], chars=chars, most_bytes=room)

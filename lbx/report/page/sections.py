@@ -32,12 +32,7 @@ Row = Mapping[str, Any]
 def report_section(source: PageSource, name: str, *, has_other_sections: bool = True) -> Section | None:
     """Build the section of a report: a special one or a plain table; None if the report is empty.
 
-    Args:
-        has_other_sections: Whether the page has other sections: a refused report then becomes a section with the
-            reason.
-
-    Raises:
-        UsageError: The report refuses the query, and the page has no other section.
+    If the report refuses the query, the section has the reason; on a page without others, UsageError is raised.
     """
     try:
         if source.table(name) is None:
@@ -76,7 +71,6 @@ def _tables(source: PageSource, name: str) -> Iterable[Html]:
 
 
 def _split(report_table: Table, column: str) -> Iterable[tuple[str, Table]]:
-    """Split a table by the values of a column, in order of first occurrence."""
     at = list(report_table.columns).index(column)
     parts: dict[str, list[tuple[Any, ...]]] = {}
     for row in report_table.rows:
@@ -118,7 +112,6 @@ def _notes(notes: Iterable[str]) -> Html:
 
 
 def _row_marks(source: PageSource, view: ReportDefinition, report_table: Table, lines: int) -> list[int | None]:
-    """Return the run's mark for each line of a table, or of a pivot."""
     rows = report_table.dicts()
     if view.pivot is None:
         return [source.mark(row.get("run_id", row.get("run_b"))) for row in rows]
@@ -134,12 +127,8 @@ def _point(row: Row, scale: float = 100.0, value: str = "score", of: str = "") -
 
 
 def _by(rows: Iterable[Row], *names: str) -> Iterable[tuple[Any, list[Row]]]:
-    """Group consecutive rows."""
     for key, group in groupby(rows, key=lambda row: tuple(row[name] for name in names)):
         yield (key[0] if len(names) == 1 else key), list(group)
-
-
-# Leaderboard, papers, tasks
 
 
 def _leaderboard(source: PageSource, name: str) -> Section:
@@ -182,7 +171,6 @@ def _paper(source: PageSource, name: str) -> Section:
 
 
 def _best_numbers(paper_table: Table) -> set[tuple[str, str]]:
-    """Return (line, run) of the best numbers of each line with several runs."""
     numbers: dict[str, list[tuple[float, str]]] = {}
     for row in paper_table.dicts():
         if row["official"] is not None:
@@ -223,7 +211,6 @@ def _tasks(source: PageSource, name: str) -> Section:
 
 
 def _task_chart(source: PageSource, rows: Sequence[Row], title: str) -> str:
-    """Dots with intervals for a few runs, a heat map for more."""
     runs = sorted(dict.fromkeys(row["run_id"] for row in rows), key=source.mark_of)
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     if len(rows) < 2:
@@ -236,11 +223,7 @@ def _task_chart(source: PageSource, rows: Sequence[Row], title: str) -> str:
     return heat(title, about, rows=[source.label(run) for run in runs], columns=tasks, cells=cells)
 
 
-# Comparison
-
-
 def _comparison(source: PageSource, name: str) -> Section:
-    """Draw differences with their intervals, a chart for each baseline and benchmark."""
     rows = source.rows(name)
     parts = []
     for (run_a, benchmark), group in _by(
@@ -263,9 +246,6 @@ def _difference(row: Row) -> Point:
     return replace(_point(row, value="difference"), note=str(row.get("verdict") or ""))
 
 
-# Length
-
-
 def _curves(source: PageSource, name: str) -> Section:
     """Draw a chart for each task, with the best runs of the leaderboard if there are many."""
     rows = source.rows(name)
@@ -282,7 +262,7 @@ def _curves(source: PageSource, name: str) -> Section:
 
 
 def _effective(source: PageSource, name: str) -> Section:
-    """Draw a chart for each benchmark: the mean of the tasks that have all lengths."""
+    """Draw a chart for each benchmark, of the mean over the tasks that have all lengths."""
     rows = source.rows(name)
     leaders, leading_note = _select_leaders(source, rows)
     figures = []
@@ -311,7 +291,6 @@ def _length_chart(
 
 
 def _cost(source: PageSource, name: str) -> Section:
-    """Draw a chart for each benchmark: scores against seconds per answer."""
     rows = [row for row in source.rows(name) if row["task"] is None]
     figures = []
     for benchmark in dict.fromkeys(row["benchmark"] for row in rows):
@@ -357,7 +336,6 @@ def win_rates(source: PageSource) -> list[Html]:
 
 
 def _ratings(source: PageSource) -> list[Html]:
-    """Draw each set of rated answers, run by run."""
     series_of: dict[str, list[tuple[str, Series]]] = {}
     for row in source.rows("rating_results"):
         if row["task"] is None:
@@ -383,11 +361,7 @@ def _line(source: PageSource, run: str, lengths: Sequence[int], rows: Sequence[R
 
 
 def _select_leaders(source: PageSource, rows: Sequence[Row]) -> tuple[set[tuple[str, str]], str]:
-    """Choose the runs in charts of lines: the first ones of each benchmark's leaderboard.
-
-    Returns:
-        (benchmark, run) pairs, and a note about omitted runs.
-    """
+    """Return the first (benchmark, run) pairs of each leaderboard, for line charts, and a note about omitted runs."""
     ranks = {(row["benchmark"], row["run_id"]): at for at, row in enumerate(source.rows("leaderboard"))}
     runs: dict[str, list[tuple[str, str]]] = {}
     for pair in dict.fromkeys((row["benchmark"], row["run_id"]) for row in rows):

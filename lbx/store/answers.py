@@ -36,7 +36,6 @@ class StoredAnswer:
         values: columns of ``generations``, and the sample's question, references, language, length, length_unit, meta
             and context_sha256.
         scores: rows of ``scores``: metric, metric_version, score, extracted, headline, error, partial.
-        mark_names: names of the answer's marks.
     """
 
     key: SampleKey
@@ -172,13 +171,13 @@ def list_answers(store: Store, choice: AnswerFilter, limit: int, *, skip: int = 
 
 
 def count_answers(store: Store, choice: AnswerFilter) -> int:
-    """Count the matching answers."""
+    """Count the answers that pass a filter."""
     sql, parameters = choice.condition()
     return int(store.query(f"SELECT count(*) {sql}", parameters).rows[0][0])
 
 
 def answer_at(store: Store, choice: AnswerFilter, position: int) -> StoredAnswer | None:
-    """The answer at an index of the list, or None past its end."""
+    """Return the answer at an index of ``list_answers``, or None past its end."""
     sql, parameters = choice.condition()
     keys = store.query(f"SELECT {_ANSWER} {sql} ORDER BY {_ORDER} LIMIT 1 OFFSET ?", [*parameters, position]).rows
     if not keys:

@@ -34,11 +34,9 @@ def find_import(
     """Build the row of a run that was imported from files.
 
     Args:
-        form: name of the files' format.
         content_sha256: hash of the content that identifies the run.
         bundle: source of the samples that it answers.
         versions: versions of the metrics that will score it.
-        settings: further settings to store.
     """
     settings = {"imported": form, "content_sha256": content_sha256, **settings}
     digest = bundle.digest if bundle else ""

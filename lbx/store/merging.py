@@ -198,7 +198,7 @@ def _merge_run(
 
 
 def _refuse_other_run(stored: Mapping[str, Any], new: Mapping[str, Any], first: Path, source: Path) -> None:
-    """Runs of the same name are one run only if everything that affects the numbers is equal."""
+    """Raise StoreError if two rows of the same name differ in anything that affects the numbers."""
     before, now = identity(stored), identity(new)
     if names := setting_differences(stored, new):
         differences = "; ".join(f"{name} is {before.get(name)!r} and {now.get(name)!r}" for name in names)
@@ -254,7 +254,7 @@ def _ending(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Any]:
 def _ending_with(connection: duckdb.DuckDBPyConnection, store: Store, run: Mapping[str, Any]) -> tuple[str, Any]:
     """Status and end time of a run in the file that is merged into.
 
-    A file with all answers of a run has its final state.
+    They are those of a file with all answers of the run.
     """
     parts = store.query("SELECT * FROM runs WHERE run_id = ?", [run["run_id"]]).dicts()
     tables = (f"{_SOURCE}.generations", "generations")

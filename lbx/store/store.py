@@ -300,7 +300,7 @@ class Store:
         self.completed_tasks |= complete_samples(connection, rows, parameters)
 
     def write_results(self, results: Sequence[NumberRow]) -> None:
-        """Replace tasks' numbers, or a benchmark's numbers over them.
+        """Replace the numbers of tasks, or of a benchmark.
 
         Old numbers of the same task (or benchmark) are deleted first: there may have been more.
         """
@@ -375,9 +375,9 @@ class Store:
             raise StoreError(f"The query failed: {first_line(exc)}") from exc
 
     def arrays(self, sql: str, parameters: Sequence[object] = ()) -> dict[str, Any]:
-        """Run a query and return {column: numpy array, masked at NULL}, in a fraction of the time of fetching rows.
+        """Run a query and return {column: numpy array, masked at NULL}.
 
-        Raises StoreError like ``query``.
+        This takes a fraction of the time of fetching rows. Raises StoreError like ``query``.
         """
         try:
             return self._connection.execute(sql, list(parameters)).fetchnumpy()

@@ -223,7 +223,6 @@ def _run_id(name: str, spec: JudgeSpec, bundle: Bundle, length_hints: Mapping[st
 
 
 def _published_models(bundle: Bundle, *, length_hint: bool) -> Collection[str]:
-    """Models with published answers in the bundle."""
     return official_judge.published_files(bundle, length_hint=length_hint)
 
 

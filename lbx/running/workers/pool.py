@@ -98,7 +98,6 @@ class WorkerPool:
 
     Args:
         prepare: loads the model in each worker.
-        size: number of workers.
 
     Raises:
         LbxError: raised by ``prepare`` in the first worker.
@@ -284,7 +283,6 @@ class WorkerPool:
                 self._dismiss(worker, f"could not load the model: {error.cause}")
 
     def _replace_dead(self, worker: _Worker) -> Iterator[tuple[PendingSample, GenerationRow]]:
-        """Replace a dead worker and requeue its job."""
         how = _describe_exit(worker.end())
         if worker.number not in self._loaded_workers and len(self._workers) > 1:
             self._dismiss(worker, f"{how} while loading the model")  # memory may not suffice for all copies

@@ -58,7 +58,7 @@ class RunAnswers:
     texts: dict[QuestionKey, dict[int, str]] = field(default_factory=dict)
 
     def has_repetitions(self) -> bool:
-        """Whether questions were asked several times. (Else a second answer belongs to a question's second copy.)"""
+        """Whether questions were asked several times; if not, a second answer is to a question's second copy."""
         return any(len(texts) > 1 for key, texts in self.texts.items() if not has_copies(self.questions[key].marks))
 
 

@@ -56,7 +56,7 @@ class StoredAnswer:
 
     @property
     def marks(self) -> list[str]:
-        """Descriptions of possible problems with its score."""
+        """Descriptions of possible problems with the answer's score."""
         cut = self.values.get("tokens_cut") or "some"
         texts = {mark.name: mark.of_answer.format(tokens_cut=cut) for mark in WORST_FIRST if mark.of_answer}
         return [words for name, words in texts.items() if name in self.mark_names]

@@ -170,7 +170,7 @@ def number_hashes(connection: duckdb.DuckDBPyConnection, database: str = "") -> 
 def merge_numbers(
     connection: duckdb.DuckDBPyConnection, source: str, hashes_before: NumberHashes, *, only_new_rows: bool
 ) -> NumberHashes:
-    """Keep the numbers that cover all rows, after the rows of an attached file were added.
+    """Delete numbers that lack the added rows of an attached file, and add its numbers that cover all rows.
 
     Args:
         hashes_before: hashes of the store before the rows were added.

@@ -76,7 +76,7 @@ def merge_files(store: Store, sources: Sequence[Path], target: Path | None = Non
     """Copy the contents of results files into a new one.
 
     Args:
-        store: new and without rows; opened with the other files in ``beside``.
+        store: new and without rows; opened with the other files in ``allowed_files``.
         sources: results files of the current schema version that no process writes.
         target: the file that they are merged into. It stays attached until the store is closed, so that other processes
             cannot write to it.
@@ -245,16 +245,16 @@ def _join_runs(connection: duckdb.DuckDBPyConnection, stored: Mapping[str, Any],
 
 
 def _ending(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Any]:
-    """Status and end time of a run in parts."""
+    """Status and end time of a run whose parts have these rows."""
     ends, statuses = [run["finished_at"] for run in runs], {run["status"] for run in runs}
     status = next((status for status in _STATUSES if status in statuses), runs[0]["status"])
     return status, None if None in ends else max(ends)
 
 
 def _ending_with(connection: duckdb.DuckDBPyConnection, store: Store, run: Mapping[str, Any]) -> tuple[str, Any]:
-    """Status and end time of a run in the file that is merged into.
+    """Status and end time of a run after merging with the file that is merged into.
 
-    They are those of a file with all answers of the run.
+    If one file has all answers of the run, its own state counts.
     """
     parts = store.query("SELECT * FROM runs WHERE run_id = ?", [run["run_id"]]).dicts()
     tables = (f"{_SOURCE}.generations", "generations")

@@ -350,7 +350,7 @@ class SessionRow(TableRow):
     that were not planned, and the work of a killed session, are None.
 
     Attributes:
-        session: number from 1 within the run.
+        session: from 1 within the run.
         status: "running", "done", "interrupted", "failed"; "killed" if the next session found it running.
         workers: number of processes that loaded the model; 0 for the writing process itself.
         planned_new_tokens: expected number of generated tokens (divided between simultaneous runs in proportion to

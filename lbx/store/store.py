@@ -58,14 +58,14 @@ class Store:
     Args:
         path: the file. Created if missing or empty, unless read_only.
         read_only: open while other readers may be active; does not create or migrate anything.
-        beside_writer: read committed data even if another process writes the file; see ``lbx.store.snapshots``.
-        beside: the only other files that may be read or written through it.
+        allow_writer: read committed data even if another process writes the file; see ``lbx.store.snapshots``.
+        allowed_files: the only other files that may be read or written through it.
         threads: maximum number of threads of a query; 0 for one per core.
         after_commit: called after every commit.
 
     Attributes:
         snapshot: copy that is read instead of a file that is being written.
-        completed: (benchmark, task)s with existing samples that were completed: other runs' numbers over them were
+        completed_tasks: (benchmark, task)s whose existing samples were completed: other runs' numbers over them were
             computed with less information (``lbx.scoring.adding_up.recompute_completed_samples``).
 
     Raises:
@@ -291,7 +291,7 @@ class Store:
             numbers.delete_stale(connection, set(), scored)
 
     def _match_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
-        """Compare new samples with stored samples of the same names, and complete the latter."""
+        """Refuse samples that differ from stored ones of the same names, and complete the stored ones."""
         if not samples:
             return
         rows, parameters = rows_of_json(connection, "samples"), [as_parameter(samples)]
@@ -355,7 +355,7 @@ class Store:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """DuckDB connection, for lazy relations (``lbx.store.results``); all other uses have a method here."""
+        """DuckDB connection, for lazy relations (``lbx.store.results``); prefer the methods for any other use."""
         return self._connection
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> Table:
@@ -385,7 +385,7 @@ class Store:
             raise StoreError(f"The query failed: {first_line(exc)}") from exc
 
     def attach(self, path: Path, name: str) -> None:
-        """Attach another results file for reading, which must be in ``beside``. ``DETACH`` ends it.
+        """Attach another results file for reading, which must be in ``allowed_files``. ``DETACH`` ends it.
 
         Raises:
             StoreError: it cannot be read, or has contents that lbx never creates.

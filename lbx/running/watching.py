@@ -27,7 +27,7 @@ RATE_S = 60.0
 """Time span for the rate of tokens per second."""
 _TRUST_SHARE = 0.05
 _MOST_TRUST_S = 60.0
-"""An estimate outweighs measurements for this share of its time, but at most this many seconds."""
+"""An estimate outweighs measurements for ``_TRUST_SHARE`` of its time, at most for this many seconds."""
 _FEW_ANSWERS = 4
 
 
@@ -57,8 +57,6 @@ class RunCounts:
 
 @dataclass(slots=True)
 class _TaskProgress:
-    """Planned and finished answers of a task, with their tokens."""
-
     planned_answers: int
     planned_tokens: float
     answer_count: int = 0

@@ -311,7 +311,6 @@ class WorkerPool:
         self._start(worker.number)
 
     def _failed_row(self, item: PendingSample, iteration: int, how: str) -> GenerationRow:
-        """Make the failed row of a prompt that kills workers."""
         error = BackendError(f"The worker process {how} during this prompt.", fix=_FIX)
         return GenerationRow(
             self.rows[item.run].run_id,

@@ -121,8 +121,6 @@ def _end_with(parent: int) -> None:
 
 
 class _PipeHandler(logging.Handler):
-    """Forwards log records to the writing process."""
-
     def __init__(self, pipe: Connection) -> None:
         super().__init__()
         self._pipe = pipe

@@ -183,7 +183,7 @@ class RatingSession:
             return self._items[rows[0].item], rows[0].shown_at or 0
 
     def _keys(self, rater: str, item: Item) -> list[list[RatingKey]]:
-        """Keys of the rows for an opinion, for each place."""
+        """Keys of the rows that hold an opinion, by place; cached."""
         keys = self._keys_of_items.get((rater, item.number))
         if keys is None:
             keys = self._keys_of_items[rater, item.number] = self._make_keys(rater, item)

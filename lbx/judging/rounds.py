@@ -233,7 +233,7 @@ def _no_rounds_error(
 
 
 def _matches(sample: Sample, name: str) -> bool:
-    """Whether a sample belongs to a benchmark, task or pattern."""
+    """Whether a sample belongs to the benchmark, "benchmark/task", pattern or "all" in ``name``."""
     benchmark, _, task = name.partition("/")
     if name == "all":
         return True

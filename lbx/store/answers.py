@@ -63,7 +63,7 @@ class StoredAnswer:
 
 
 def _has_mark(mark: Mark) -> str:
-    """SQL condition for an answer ``g`` with a mark, or with a headline score that has it."""
+    """SQL condition that an answer ``g`` or its headline score has a mark."""
     if not mark.of_score:
         return mark.of("g")
     same = " AND ".join(f"c.{name} = g.{name}" for name in _ANSWER.split(", "))

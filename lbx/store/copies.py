@@ -155,7 +155,7 @@ def exclusive_lock(target: Path) -> Iterator[None]:
 
 
 def _try_lock_after(pause_s: float, descriptor: int) -> bool:
-    """Lock a file; readers of results briefly test its lock (``lbx.store.snapshots``)."""
+    """Try to lock a file after a pause, as readers briefly hold the lock to test it (``lbx.store.snapshots``)."""
     time.sleep(pause_s)
     return try_lock(descriptor)
 

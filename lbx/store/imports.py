@@ -78,7 +78,7 @@ def write_import(store: Store, run: RunRow, samples: Iterable[SampleRow], genera
 
 
 def _batches(rows: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Split rows into batches for writing; ``size`` is in characters."""
+    """Split rows into batches for writing; ``size`` returns a row's characters."""
     batch: list[T] = []
     size_so_far = 0
     for row in rows:

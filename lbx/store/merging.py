@@ -125,7 +125,7 @@ def _attach_source(store: Store, source: Path) -> Iterator[None]:
 
 
 def _merge_target(store: Store, connection: duckdb.DuckDBPyConnection, target: Path, merging: MergeState) -> None:
-    """Take the rows of the file that is merged into; its metadata of runs takes precedence."""
+    """Add the rows of the file that is merged into; its metadata of runs takes precedence."""
     try:
         for run in _runs_in(store):
             name = run["run_id"]
@@ -163,7 +163,7 @@ def _merge_source(
 def _merge_rows(
     connection: duckdb.DuckDBPyConnection, source: Path, merging: MergeState, *, only_new_rows: bool
 ) -> None:
-    """Take a file's rows; ``only_new_rows``: all of its answers were new and are already in the store."""
+    """Add a file's rows; with ``only_new_rows``, all of its answers were new and are already in the store."""
     _merge_samples(connection, source, merging)
     if not only_new_rows:
         merge_answers(connection, _SOURCE, source)

@@ -249,7 +249,7 @@ def _rows(
 def _interruptibly(
     aside: ThreadPoolExecutor, connection: duckdb.DuckDBPyConnection, ask: Callable[[], T], limit: TimeLimit
 ) -> T:
-    """Run a call in another thread, while this one waits for signals and the time limit."""
+    """Call ``ask`` in another thread, while this one waits for signals and the time limit."""
     answer = aside.submit(ask)
     began = time.monotonic()
     try:

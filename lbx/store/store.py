@@ -262,7 +262,7 @@ class Store:
     def _delete_replaced_scores(
         self, connection: duckdb.DuckDBPyConnection, generations: Sequence[GenerationRow]
     ) -> None:
-        """Delete scores of answers that are replaced by different ones."""
+        """Delete scores of stored answers that these rows replace by different ones."""
         # Existing keys are rare; reading all rows twice would take a fifth of the time of writing them.
         form = as_json([{name: "INTEGER" if name == "iteration" else "VARCHAR" for name in _ANSWER}])
         keys = f"SELECT unnest(from_json(?::JSON, '{form}'), recursive := true)"
@@ -308,7 +308,7 @@ class Store:
             numbers.replace(connection, results)
 
     def use_temporary_numbers(self) -> None:
-        """Redirect writes of numbers to temporary tables, which views read instead of the file's own of the same name.
+        """Redirect writes of numbers to temporary tables, which hide the file's own from views.
 
         No other writes are possible in a file that is open read-only.
         """

@@ -333,14 +333,13 @@ _FIX = (
 
 
 def _receive(pipe: Connection) -> Any:
-    """Receive the next message, logging any log lines before it."""
     while isinstance(message := pipe.recv(), LogLine):
         log.info(message.text)
     return message
 
 
 def _describe_exit(code: int) -> str:
-    """Describe the end of a process, as the end of a sentence."""
+    """Describe an exit code in words that end a sentence."""
     if code < 0:
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
         return f"was killed ({name})"

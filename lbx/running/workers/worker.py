@@ -162,7 +162,7 @@ def _ask(
 
 
 class _TokenReporter:
-    """Reports computed tokens a few times per second."""
+    """Sends ``TokensComputed`` a few times per second."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe

@@ -60,7 +60,7 @@ class Item:
         return self.document or sha256_text(self.name)
 
     def meta(self) -> dict[str, Any]:
-        """Value of ``rating_items.meta``."""
+        """Value of the column ``meta`` in ``rating_items``."""
         answers = [{"run_id": a.run_id, "iteration": a.iteration, "sha256": sha256_text(a.text)} for a in self.answers]
         return {"answers": answers, "for_all": self.for_all, "document_sha256": self.document}
 

@@ -244,7 +244,7 @@ def _matches(sample: Sample, name: str) -> bool:
 
 
 def _task_order(key: Sequence[str]) -> tuple[int, str, int, str]:
-    """Order of the papers, as in official files."""
+    """Sort key for the order of the papers, as in official files."""
     benchmark, task, *_ = key
     families = list(BENCHMARKS)
     tasks = family.catalogue.names if (family := BENCHMARKS.get(benchmark)) else ()

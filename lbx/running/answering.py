@@ -265,7 +265,7 @@ def is_reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) 
     before = (prompt.system_in_text if request.system_place == "text" else prompt).before
     remaining = request.kept[_common_length(request.kept, before) :]
     after = prompt.in_one_message.after
-    after = after if remaining.endswith(after) else prompt.after  # separate messages are not part of the kept text
+    after = after if remaining.endswith(after) else prompt.after  # separate messages are not part of the remaining text
     remaining = remaining[: len(remaining) - _common_length(reversed(remaining), reversed(after))].casefold()
     return not any(text in remaining for text in standing)
 

@@ -160,10 +160,8 @@ class Runner:
     """Executes agendas into one results file.
 
     Args:
-        run_ids: names of the runs in this file.
         agendas: runs that are executed together: the same tasks of the same bundle with different settings.
         finished_keys: results of ``Store.begin_run`` for each run.
-        size: size of the jobs for the asker.
     """
 
     run_ids: Sequence[str]

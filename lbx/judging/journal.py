@@ -34,10 +34,7 @@ def journal_of(results: Path) -> Path:
 
 
 class Journal:
-    """A journal opened for exclusive writing. Use it as a context manager.
-
-    Args:
-        path: created if missing.
+    """A journal opened for exclusive writing, created if missing. Use it as a context manager.
 
     Attributes:
         records: its lines, including appended ones.

@@ -142,7 +142,7 @@ class RatingSession:
         return next((item for item in queue[at:] + queue[:at] if not any(self.latest(rater, item))), None)
 
     def progress(self, rater: str) -> RaterProgress:
-        """Count finished questions, and predict the time for the rest at this rater's own pace."""
+        """Count finished questions, and predict the time for the rest at the rater's own pace."""
         queue = self._queues[rater]
         done = [item for item in queue if self.is_done(rater, item)]
         seconds = [sum(row.seconds or 0 for row in self.latest(rater, item) if row) for item in done]
@@ -183,7 +183,7 @@ class RatingSession:
             return self._items[rows[0].item], rows[0].shown_at or 0
 
     def _keys(self, rater: str, item: Item) -> list[list[RatingKey]]:
-        """Keys of the rows for an opinion, for each place."""
+        """Keys of the rows that hold an opinion, by place; cached."""
         keys = self._keys_of_items.get((rater, item.number))
         if keys is None:
             keys = self._keys_of_items[rater, item.number] = self._make_keys(rater, item)

@@ -60,7 +60,7 @@ class Item:
         return self.document or sha256_text(self.name)
 
     def meta(self) -> dict[str, Any]:
-        """Value of ``rating_items.meta``."""
+        """Value of the column ``meta`` in ``rating_items``."""
         answers = [{"run_id": a.run_id, "iteration": a.iteration, "sha256": sha256_text(a.text)} for a in self.answers]
         return {"answers": answers, "for_all": self.for_all, "document_sha256": self.document}
 
@@ -119,11 +119,7 @@ class RatingSet:
         return sorted(map(tuple, groups.values()), key=lambda group: self._draw(rater, item.number, group[0].run_id))
 
     def queue(self, rater: str, raters: Sequence[str]) -> list[Item]:
-        """A rater's questions, in the rater's own order of documents, with all questions about a document together.
-
-        Args:
-            raters: all raters of the set.
-        """
+        """A rater's questions: documents in the rater's own order, all questions about a document together."""
         assignments = self._assign_documents(raters)
         mine = [item for item in self.items if item.for_all or rater in assignments[item.document_key]]
         documents = dict.fromkeys(item.document_key for item in mine)
@@ -131,12 +127,9 @@ class RatingSet:
         return sorted(mine, key=lambda item: (order[item.document_key], item.number))
 
     def _assign_documents(self, raters: Sequence[str]) -> dict[str, set[str]]:
-        """Assign each document with all its questions to the raters with the fewest questions so far.
+        """Assign each document to the raters with the fewest questions so far; returns {document: its raters}.
 
         Documents stay whole because reading takes long.
-
-        Returns:
-            {document: its raters}
         """
         each = min(self.raters_per_item or len(raters), len(raters))
         load = dict.fromkeys(raters, 0)
@@ -170,7 +163,7 @@ def agreement_sample(items: Sequence[Item], share: float, seed: int) -> tuple[It
 
 
 def make_pairs(items: Iterable[Item]) -> tuple[list[Item], int]:
-    """Make an item of each pair of different answers to a question; also return the number of equal pairs left out."""
+    """Make an item of each pair of different answers to a question, and count the equal pairs left out."""
     pairs: list[Item] = []
     equal = 0
     for item in items:

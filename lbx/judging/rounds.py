@@ -58,7 +58,7 @@ class RunAnswers:
     texts: dict[QuestionKey, dict[int, str]] = field(default_factory=dict)
 
     def has_repetitions(self) -> bool:
-        """Whether questions were asked several times. (Else a second answer belongs to a question's second copy.)"""
+        """Whether questions were asked several times; if not, a second answer is to a question's second copy."""
         return any(len(texts) > 1 for key, texts in self.texts.items() if not has_copies(self.questions[key].marks))
 
 
@@ -233,7 +233,7 @@ def _no_rounds_error(
 
 
 def _matches(sample: Sample, name: str) -> bool:
-    """Whether a sample belongs to a benchmark, task or pattern."""
+    """Whether a sample belongs to the benchmark, "benchmark/task", pattern or "all" in ``name``."""
     benchmark, _, task = name.partition("/")
     if name == "all":
         return True
@@ -244,7 +244,7 @@ def _matches(sample: Sample, name: str) -> bool:
 
 
 def _task_order(key: Sequence[str]) -> tuple[int, str, int, str]:
-    """Order of the papers, as in official files."""
+    """Sort key for the order of the papers, as in official files."""
     benchmark, task, *_ = key
     families = list(BENCHMARKS)
     tasks = family.catalogue.names if (family := BENCHMARKS.get(benchmark)) else ()

@@ -34,7 +34,7 @@ class Asker(Protocol):
         ...
 
     def call(self, function: Callable[[Sequence[Work]], T]) -> T:
-        """Return the result of a function of the works. It must be picklable by name, for use in another process."""
+        """Call a function with the ``Work`` of each run; it must be picklable by name, for use in another process."""
         ...
 
     def ask(
@@ -93,7 +93,7 @@ class Step:
 
     @property
     def prompt_tokens(self) -> int:
-        """The server's count if lbx cannot count."""
+        """Prompt length: the server's count if lbx cannot count."""
         counted = self.completion.prompt_tokens
         return len(self.request.token_ids) if counted is None else counted
 
@@ -162,7 +162,7 @@ def answer_job(
 
     Args:
         works: indexed by ``run`` of the items.
-        on_tokens: called with the number of tokens that the model has just processed.
+        on_tokens: see ``Asker.ask``.
 
     Raises:
         BundleError: the bundle lacks a benchmark's prompt.
@@ -265,7 +265,7 @@ def is_reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) 
     before = (prompt.system_in_text if request.system_place == "text" else prompt).before
     remaining = request.kept[_common_length(request.kept, before) :]
     after = prompt.in_one_message.after
-    after = after if remaining.endswith(after) else prompt.after  # separate messages are not part of the kept text
+    after = after if remaining.endswith(after) else prompt.after  # separate messages are not part of the remaining text
     remaining = remaining[: len(remaining) - _common_length(reversed(remaining), reversed(after))].casefold()
     return not any(text in remaining for text in standing)
 

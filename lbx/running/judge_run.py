@@ -105,7 +105,9 @@ class _StoredRuns:
     models: Mapping[str, Sequence[str]]
 
     def match(self, name: str, bundle: Bundle) -> str:
-        """Find a run by its name, or the only run with this model or prefix; names of published models are kept.
+        """Return the run with this name, or the only run with this model or prefix.
+
+        Any other name, such as that of a published model, is returned unchanged.
 
         Raises:
             UsageError: several runs match, including published answers.
@@ -201,7 +203,7 @@ def _length_hints(stores: Sequence[Store]) -> dict[str, bool]:
 
 
 def _run_id(name: str, spec: JudgeSpec, bundle: Bundle, length_hints: Mapping[str, bool], *, length_hint: bool) -> str:
-    """Return the run with this name, or the run name of the model's published answers, imported or not."""
+    """Return the run with this name, or the run of the published model's answers, even if not imported yet."""
     if name in length_hints:
         return name
     model = name.removeprefix(official_judge.PUBLISHED)
@@ -223,7 +225,6 @@ def _run_id(name: str, spec: JudgeSpec, bundle: Bundle, length_hints: Mapping[st
 
 
 def _published_models(bundle: Bundle, *, length_hint: bool) -> Collection[str]:
-    """Models with published answers in the bundle."""
     return official_judge.published_files(bundle, length_hint=length_hint)
 
 

@@ -118,7 +118,7 @@ class JudgeSpec(RunSpec):
         return self.questions or ("llm" if self.rubric == OFFICIAL else "open")
 
     def copy_inputs(self, folder: Path, mount_path: str) -> Self:
-        """Copy the answers, so that they stay readable while results files are written (see ``RunSpec.carried``)."""
+        """Copy the answers, so they stay readable while results files are written (see ``RunSpec.copy_inputs``)."""
         from lbx.store import Store, copies
 
         answers = []

@@ -177,7 +177,6 @@ def forecast_run(
     Args:
         finished_keys: answered samples of each of the runs that are executed together.
         free: free memory before the model was loaded.
-        listener: receives the progress of a calibration in this process.
 
     Raises:
         BundleError: a data file is damaged.

@@ -21,7 +21,7 @@ from lbx.store.runs import resolve_runs
 
 
 class Embedding(NamedTuple):
-    """Card of an embedding model, a bundle that may contain its weights, CPU threads."""
+    """An embedding model's card, a bundle that may contain its weights, and the number of CPU threads."""
 
     name: str
     bundle: Bundle | None = None

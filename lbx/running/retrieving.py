@@ -154,7 +154,7 @@ def retrieve_all(
 
 
 class StoredChunks:
-    """Chunks from the results file, for ``Work.chunks``. They are sent to worker processes."""
+    """Chunks from the results file, as a picklable function for ``Work.chunks`` in worker processes."""
 
     def __init__(self, store: Store, retriever: str) -> None:
         self._chunks = all_chunks(store, retriever)

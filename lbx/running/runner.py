@@ -160,10 +160,8 @@ class Runner:
     """Executes agendas into one results file.
 
     Args:
-        run_ids: names of the runs in this file.
         agendas: runs that are executed together: the same tasks of the same bundle with different settings.
         finished_keys: results of ``Store.begin_run`` for each run.
-        size: size of the jobs for the asker.
     """
 
     run_ids: Sequence[str]
@@ -209,7 +207,7 @@ class Runner:
         return self.outcomes
 
     def _benchmarks_without_numbers(self, run_id: str) -> list[str]:
-        """Other benchmarks of a run without aggregates because the process was killed."""
+        """Benchmarks of a run whose aggregates are missing because an earlier process was killed."""
         answered = self.store.query(
             "SELECT DISTINCT benchmark FROM scores ANTI JOIN benchmark_results USING (run_id, benchmark) "
             "WHERE run_id = ? ORDER BY ALL",
@@ -218,7 +216,6 @@ class Runner:
         return [name for (name,) in answered.rows]
 
     def _read_totals(self, run_id: str, outcome: Outcome) -> None:
-        """Count failures and answered samples in the results file."""
         failures = self.store.query("SELECT count(*) FROM failures WHERE run_id = ?", [run_id])
         outcome.failures = failures.rows[0][0]
         stored = {

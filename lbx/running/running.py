@@ -228,7 +228,7 @@ def _describe_size(agenda: Agenda) -> str:
 
 
 def _retrieve(run: ResolvedRun, path: Path, listener: Listener) -> ResolvedRun:
-    """Find all chunks before a language model takes the memory."""
+    """Return the run with all its chunks found, before a language model takes the memory."""
     finder = finder_for(run.spec.retrieval, run.bundle, run.tasks)
     if finder is None:
         return run
@@ -246,7 +246,7 @@ def _retrieve(run: ResolvedRun, path: Path, listener: Listener) -> ResolvedRun:
 
 
 def _check_embedding(run: ResolvedRun, path: Path) -> None:
-    """Check the embedding model early, because otherwise it would fail after hours of answers.
+    """Check the embedding model early; otherwise it would fail after hours of answers.
 
     Raises:
         UsageError: no task needs an embedding model, or the name belongs to another kind of model.

@@ -89,9 +89,7 @@ def rebuild_sent_prompts(
     """Rebuild the prompts of one stored answer.
 
     Args:
-        spec: of the run that answered.
         answers: outputs of every step except the last one.
-        results: results file with the answer.
 
     Raises:
         LbxError: the bundle, the sample or the model no longer exist.

@@ -61,7 +61,7 @@ class Counting:
 
 @dataclass(frozen=True, slots=True)
 class _DocumentCosts:
-    """Documents with their costs in ``unit``, the basis of the costs, and the processes that share them."""
+    """Documents with their costs in ``unit``; ``basis`` says where the costs come from."""
 
     documents: Sequence[PlannedDocument]
     costs: Sequence[float]
@@ -177,7 +177,7 @@ def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _DocumentCost
 
 
 def _load(run: ResolvedRun, how: Counting) -> tuple[ModelCard, Backend, bool] | None:
-    """Return the model and whether it can be measured or only counts; None if it cannot be loaded here."""
+    """Return the model, and whether it can be calibrated or only count tokens; None if it cannot be loaded."""
     try:
         card = card_of(run.spec, run.bundle)
         if how.calibrate and how.like is None:

@@ -27,13 +27,13 @@ RATE_S = 60.0
 """Time span for the rate of tokens per second."""
 _TRUST_SHARE = 0.05
 _MOST_TRUST_S = 60.0
-"""An estimate outweighs measurements until this share of it, at most this many seconds, has passed."""
+"""An estimate outweighs measurements for ``_TRUST_SHARE`` of its time, at most for this many seconds."""
 _FEW_ANSWERS = 4
 
 
 @dataclass(slots=True)
 class RunCounts:
-    """Counts of one of the runs that are executed together."""
+    """Counts of one run; several runs may be executed together."""
 
     answered: int = 0
     failed: int = 0
@@ -57,8 +57,6 @@ class RunCounts:
 
 @dataclass(slots=True)
 class _TaskProgress:
-    """Planned and finished answers of a task, with their tokens."""
-
     planned_answers: int
     planned_tokens: float
     answer_count: int = 0
@@ -244,7 +242,6 @@ def record_sessions(
         outlook: None without a forecast.
         answer_counts: number of existing answers of each run.
         workers: as ``RunSpec.workers``.
-        spec: the session's spec.
 
     Raises:
         StoreError: the results file cannot be written.
@@ -278,7 +275,6 @@ class RunMonitor:
 
     Args:
         log: path of the log file; None disables it.
-        task: the first task.
         workers: returns the process ids of workers that have loaded the model.
     """
 

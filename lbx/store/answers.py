@@ -36,7 +36,6 @@ class StoredAnswer:
         values: columns of ``generations``, and the sample's question, references, language, length, length_unit, meta
             and context_sha256.
         scores: rows of ``scores``: metric, metric_version, score, extracted, headline, error, partial.
-        mark_names: names of the answer's marks.
     """
 
     key: SampleKey
@@ -57,14 +56,14 @@ class StoredAnswer:
 
     @property
     def marks(self) -> list[str]:
-        """Descriptions of possible problems with its score."""
+        """Descriptions of possible problems with the answer's score."""
         cut = self.values.get("tokens_cut") or "some"
         texts = {mark.name: mark.of_answer.format(tokens_cut=cut) for mark in WORST_FIRST if mark.of_answer}
         return [words for name, words in texts.items() if name in self.mark_names]
 
 
 def _has_mark(mark: Mark) -> str:
-    """SQL condition for an answer ``g`` with a mark, or with a headline score that has it."""
+    """SQL condition that an answer ``g`` or its headline score has a mark."""
     if not mark.of_score:
         return mark.of("g")
     same = " AND ".join(f"c.{name} = g.{name}" for name in _ANSWER.split(", "))
@@ -172,13 +171,13 @@ def list_answers(store: Store, choice: AnswerFilter, limit: int, *, skip: int = 
 
 
 def count_answers(store: Store, choice: AnswerFilter) -> int:
-    """Count the matching answers."""
+    """Count the answers that pass a filter."""
     sql, parameters = choice.condition()
     return int(store.query(f"SELECT count(*) {sql}", parameters).rows[0][0])
 
 
 def answer_at(store: Store, choice: AnswerFilter, position: int) -> StoredAnswer | None:
-    """The answer at an index of the list, or None past its end."""
+    """Return the answer at an index of ``list_answers``, or None past its end."""
     sql, parameters = choice.condition()
     keys = store.query(f"SELECT {_ANSWER} {sql} ORDER BY {_ORDER} LIMIT 1 OFFSET ?", [*parameters, position]).rows
     if not keys:

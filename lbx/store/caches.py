@@ -22,8 +22,6 @@ class EmbeddedText:
 
 @dataclass(frozen=True, slots=True)
 class _RetrievalRow(TableRow):
-    """One row of ``retrievals``."""
-
     retriever: str
     benchmark: str
     task: str
@@ -78,7 +76,7 @@ def find_chunks(store: Store, retriever: str, sample: Sample) -> list[Chunk] | N
 
 
 def chunks_key(sample: Sample) -> tuple[str, str, str, str]:
-    """Key of a sample's chunks, in addition to the retriever."""
+    """Key of a sample's chunks within a retriever."""
     return sample.benchmark, sample.task, sample.sample_id, sha256_text(sample.context)
 
 

@@ -33,11 +33,7 @@ _COPY_RECORD = "copied"
 
 
 class Copies:
-    """The file that a run writes, and its copies; see ``open_copy``.
-
-    Attributes:
-        path: the file to write to.
-    """
+    """The file that a run writes (``path``), and its copies; see ``open_copy``."""
 
     def __init__(self, path: Path, target: Path, every_s: float, say: Callable[[str], None]) -> None:
         self.path = path
@@ -129,9 +125,9 @@ def open_copy(target: Path, scratch: Path, every_s: float, say: Callable[[str], 
 
 @contextmanager
 def exclusive_lock(target: Path) -> Iterator[None]:
-    """Lock a file against other processes that replace it, since each would drop the other's additions.
+    """Lock a file against other processes that replace it.
 
-    The lock ends with the process.
+    Each would drop the other's additions. The lock ends with the process.
 
     Raises:
         StoreError: another process has the lock, or the folder cannot be written.
@@ -159,7 +155,7 @@ def exclusive_lock(target: Path) -> Iterator[None]:
 
 
 def _try_lock_after(pause_s: float, descriptor: int) -> bool:
-    """Lock a file; readers of results briefly test its lock (``lbx.store.snapshots``)."""
+    """Try to lock a file after a pause, as readers briefly hold the lock to test it (``lbx.store.snapshots``)."""
     time.sleep(pause_s)
     return try_lock(descriptor)
 

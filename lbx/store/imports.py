@@ -34,11 +34,9 @@ def find_import(
     """Build the row of a run that was imported from files.
 
     Args:
-        form: name of the files' format.
         content_sha256: hash of the content that identifies the run.
         bundle: source of the samples that it answers.
         versions: versions of the metrics that will score it.
-        settings: further settings to store.
     """
     settings = {"imported": form, "content_sha256": content_sha256, **settings}
     digest = bundle.digest if bundle else ""
@@ -80,7 +78,7 @@ def write_import(store: Store, run: RunRow, samples: Iterable[SampleRow], genera
 
 
 def _batches(rows: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Split rows into batches for writing; ``size`` is in characters."""
+    """Split rows into batches for writing; ``size`` returns a row's characters."""
     batch: list[T] = []
     size_so_far = 0
     for row in rows:

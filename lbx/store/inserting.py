@@ -12,7 +12,7 @@ from lbx.store.rows import TableRow, as_json
 def insert(
     connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[TableRow], *, replace: bool = True
 ) -> None:
-    """Insert rows; a row with an existing key replaces the old row, or is skipped."""
+    """Insert rows; one with an existing key replaces the old row, or is skipped without ``replace``."""
     # A single JSON parameter instead of a statement per row: executemany is some 200 times slower here.
     if not rows:
         return
@@ -32,7 +32,7 @@ def as_parameter(rows: Sequence[TableRow]) -> str:
 
 
 def column_type(values: Sequence[object]) -> str:
-    """Type of a column with these values."""
+    """SQL type of a column with these values."""
     kinds = {type(value) for value in values if value is not None}
     for kind, name in (
         (frozenset({bool}), "BOOLEAN"),

@@ -63,7 +63,7 @@ def add_new_answers(connection: duckdb.DuckDBPyConnection, source: str) -> None:
     of ``merge_answers`` read the whole store again for each file.
 
     Raises:
-        AnswersHeldError: the store already has one of the answers.
+        AnswersExistError: the store already has one of the answers.
     """
     try:
         for table in ("generations", "scores"):
@@ -73,10 +73,7 @@ def add_new_answers(connection: duckdb.DuckDBPyConnection, source: str) -> None:
 
 
 def merge_answers(connection: duckdb.DuckDBPyConnection, source: str, path: Path) -> None:
-    """Add the answers of an attached results file, with their scores, in an open transaction.
-
-    Args:
-        source: the name under which it is attached.
+    """Add answers and scores of the results file attached as ``source``, in an open transaction.
 
     Raises:
         StoreError: it has another answer, or another score, under the same key.
@@ -173,7 +170,7 @@ def number_hashes(connection: duckdb.DuckDBPyConnection, database: str = "") -> 
 def merge_numbers(
     connection: duckdb.DuckDBPyConnection, source: str, hashes_before: NumberHashes, *, only_new_rows: bool
 ) -> NumberHashes:
-    """Keep those numbers of the store and an attached file that cover all rows, after the file's rows were added.
+    """Delete numbers that lack the added rows of an attached file, and add its numbers that cover all rows.
 
     Args:
         hashes_before: hashes of the store before the rows were added.

@@ -76,7 +76,7 @@ def merge_files(store: Store, sources: Sequence[Path], target: Path | None = Non
     """Copy the contents of results files into a new one.
 
     Args:
-        store: new and without rows; opened with the other files in ``beside``.
+        store: new and without rows; opened with the other files in ``allowed_files``.
         sources: results files of the current schema version that no process writes.
         target: the file that they are merged into. It stays attached until the store is closed, so that other processes
             cannot write to it.
@@ -125,7 +125,7 @@ def _attach_source(store: Store, source: Path) -> Iterator[None]:
 
 
 def _merge_target(store: Store, connection: duckdb.DuckDBPyConnection, target: Path, merging: MergeState) -> None:
-    """Take the rows of the file that is merged into; its metadata of runs takes precedence."""
+    """Add the rows of the file that is merged into; its metadata of runs takes precedence."""
     try:
         for run in _runs_in(store):
             name = run["run_id"]
@@ -163,7 +163,7 @@ def _merge_source(
 def _merge_rows(
     connection: duckdb.DuckDBPyConnection, source: Path, merging: MergeState, *, only_new_rows: bool
 ) -> None:
-    """Take a file's rows; ``only_new_rows``: all of its answers were new and are already in the store."""
+    """Add a file's rows; with ``only_new_rows``, all of its answers were new and are already in the store."""
     _merge_samples(connection, source, merging)
     if not only_new_rows:
         merge_answers(connection, _SOURCE, source)
@@ -198,7 +198,7 @@ def _merge_run(
 
 
 def _refuse_other_run(stored: Mapping[str, Any], new: Mapping[str, Any], first: Path, source: Path) -> None:
-    """Runs of the same name are one run only if everything that affects the numbers is equal."""
+    """Raise StoreError if two rows of the same name differ in anything that affects the numbers."""
     before, now = identity(stored), identity(new)
     if names := setting_differences(stored, new):
         differences = "; ".join(f"{name} is {before.get(name)!r} and {now.get(name)!r}" for name in names)
@@ -245,16 +245,16 @@ def _join_runs(connection: duckdb.DuckDBPyConnection, stored: Mapping[str, Any],
 
 
 def _ending(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Any]:
-    """Status and end time of a run in parts."""
+    """Status and end time of a run whose parts have these rows."""
     ends, statuses = [run["finished_at"] for run in runs], {run["status"] for run in runs}
     status = next((status for status in _STATUSES if status in statuses), runs[0]["status"])
     return status, None if None in ends else max(ends)
 
 
 def _ending_with(connection: duckdb.DuckDBPyConnection, store: Store, run: Mapping[str, Any]) -> tuple[str, Any]:
-    """Status and end time of a run in the file that is merged into.
+    """Status and end time of a run after merging with the file that is merged into.
 
-    A file with all answers of a run has its final state.
+    If one file has all answers of the run, its own state counts.
     """
     parts = store.query("SELECT * FROM runs WHERE run_id = ?", [run["run_id"]]).dicts()
     tables = (f"{_SOURCE}.generations", "generations")

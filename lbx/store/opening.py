@@ -24,11 +24,7 @@ WRITERS: WeakValueDictionary[Path, object] = WeakValueDictionary()
 
 
 class InUseError(StoreError):
-    """Another process writes the file.
-
-    Attributes:
-        process: its id, if the system provides it.
-    """
+    """Another process writes the file; ``process`` is its id, if the system provides it."""
 
     process: int | None = None
 

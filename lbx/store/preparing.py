@@ -70,7 +70,7 @@ def _create_tables(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
 
 
 def _make_views(connection: duckdb.DuckDBPyConnection, kind: str = "") -> None:
-    """Create the current views; in memory with ``kind`` "TEMP "."""
+    """Create the current views, in memory if ``kind`` is "TEMP "."""
     for name, query in VIEWS.items():
         connection.execute(f"CREATE OR REPLACE {kind}VIEW {name} AS {query}")
 

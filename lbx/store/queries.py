@@ -128,7 +128,7 @@ def export_parquet(store: Store, sql: str, path: Path, limit: TimeLimit | None =
 
     Args:
         store: on one thread; each further one would keep some 100,000 rows in memory until it has written them.
-        path: a new file, to which the store was opened with access in ``beside`` (``outputs.whole_place``).
+        path: a new file, to which the store was opened with access in ``allowed_files``.
 
     Raises:
         StoreError: the query is not a read-only query, is wrong or takes too long, or the file cannot be written.
@@ -147,14 +147,14 @@ def export_parquet(store: Store, sql: str, path: Path, limit: TimeLimit | None =
 
 
 def export_report(store: Store, sql: str, parameters: Sequence[object], path: Path, without: Sequence[str]) -> int:
-    """Call ``export_parquet`` for one of lbx's own queries, without the columns ``without``. Raises StoreError."""
+    """Write the result of one of lbx's own queries like ``export_parquet``, without some columns. Raises StoreError."""
     store.query(f"CREATE OR REPLACE TEMP TABLE exported AS {sql}", parameters)
     columns = f"COLUMNS(lambda name: name NOT IN {tuple(without)})" if without else "*"
     return export_parquet(store, f"SELECT {columns} FROM exported", path)
 
 
 def export_rows(store: Store, table: Table, path: Path) -> int:
-    """Call ``export_parquet`` for rows that do not come from a query. Raises StoreError."""
+    """Write a table like ``export_parquet``, for rows that do not come from a query. Raises StoreError."""
     types = [column_type([row[at] for row in table.rows]) for at in range(len(table.columns))]
     column_types = ", ".join(f'"{name}" {kind}' for name, kind in zip(table.columns, types, strict=True))
     store.query(f"CREATE OR REPLACE TEMP TABLE exported ({column_types})")
@@ -203,7 +203,7 @@ def attach_files(
     """Attach other results files for reading: ``other.runs``, and views in this version of lbx.
 
     Args:
-        files: by name (``parse_attachments``); the store was opened with them in ``beside``.
+        files: by name (``parse_attachments``); the store was opened with them in ``allowed_files``.
         open_store: opens a file to read, with numbers for all of its answers.
 
     Raises:
@@ -249,7 +249,7 @@ def _rows(
 def _interruptibly(
     aside: ThreadPoolExecutor, connection: duckdb.DuckDBPyConnection, ask: Callable[[], T], limit: TimeLimit
 ) -> T:
-    """Run a call in another thread, while this one waits for signals and the time limit."""
+    """Call ``ask`` in another thread, while this one waits for signals and the time limit."""
     answer = aside.submit(ask)
     began = time.monotonic()
     try:

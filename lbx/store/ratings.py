@@ -36,7 +36,6 @@ class RatingSetRow(TableRow):
     Attributes:
         kind: "score" on a scale, or "pair".
         question_source: selection of the questions: "human", "llm", "both", "open", or the file that they came from.
-        runs: runs with the rated answers.
         seed: seed of the order that each rater sees.
         raters_per_item: None if everyone rates everything.
     """
@@ -110,10 +109,10 @@ def insert_ratings(
     *,
     replace: bool = False,
 ) -> int:
-    """Commit new ratings, all or none, under revisions of their own. Returns the number of new ratings.
+    """Commit new ratings, all or none, and return their number.
 
     Args:
-        replace: replace rows of the same key, revision included, instead.
+        replace: replace rows of the same key and revision; otherwise a new rating gets a revision of its own.
 
     Raises:
         StoreError: the disk is full or the file cannot be written; nothing of this batch is in it then.
@@ -130,10 +129,7 @@ def insert_ratings(
 
 
 def merge_ratings(connection: duckdb.DuckDBPyConnection, source: str, path: Path) -> None:
-    """Add the ratings of an attached results file, in an open transaction.
-
-    Args:
-        source: the name under which it is attached.
+    """Add the ratings of the results file attached as ``source``, in an open transaction.
 
     Raises:
         StoreError: the file has another set of the same name.

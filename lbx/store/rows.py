@@ -116,7 +116,6 @@ class GenerationRow(TableRow):
     """Row of ``generations``: an answer, or an error in its place.
 
     Attributes:
-        error_type: the class of the error.
         reference_cut: whether truncation removed the only occurrence of a reference in the document; None if the
             references cannot show that, or the document was not truncated.
         bos_tokens: number of BOS tokens at the start of the prompt, as read by the model; more than one is a fault.
@@ -320,7 +319,6 @@ class LengthRow(NumberRow):
     Attributes:
         length_unit: the benchmark's unit of document lengths, or "prompt tokens" of the model before truncation.
         length_up_to: upper bound, a power of two; the range starts at half of it. 0 if lengths are unknown.
-        position: orders a task's lengths.
     """
 
     run_id: str
@@ -352,7 +350,7 @@ class SessionRow(TableRow):
     that were not planned, and the work of a killed session, are None.
 
     Attributes:
-        session: number from 1 within the run.
+        session: from 1 within the run.
         status: "running", "done", "interrupted", "failed"; "killed" if the next session found it running.
         workers: number of processes that loaded the model; 0 for the writing process itself.
         planned_new_tokens: expected number of generated tokens (divided between simultaneous runs in proportion to

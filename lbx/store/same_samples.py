@@ -47,7 +47,6 @@ class OtherSamples:
     """Samples that a file holds with other content under the same names.
 
     Attributes:
-        count: number of samples.
         first: "benchmark/task/sample_id" of the first one in the data's order.
         parts: names of the parts in which that one differs, such as "question".
     """
@@ -70,7 +69,7 @@ class OtherSamples:
 def _meta_differs(key: str) -> str:
     """SQL condition that an entry of a sample's meta differs.
 
-    Both rows or neither must have it, if both name their metrics.
+    If both rows name their metrics, an entry in only one of them is a difference.
     """
     old, new = (f"{row}.meta->>'{key}'" for row in ("old", "new"))
     both_have_metrics = "(old.meta->>'metrics' IS NOT NULL AND new.meta->>'metrics' IS NOT NULL)"

@@ -48,12 +48,11 @@ class Snapshot:
     """State of a results file at a moment of a run.
 
     Attributes:
-        path: the copy.
         taken_at: time up to which all commits are included.
         writer: id of the process that writes the file; None if unknown.
         began: start time of that process; None if unknown.
         cost_s: duration of the copying.
-        state: of the copied files.
+        state: see ``_state``.
     """
 
     path: Path
@@ -147,8 +146,9 @@ def _newest_snapshot(path: Path, writer: int | None) -> Snapshot | None:
 
 
 def _state(path: Path, previous_logs: Sequence[tuple[str, int, int]] = ()) -> tuple[bytes, list[tuple[str, int, int]]]:
-    """Headers of a file and (name, inode, size) of its logs; logs that only grew keep their size in
-    ``previous_logs``."""
+    """Headers of a file, and (name, inode, size) of its logs.
+
+    A log that only grew keeps its size from ``previous_logs``."""
     with open_input(path) as file:
         headers = file.read(_HEADERS)
     sizes = {(name, inode): size for name, inode, size in previous_logs}

@@ -58,14 +58,14 @@ class Store:
     Args:
         path: the file. Created if missing or empty, unless read_only.
         read_only: open while other readers may be active; does not create or migrate anything.
-        beside_writer: read committed data even if another process writes the file; see ``lbx.store.snapshots``.
-        beside: the only other files that may be read or written through it.
+        allow_writer: read committed data even if another process writes the file; see ``lbx.store.snapshots``.
+        allowed_files: the only other files that may be read or written through it.
         threads: maximum number of threads of a query; 0 for one per core.
         after_commit: called after every commit.
 
     Attributes:
         snapshot: copy that is read instead of a file that is being written.
-        completed: (benchmark, task)s with existing samples that were completed: other runs' numbers over them were
+        completed_tasks: (benchmark, task)s whose existing samples were completed: other runs' numbers over them were
             computed with less information (``lbx.scoring.adding_up.recompute_completed_samples``).
 
     Raises:
@@ -262,7 +262,7 @@ class Store:
     def _delete_replaced_scores(
         self, connection: duckdb.DuckDBPyConnection, generations: Sequence[GenerationRow]
     ) -> None:
-        """Delete scores of answers that are replaced by different ones."""
+        """Delete scores of stored answers that these rows replace by different ones."""
         # Existing keys are rare; reading all rows twice would take a fifth of the time of writing them.
         form = as_json([{name: "INTEGER" if name == "iteration" else "VARCHAR" for name in _ANSWER}])
         keys = f"SELECT unnest(from_json(?::JSON, '{form}'), recursive := true)"
@@ -291,7 +291,7 @@ class Store:
             numbers.delete_stale(connection, set(), scored)
 
     def _match_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
-        """Compare new samples with stored samples of the same names, and complete the latter."""
+        """Refuse samples that differ from stored ones of the same names, and complete the stored ones."""
         if not samples:
             return
         rows, parameters = rows_of_json(connection, "samples"), [as_parameter(samples)]
@@ -300,7 +300,7 @@ class Store:
         self.completed_tasks |= complete_samples(connection, rows, parameters)
 
     def write_results(self, results: Sequence[NumberRow]) -> None:
-        """Replace tasks' numbers, or a benchmark's numbers over them.
+        """Replace the numbers of tasks, or of a benchmark.
 
         Old numbers of the same task (or benchmark) are deleted first: there may have been more.
         """
@@ -308,7 +308,7 @@ class Store:
             numbers.replace(connection, results)
 
     def use_temporary_numbers(self) -> None:
-        """Redirect writes of numbers to temporary tables, which views read instead of the file's own of the same name.
+        """Redirect writes of numbers to temporary tables, which hide the file's own from views.
 
         No other writes are possible in a file that is open read-only.
         """
@@ -355,7 +355,7 @@ class Store:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """DuckDB connection, for lazy relations (``lbx.store.results``); all other uses have a method here."""
+        """DuckDB connection, for lazy relations (``lbx.store.results``); prefer the methods for any other use."""
         return self._connection
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> Table:
@@ -375,9 +375,9 @@ class Store:
             raise StoreError(f"The query failed: {first_line(exc)}") from exc
 
     def arrays(self, sql: str, parameters: Sequence[object] = ()) -> dict[str, Any]:
-        """Run a query and return {column: numpy array, masked at NULL}, in a fraction of the time of fetching rows.
+        """Run a query and return {column: numpy array, masked at NULL}.
 
-        Raises StoreError like ``query``.
+        This takes a fraction of the time of fetching rows. Raises StoreError like ``query``.
         """
         try:
             return self._connection.execute(sql, list(parameters)).fetchnumpy()
@@ -385,7 +385,7 @@ class Store:
             raise StoreError(f"The query failed: {first_line(exc)}") from exc
 
     def attach(self, path: Path, name: str) -> None:
-        """Attach another results file for reading, which must be in ``beside``. ``DETACH`` ends it.
+        """Attach another results file for reading, which must be in ``allowed_files``. ``DETACH`` ends it.
 
         Raises:
             StoreError: it cannot be read, or has contents that lbx never creates.

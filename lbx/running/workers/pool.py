@@ -98,7 +98,6 @@ class WorkerPool:
 
     Args:
         prepare: loads the model in each worker.
-        size: number of workers.
 
     Raises:
         LbxError: raised by ``prepare`` in the first worker.
@@ -284,7 +283,6 @@ class WorkerPool:
                 self._dismiss(worker, f"could not load the model: {error.cause}")
 
     def _replace_dead(self, worker: _Worker) -> Iterator[tuple[PendingSample, GenerationRow]]:
-        """Replace a dead worker and requeue its job."""
         how = _describe_exit(worker.end())
         if worker.number not in self._loaded_workers and len(self._workers) > 1:
             self._dismiss(worker, f"{how} while loading the model")  # memory may not suffice for all copies
@@ -313,7 +311,6 @@ class WorkerPool:
         self._start(worker.number)
 
     def _failed_row(self, item: PendingSample, iteration: int, how: str) -> GenerationRow:
-        """Make the failed row of a prompt that kills workers."""
         error = BackendError(f"The worker process {how} during this prompt.", fix=_FIX)
         return GenerationRow(
             self.rows[item.run].run_id,
@@ -336,14 +333,13 @@ _FIX = (
 
 
 def _receive(pipe: Connection) -> Any:
-    """Receive the next message, logging any log lines before it."""
     while isinstance(message := pipe.recv(), LogLine):
         log.info(message.text)
     return message
 
 
 def _describe_exit(code: int) -> str:
-    """Describe the end of a process, as the end of a sentence."""
+    """Describe an exit code in words that end a sentence."""
     if code < 0:
         name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
         return f"was killed ({name})"

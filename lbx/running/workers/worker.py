@@ -121,8 +121,6 @@ def _end_with(parent: int) -> None:
 
 
 class _PipeHandler(logging.Handler):
-    """Forwards log records to the writing process."""
-
     def __init__(self, pipe: Connection) -> None:
         super().__init__()
         self._pipe = pipe
@@ -164,7 +162,7 @@ def _ask(
 
 
 class _TokenReporter:
-    """Reports computed tokens a few times per second."""
+    """Sends ``TokensComputed`` a few times per second."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe

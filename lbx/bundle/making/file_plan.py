@@ -214,7 +214,6 @@ def _hub_record(source: HubSource, snapshot: RepoSnapshot) -> dict[str, Any]:
 
 
 def _plan_base_source(source: BaseSource) -> SourcePlan:
-    """Plan a source that only the base has, with its record and files."""
     record = {key: value for key, value in source.record.items() if key not in ("files", "allowed")}
     allowed = set(source.allow)
     files = (to_base_file(file, allowed) for file in source.record["files"])

@@ -172,7 +172,6 @@ class RatingPages:
     def _opinions(
         self, rater: str, item: Item, rating: _Rating | None, comments: Mapping[int, str], *, skipped: bool
     ) -> list[Opinion]:
-        """Collect the opinion of the rating button and the changed comments."""
         opinions = []
         for position, value in enumerate(self._session.values(rater, item)):
             if rating and rating[0] == position:

@@ -70,12 +70,10 @@ class SourcePlan:
 
 
 class Planner:
-    """Planner that resolves sources to files.
+    """Planner that resolves sources to files; it asks servers for sizes and access, and reports reading local files.
 
     Args:
         mirror: address that replaces scheme and host of every https source, or None.
-        fetcher: used for sizes and access checks.
-        progress: reports the reading of local files.
         base: bundle with files that need not be fetched, or None.
     """
 

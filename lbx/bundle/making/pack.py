@@ -302,7 +302,7 @@ def _write(
     epoch: int,
     progress: Progress,
 ) -> CreateResult:
-    """Write the archive, sign it and move it to its final place."""
+    """Write the archive, sign it and move it to ``out_dir``."""
     name, description = job.recipe.name, job.recipe.description
     base_files = {path: content for path, content in contents.items() if isinstance(content, BaseFile)}
     packed = {path: content for path, content in contents.items() if isinstance(content, LocalFile)}

@@ -30,7 +30,6 @@ class RatingPages:
 
     Args:
         documents: Documents by ``Item.document_key``.
-        reference_open: Whether references are initially open.
     """
 
     def __init__(self, session: RatingSession, documents: Documents, *, reference_open: bool = False) -> None:

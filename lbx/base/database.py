@@ -137,12 +137,7 @@ def _parquet(sql: str, paths: Sequence[Path]) -> Iterator[tuple[Sequence[str], t
 
 
 def _sandboxed_connection(files: Sequence[Path], *, scratch: str = "", threads: int = 0) -> duckdb.DuckDBPyConnection:
-    """Create an empty instance with access to these files only.
-
-    Args:
-        scratch: folder for data that exceeds memory; "" for none.
-        threads: 0 means one thread per CPU usable by this process.
-    """
+    """Create an empty instance with access to these files; data that exceeds memory goes to ``scratch``, if any."""
     import duckdb
 
     allowed = ", ".join(sql_literal(f"{file}{suffix}") for file in files for suffix in _PARTS)

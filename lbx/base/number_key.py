@@ -49,5 +49,5 @@ def task_number(task: str, metric: str = "") -> NumberKey:
 
 
 def group_number(grouping: str, group: str = ALL, *, metric: str) -> NumberKey:
-    """Key of a group's number in any run."""
+    """Key of the number of a group of samples, in any run."""
     return NumberKey(kind="group", grouping=grouping, group=group, metric=metric)

@@ -100,11 +100,7 @@ def write_all(contents: Mapping[Path, Iterable[bytes]]) -> None:
 
 
 def link_files(folder: Path, targets: Mapping[Path | str, Path]) -> None:
-    """Create symbolic links below a folder.
-
-    Args:
-        targets: {path of the link relative to ``folder``: target}.
-    """
+    """Create symbolic links below a folder; ``targets`` is {path of the link relative to ``folder``: target}."""
     for link, target in targets.items():
         (folder / link).parent.mkdir(parents=True, exist_ok=True)
         (folder / link).symlink_to(target.resolve())

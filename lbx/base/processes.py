@@ -42,7 +42,6 @@ def start_python(
     """Start a process that runs Python source code with this process's module search path.
 
     Args:
-        program: the source code.
         arguments: ``sys.argv[1:]`` of the program.
         options: keyword arguments of ``subprocess.Popen``.
     """
@@ -72,7 +71,6 @@ def run_tool(command: Sequence[str], **options: Any) -> subprocess.CompletedProc
     """Run an installed program to completion.
 
     Args:
-        command: name and arguments of the program.
         options: keyword arguments of ``subprocess.run``.
 
     Raises:

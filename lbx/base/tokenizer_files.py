@@ -66,10 +66,8 @@ def _growth(step: dict[str, Any]) -> float:
 
 
 def _longest_of(charsmap: Any) -> float:
-    """Return the length in characters of the longest replacement in a character map.
-
-    The map consists of the size of a trie (4 bytes, little-endian), the trie, and texts that end in NUL.
-    """
+    """Return the length in characters of the longest replacement in a character map."""
+    # Layout: size of a trie (4 bytes, little-endian), the trie, and texts that end in NUL.
     data = base64.b64decode(charsmap) if isinstance(charsmap, str) else b""
     texts = data[4 + int.from_bytes(data[:4], "little") :].split(b"\0")
     return float(max(1, *(len(text.decode("utf-8", "replace")) for text in texts)))

@@ -22,11 +22,7 @@ def silent(stage: str, item: str, done_bytes: int, total_bytes: int) -> None:
 
 
 class ByteMeter:
-    """Progress of a stage over many files.
-
-    Args:
-        total: bytes of all files of the stage.
-    """
+    """Progress of a stage over files of ``total`` bytes together."""
 
     def __init__(self, progress: Progress, stage: str, total: int) -> None:
         self._progress = progress
@@ -51,11 +47,7 @@ R = TypeVar("R")
 
 
 class Tally:
-    """Thread-safe progress of a stage.
-
-    Args:
-        total: bytes of the whole stage.
-    """
+    """Thread-safe progress of a stage of ``total`` bytes."""
 
     def __init__(self, progress: Progress, stage: str, total: int) -> None:
         self._progress, self._stage, self.total = progress, stage, total

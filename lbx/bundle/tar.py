@@ -269,11 +269,7 @@ def _sum_fits(raw: bytes) -> bool:
 
 
 class TarWriter:
-    """Write a tar that depends only on names, contents and ``mtime``.
-
-    Args:
-        mtime: modification time of all members, in seconds since 1970.
-    """
+    """Write a tar that depends only on names, contents and ``mtime``, the time of all members in seconds since 1970."""
 
     def __init__(self, stream: Writable, mtime: int) -> None:
         self._stream = stream

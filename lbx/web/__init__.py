@@ -1,8 +1,8 @@
 """Local web server of `lbx rate`, `lbx annotate` and `lbx browse`.
 
-    place = listening(host, port, uds, others)      bind a socket, and decide who may reach it
-    site = Site(place, routes, people)              create a secret link for each person, required for every page
-    serve(site)                                     serve until Ctrl-C
+    with listening(host, port, uds, others=others) as site_socket:   bind a socket, and decide who may reach it
+        site = Site(site_socket, routes, people)   create a secret link for each person, required for every page
+        serve(site)                                serve until Ctrl-C
 
 Texts come from models and other untrusted sources: templates escape every value and make control and other deceptive
 characters visible (``lbx.base.visible``). Pages load no external resources and have no inline scripts or styles.

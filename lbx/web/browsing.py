@@ -54,7 +54,6 @@ class BrowsingPages:
     """Routes of a results file's pages.
 
     Args:
-        results: Results file.
         bundle: Bundle with the documents; None shows no documents.
         prompts: Rebuilds an answer's prompts; None if that is not possible.
         runs, tasks: Runs and tasks to show; () for all.
@@ -101,12 +100,7 @@ class BrowsingPages:
         return None
 
     def _rebuild_prompt(self, answer: StoredAnswer) -> tuple[str, str]:
-        """Rebuild an answer's prompt.
-
-        Returns:
-            The key of its text for the pane ("" if it cannot be rebuilt), and a sentence that compares its hash with
-            the stored one or explains the failure.
-        """
+        """Return the key of the prompt's text for the pane, and a remark on its hash; "" and the reason on failure."""
         if self._make_prompts is None:
             return "", "Rebuilding a prompt needs the bundle. Pass --bundle DIR."
         try:

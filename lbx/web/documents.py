@@ -110,10 +110,7 @@ class _FoldedText:
         self._inside = {part for character in longer for part in folds[character]}
 
     def find(self, query: str) -> tuple[int, list[tuple[int, int]]]:
-        """Return the number of hits, and the spans of the first hits in the original text.
-
-        A hit begins and ends between characters: "e" does not match "é".
-        """
+        """Count hits and locate the first ones in the original text; only whole characters: "e" does not match "é"."""
         folded = "".join(map(_fold, query))
         spans: list[tuple[int, int]] = []
         total = 0

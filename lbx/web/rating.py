@@ -30,7 +30,6 @@ class RatingPages:
 
     Args:
         documents: Documents by ``Item.document_key``.
-        reference_open: Whether references are initially open.
     """
 
     def __init__(self, session: RatingSession, documents: Documents, *, reference_open: bool = False) -> None:
@@ -172,7 +171,6 @@ class RatingPages:
     def _opinions(
         self, rater: str, item: Item, rating: _Rating | None, comments: Mapping[int, str], *, skipped: bool
     ) -> list[Opinion]:
-        """Collect the opinion of the rating button and the changed comments."""
         opinions = []
         for position, value in enumerate(self._session.values(rater, item)):
             if rating and rating[0] == position:

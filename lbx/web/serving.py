@@ -188,7 +188,7 @@ def serve(site: Site) -> None:
 
 
 class _LoopErrors:
-    """Log once if the process has no file descriptors left: asyncio retries every second with a traceback each."""
+    """Handler that logs a lack of file descriptors once; asyncio alone logs a traceback at every retry, each second."""
 
     full = False
 

@@ -71,7 +71,7 @@ class SiteSocket:
         return as_command("ssh", "-L", f"{self.port}:{address}", f"{_user()}@{socket.gethostname()}")
 
     def answers_to(self, header: str) -> bool:
-        """Whether a Host header names this place, which excludes DNS rebinding.
+        """Whether a Host header names this socket, which excludes DNS rebinding.
 
         Any port is accepted, because a tunnel may use another port. If other machines have access, numeric addresses
         are accepted, too: only names can be rebound.
@@ -113,9 +113,6 @@ class Gate:
     """ASGI middleware that checks every request and sets ``request.state.person`` to the name of its person.
 
     Args:
-        app: Application with the pages.
-        place: Socket of the site.
-        people: People with access.
         root: Path prefix of all pages, "/...".
     """
 
@@ -213,9 +210,10 @@ class Gate:
 class Site:
     """Application with access checks and a secret link for each person.
 
+    All pages have a random path prefix, new at each start: browsers send a cookie to every port of a host, but only
+    below the cookie's path.
+
     Args:
-        place: Socket of the site. All pages have a random path prefix, new at each start: browsers send a cookie to
-            every port of a host, but only below the cookie's path.
         routes: Pages; ``request.state.person`` is the name of the person.
         people: Names of the people who get a link.
     """

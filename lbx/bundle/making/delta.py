@@ -47,7 +47,7 @@ def to_base_file(file: Mapping[str, Any], allowed_paths: Set[str]) -> BaseFile:
 
 @dataclass(frozen=True)
 class BaseBundle:
-    """Description of a base bundle.
+    """Description of the bundle that a delta builds on.
 
     Attributes:
         digest: digest of the bundle, hex; "" if only its bundle.json is known.

@@ -60,7 +60,7 @@ class TransientError(Exception):
     Args:
         cause: a clause for the message, e.g. "the connection broke".
         wait_s: delay requested by the server, seconds.
-        progressed: the attempt resumed a broken download and got further, so the next can resume it, too.
+        has_progressed: the attempt resumed a broken download and got further, so the next can resume it, too.
     """
 
     def __init__(self, cause: str, *, wait_s: float = 0.0, has_progressed: bool = False) -> None:
@@ -125,12 +125,7 @@ class LocalFile:
 
 
 class Fetcher:
-    """Downloader with a store of files named by their hash.
-
-    Args:
-        store: folder for downloads, created if missing.
-        retry: retry policy and timeouts.
-    """
+    """Downloader with a store of files named by their hash; the folder ``store`` is created if missing."""
 
     def __init__(self, store: Path, retry: Retry) -> None:
         import httpx2

@@ -70,12 +70,10 @@ class SourcePlan:
 
 
 class Planner:
-    """Planner that resolves sources to files.
+    """Planner that resolves sources to files; it asks servers for sizes and access, and reports reading local files.
 
     Args:
         mirror: address that replaces scheme and host of every https source, or None.
-        fetcher: used for sizes and access checks.
-        progress: reports the reading of local files.
         base: bundle with files that need not be fetched, or None.
     """
 
@@ -214,7 +212,6 @@ def _hub_record(source: HubSource, snapshot: RepoSnapshot) -> dict[str, Any]:
 
 
 def _plan_base_source(source: BaseSource) -> SourcePlan:
-    """Plan a source that only the base has, with its record and files."""
     record = {key: value for key, value in source.record.items() if key not in ("files", "allowed")}
     allowed = set(source.allow)
     files = (to_base_file(file, allowed) for file in source.record["files"])

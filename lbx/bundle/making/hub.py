@@ -58,7 +58,6 @@ class Hub:
 
     Args:
         endpoint: its address; None means HF_ENDPOINT or the public hub.
-        retry: retry policy and timeouts.
 
     Raises:
         UsageError: the address is not http(s).
@@ -135,7 +134,7 @@ class Hub:
         return RepoSnapshot(repo, kind, info.id, info.sha, _licence(info), bool(info.gated), files)
 
     def _translate(self, exc: Exception, repo: str, kind: str, revision: str) -> Exception:
-        """Convert an exception of the library: to ``AgainError`` if another attempt may succeed."""
+        """Convert an exception of the library: to ``TransientError`` if another attempt may succeed."""
         import httpx2
 
         errors, endpoint = self._library.errors, self._api.endpoint

@@ -165,7 +165,6 @@ def _open_job(recipes: Sequence[Path], out_dir: Path, progress: Progress, option
 def _read_inputs(
     paths: Sequence[Path], name: str | None, base: Path | None, images: Sequence[Path]
 ) -> tuple[Recipe, BaseBundle | None]:
-    """Read the recipe, including the images, and the base bundle."""
     recipe, base_bundle = read_inputs(paths, name)
     if base is not None:
         if base_bundle is not None:
@@ -303,7 +302,7 @@ def _write(
     epoch: int,
     progress: Progress,
 ) -> CreateResult:
-    """Write the archive, sign it and move it to its final place."""
+    """Write the archive, sign it and move it to ``out_dir``."""
     name, description = job.recipe.name, job.recipe.description
     base_files = {path: content for path, content in contents.items() if isinstance(content, BaseFile)}
     packed = {path: content for path, content in contents.items() if isinstance(content, LocalFile)}

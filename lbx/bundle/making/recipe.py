@@ -207,7 +207,7 @@ def _merge(sources: Iterable[BundleSource]) -> tuple[BundleSource, ...]:
 
 
 def _merge_two(a: BundleSource, b: BundleSource) -> BundleSource:
-    """Merge two sources with the same place; they may differ in ``allow``, and hub sources in their patterns."""
+    """Merge two sources with the same ``key``; they may differ in ``allow``, and hub sources in their patterns."""
     allow = tuple(dict.fromkeys(a.allow + b.allow))
     if isinstance(a, HubSource) and isinstance(b, HubSource) and a.revision == b.revision:
         every = not (a.files or a.optional) or not (b.files or b.optional)

@@ -51,7 +51,7 @@ class SourceRequest:
 
 @dataclass(frozen=True)
 class RequestResult(Evidence):
-    """Result of writing a request.
+    """State of the sources in a written request.
 
     Attributes:
         base: name of the bundle already present, or "".

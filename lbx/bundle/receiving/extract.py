@@ -42,7 +42,7 @@ class BaseFolder:
     """Unpacked bundle that supplies the files missing from a delta.
 
     Args:
-        given: folder of the bundle, or its ``lbx/bundle.json``.
+        base_path: folder of the bundle, or its ``lbx/bundle.json``.
         contents: parsed tag files of the delta.
         delta: name of the delta in messages.
 

@@ -60,11 +60,8 @@ class TrustedArchive:
     """Archive with verified volumes, signatures and tag files; ``read_payload`` reads and verifies the payload.
 
     Attributes:
-        received: files of the archive.
-        volumes: result per volume.
         signatures: valid signatures; the signature of NAME.SHA256SUMS comes first.
-        tags: tag files by path.
-        contents: parsed tag files.
+        tags: contents of the tag files by path.
         unsafe: payload files of unsafe formats that the recipe allows by name.
     """
 
@@ -86,7 +83,7 @@ class TrustedArchive:
             Checkpoints(sys.maxsize if archive_files.is_compressed else _FRONT) for _ in archive_files.volumes
         ]
         self.volumes = check_volumes(archive_files, reader, progress, checkpoints)
-        # Parsing starts only now, and ``Proven`` checks that the parsed bytes equal the hashed ones.
+        # Parsing starts only now, and ``VerifiedReader`` checks that the parsed bytes equal the hashed ones.
         verified_reader = VerifiedReader(reader, reader.starts[:-1], checkpoints, self._archive)
         self._read_at = verified_reader.read_at if archive_files.sums is not None else reader.read_at
         plain = SeekableStream(self._read, reader.size)

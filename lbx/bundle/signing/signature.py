@@ -282,10 +282,7 @@ def _options(text: str) -> dict[str, str]:
 
 
 def _in_pattern_list(name: str, patterns: str) -> bool:
-    """Match a name by OpenSSH's rule (ssh_config(5), PATTERNS).
-
-    Only ``*`` and ``?`` are special; a matching ``!pattern`` excludes the name regardless of other patterns.
-    """
+    """Match a name by ssh_config(5), PATTERNS: wildcards ``*`` and ``?``; a matching ``!pattern`` always excludes."""
     matched = False
     for pattern in patterns.split(","):
         bare = pattern.removeprefix("!")

@@ -82,11 +82,7 @@ def _from_os_error(error: OSError) -> LbxError:
 
 
 def with_other_output(words: Sequence[str]) -> str:
-    """Change the output in a command line to a file that does not exist yet.
-
-    Args:
-        words: Program name and arguments.
-    """
+    """Change the output in a command line, program name included, to a file that does not exist yet."""
     arguments = list(words[1:])
     for at, word in enumerate(arguments):
         name, equals, value = word.partition("=")

@@ -186,6 +186,6 @@ def _answer_lines(
 
 
 def _prompt(bundle: Bundle, sample: Sample, mode: Mode) -> str:
-    """Prompt with braces in place of document and question."""
+    """Prompt with "{}" in place of the document and of the question."""
     prompt = _FAMILY.prompt(bundle, replace(sample, context="{}", question="{}"), mode)
     return f"{prompt.system}{prompt.before}{prompt.document}{prompt.after}"

@@ -111,7 +111,7 @@ def _official_page(dataset: Dataset, index: int, new_pairs: int) -> dict[str, st
 
 
 def _parse_integer(digits: str) -> int | str:
-    """Parse an integer; those with too many digits for Python to read or print remain text."""
+    """Parse an integer; it remains text if it has too many digits for Python to read or print."""
     return int(digits) if len(digits) < _MOST_DIGITS else digits
 
 

@@ -98,7 +98,7 @@ def with_other_output(words: Sequence[str]) -> str:
 
 
 def _unused_name(name: str) -> str:
-    """Append a number to a file's name that makes it new in its folder."""
+    """Append the lowest number from 2 that makes a file's name new in its folder."""
     path = Path(name)
     names = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
     return str(next(candidate for candidate in names if not candidate.exists()))

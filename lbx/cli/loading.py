@@ -102,7 +102,7 @@ class _Command(PlainTypes, TyperCommand):
     """Command with common options in --help, and every option in --help-all.
 
     Attributes:
-        options: Class of the options; its ``BRIEF`` lists the names of common options.
+        options: Class whose ``BRIEF`` lists the names of common options.
     """
 
     options: type
@@ -213,7 +213,6 @@ def _make_function(row: Row, options: type) -> Callable[..., None]:
 
 
 def _typer_parameters(options: type) -> dict[str, TyperParameter]:
-    """Convert the fields of a class of options to {parameter name: Typer parameter}."""
     parameters: dict[str, TyperParameter] = {}
     for field in dataclasses.fields(options):
         if several := _combined_option(field):

@@ -70,7 +70,6 @@ def export(
         run_id: one run, or several that write different files.
         directory: created if missing.
         results: write the official scorer's output for these files instead, byte for byte.
-        force: replace existing files.
 
     Raises:
         UsageError: a run is unknown or has no answers to this benchmark, or a file already exists; with ``results``,

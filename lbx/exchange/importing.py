@@ -85,13 +85,11 @@ def parse_predictions(
     Args:
         format_name: name of the benchmark.
         path: a folder of task files or a single file, depending on the format.
-        model: name of the run's model.
         run_id: defaults to MODEL-FORMAT-HASH with the content's hash, so that other content makes another run.
         bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample; rows
             without a match are imported unchanged.
         e: whether the folder has a benchmark's "_e" tasks (implied by a folder "pred_e" in the path).
         metadata: free keys and values to store with the run.
-        strip_reasoning: remove blocks of reasoning from the answers.
 
     Raises:
         UsageError: the path or a line is malformed, or no row matches a sample of the bundle.

@@ -234,7 +234,7 @@ def _rounds(
 def _generations(
     run_id: str, task: str, rows: Sequence[judge_files.JudgedPair], samples: Sequence[Sample]
 ) -> Iterator[GenerationRow]:
-    """Yield two generations per row; the first has the row's line."""
+    """Yield two generations per row; only the first stores the row's line."""
     for position, sample in enumerate(samples):
         row, second = rows[position // 2], position % 2
         text = row.judgements[second]
@@ -319,7 +319,7 @@ def _stored_runs(store: Store, questions: Sequence[QuestionAndReference]) -> lis
 def _new_samples(
     store: Store, judgements: Judgements, questions: Sequence[QuestionAndReference]
 ) -> dict[QuestionAndReference, Sample]:
-    """Write and return the bundle's samples, or those that an import of the compared answers would create."""
+    """Write and return the bundle's samples; without a bundle, those that an import of the answers would create."""
     samples = {key: judged_sample(official_judge.BENCHMARK, *key, LLM) for key in questions}
     if judgements.bundle is None or not questions:
         store.write(samples=[SampleRow(sample, position) for position, sample in enumerate(samples.values())])

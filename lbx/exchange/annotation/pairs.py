@@ -314,7 +314,7 @@ def open_dataset(path: Path) -> BufferedReader:
 
 
 def scan_dataset(path: Path, file: BufferedReader) -> tuple[list[DatasetEntry], bool, str]:
-    """Return the documents, whether the file is ASCII only, and its SHA-256. Raises UsageError with the line."""
+    """Return documents, whether the file is ASCII only, and its SHA-256. Raises UsageError that names a bad line."""
     entries: list[DatasetEntry] = []
     digest, at, only_ascii = hashlib.sha256(), 0, True
     lines = iter(lambda: file.readline(RECORD_BYTES + 1), b"")

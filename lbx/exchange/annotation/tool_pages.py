@@ -33,7 +33,7 @@ def apply_pages(dataset: Dataset, folder: Path) -> int:
     """Apply texts entered in the tool's pages to the dataset, and return the number of changed documents.
 
     Args:
-        folder: its jsons/, or the parent folder.
+        folder: the tool's jsons/, or its parent folder.
 
     Raises:
         UsageError: the folder has no page, or a page is of another document; names the file.

@@ -73,7 +73,7 @@ def import_object(name: str) -> Any:
 
 
 class PlainTypes(CommandWithHelp):
-    """Mixin for a command's help that drops the types of arguments and flags, and sorts help options as declared."""
+    """Mixin for a command's help that drops the types of arguments and flags, and keeps the order of help options."""
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         params = super().get_params(ctx)

@@ -51,7 +51,6 @@ class JudgeRun:
     """An imported run of a judge.
 
     Attributes:
-        compared: the runs with the compared answers.
         rounds: number of rounds, two per question.
         failed: number of rounds without a judgement.
         numbers: summary lines, counted like the file's own script.

@@ -53,7 +53,7 @@ def apply_splices(raw: str, splices: Sequence[Splice]) -> str:
 
 
 def inverse_splices(splices: Sequence[Splice]) -> list[Splice]:
-    """Return the inverse splices."""
+    """Return the splices that undo the given ones."""
     return [Splice(at, come, gone) for at, gone, come in reversed(splices)]
 
 

@@ -80,7 +80,7 @@ def _announce(outline: Outline) -> None:
 
 
 def _show_outline(outline: Outline, console: Console) -> None:
-    """Print sources with licences and gates, then download and archive sizes: the officer's list, before downloads."""
+    """Print sources with licences and gates, then download and archive sizes, before any download."""
     base_column = ["in base"] if any(line.held_bytes for line in outline.lines) else []
     table = Table("source", "revision", "licence", "gated", "files", "bytes", *base_column, box=None, pad_edge=False)
     table.columns[0].overflow = "fold"
@@ -194,7 +194,7 @@ def _report_lines(report: VerifyReport) -> Iterator[str]:
 
 @contextmanager
 def _refusals_as_json(archive: Path, as_json: bool) -> Iterator[None]:
-    """Also print a refusal as JSON, so that scripts always get an answer; people read the error message."""
+    """Print a refusal as JSON too, so that scripts always get an answer."""
     try:
         yield
     except LbxError as error:

@@ -142,7 +142,7 @@ def _plan_shards(options: SubmitOptions, spec: RunSpec) -> tuple[RunFolder, RunS
 
 
 def _flags(options: SubmitOptions) -> list[str]:
-    """Options for each shard's command line that are not part of the run's spec."""
+    """Options of each shard's command line outside the run's spec."""
     flags = {
         "--retry-failed": options.retry_failed,
         "--retry-empty": options.retry_empty,

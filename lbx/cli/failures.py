@@ -82,11 +82,7 @@ def _from_os_error(error: OSError) -> LbxError:
 
 
 def with_other_output(words: Sequence[str]) -> str:
-    """Change the output in a command line to a file that does not exist yet.
-
-    Args:
-        words: Program name and arguments.
-    """
+    """Change the output in a command line, program name included, to a file that does not exist yet."""
     arguments = list(words[1:])
     for at, word in enumerate(arguments):
         name, equals, value = word.partition("=")
@@ -102,7 +98,7 @@ def with_other_output(words: Sequence[str]) -> str:
 
 
 def _unused_name(name: str) -> str:
-    """Append a number to a file's name that makes it new in its folder."""
+    """Append the lowest number from 2 that makes a file's name new in its folder."""
     path = Path(name)
     names = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
     return str(next(candidate for candidate in names if not candidate.exists()))

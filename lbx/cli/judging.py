@@ -66,7 +66,7 @@ def _show_plan(spec: JudgeSpec, *, as_json: bool) -> None:
 
 
 def _note_texts_without_verdict(results: Path, judge_id: str) -> None:
-    """Note the number of the judge's texts without a verdict, except failed ones, which are reported as failed."""
+    """Note how many of the judge's texts have no verdict; failed ones are reported elsewhere as failed."""
     with Store(results, read_only=True) as store:
         ((count, total),) = store.query(
             "SELECT count(*) FILTER (WHERE state IN ('cut', 'none')), count(*) FROM judged_rounds WHERE judge_id = ?",

@@ -73,7 +73,7 @@ def import_object(name: str) -> Any:
 
 
 class PlainTypes(CommandWithHelp):
-    """Mixin that drops redundant types from the help, <bool> of flags and <path> of FILE, and keeps its order."""
+    """Mixin for a command's help that drops the types of arguments and flags, and keeps the order of help options."""
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         params = super().get_params(ctx)
@@ -102,7 +102,7 @@ class _Command(PlainTypes, TyperCommand):
     """Command with common options in --help, and every option in --help-all.
 
     Attributes:
-        options: Class of the options; its ``BRIEF`` lists the names of common options.
+        options: Class whose ``BRIEF`` lists the names of common options.
     """
 
     options: type
@@ -116,7 +116,6 @@ class _Command(PlainTypes, TyperCommand):
         TyperCommand.format_help(brief_command, ctx, formatter)
 
     def show_all(self, ctx: Context) -> None:
-        """Print the help with every option."""
         TyperCommand.format_help(self, ctx, ctx.make_formatter())
 
 
@@ -139,7 +138,7 @@ def _show_all(context: typer.Context, value: bool) -> None:
 
 
 def _help_all(*, hidden: bool) -> Any:
-    """Build the option --help-all, accepted by every command; it is hidden if --help already shows every option."""
+    """Build the option --help-all; it is hidden if --help already shows every option."""
     option = typer.Option(
         "--help-all", help="Show every option.", is_eager=True, expose_value=False, callback=_show_all, hidden=hidden
     )
@@ -161,7 +160,7 @@ def completion(name: str) -> Callable[[typer.Context, str], list[str]]:
 
 
 def _preceding_values(context: typer.Context) -> dict[str, Any]:
-    """Return the values that precede an option.
+    """Return the values of the options and arguments before the completed one.
 
     While the option has no value, Typer has not assigned arguments to their names, so they are assigned here.
     """
@@ -214,7 +213,6 @@ def _make_function(row: Row, options: type) -> Callable[..., None]:
 
 
 def _typer_parameters(options: type) -> dict[str, TyperParameter]:
-    """Convert the fields of a class of options to {parameter name: Typer parameter}."""
     parameters: dict[str, TyperParameter] = {}
     for field in dataclasses.fields(options):
         if several := _combined_option(field):

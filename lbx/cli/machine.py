@@ -188,7 +188,7 @@ def _variants() -> dict[str, dict[str, Any]]:
 
 
 def _llama_devices(native: Any) -> list[str]:
-    """List llama.cpp's devices as it describes them: each GPU, and the CPU first or last."""
+    """List llama.cpp's descriptions of its devices: each GPU, and the CPU first or last."""
     native.ggml_backend_dev_count.restype = ctypes.c_size_t
     native.ggml_backend_dev_get.argtypes, native.ggml_backend_dev_get.restype = [ctypes.c_size_t], ctypes.c_void_p
     for function in (native.ggml_backend_dev_name, native.ggml_backend_dev_description):
@@ -233,7 +233,7 @@ def _models() -> dict[str, str]:
 
 
 def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, Any]]:
-    """List problems found in the facts: cause, fix, and whether they are fatal."""
+    """List the problems in the facts with cause, fix, and whether they are fatal."""
     problems: list[dict[str, Any]] = []
 
     def add(fatal: bool, cause: str, fix: str) -> None:

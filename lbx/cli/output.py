@@ -51,7 +51,7 @@ class _VisibleConsole(Console):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """Raise BrokenPipeError: Rich would exit with 1, although `lbx report ... | head` has succeeded."""
+        """Re-raise BrokenPipeError, because Rich would exit with 1 although `lbx report ... | head` has succeeded."""
         raise BrokenPipeError
 
 
@@ -80,7 +80,7 @@ def answer(text: str) -> None:
 
 
 def answer_text(text: str | Iterable[str], output: Path | None = None) -> None:
-    """Write several lines to standard output, or atomically to a file (``outputs.answer_file``).
+    """Write several lines to standard output, or atomically to a file (``outputs.open_output``).
 
     Args:
         text: The whole text, or an iterable of pieces of whole lines, which are written one by one.

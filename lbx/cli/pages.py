@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def import_web(name: str) -> Any:
-    """Import an object of lbx by "package.module:name" that needs lbx[web].
-
-    Raises:
-        LbxError: lbx[web] is not installed.
-    """
+    """Import an object of lbx by "package.module:name". Raises LbxError if lbx[web] is not installed."""
     try:
         importlib.import_module("lbx.web")
     except ImportError as exc:

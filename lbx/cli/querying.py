@@ -63,7 +63,7 @@ def _run_query(options: SqlOptions, limit: TimeLimit) -> None:
 
 @contextmanager
 def _open_store(results: Path, attachments: Sequence[str], parquet_path: Path | None = None) -> Iterator[Store]:
-    """Open the results file and attach others; use one thread if a parquet file is written."""
+    """Open the results file and attach others, with one thread if a parquet file is written."""
     files = parse_attachments(attachments, results)
     snapshots = {name: snapshot for name, path in files.items() if (snapshot := _snapshot(path))}
     files |= {name: snapshot.path for name, snapshot in snapshots.items()}

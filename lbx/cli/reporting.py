@@ -120,7 +120,7 @@ def _views(view: str | None, output_format: ReportFormat) -> list[str]:
 
 
 def _special_options(options: ReportOptions) -> list[str]:
-    """List given options that only some reports accept."""
+    """List the given options that only some reports accept."""
     values = {
         "--reference": options.references,
         "--against": options.against,
@@ -144,7 +144,7 @@ class Tables(dict[str, Table]):
 
 
 def _read_reports(results: Path | None, names: Sequence[str], query: ReportQuery, *, in_bold: bool) -> Tables:
-    """Read the reports; with ``in_bold``, mark scores of the paper that do not differ significantly from the best."""
+    """Read the reports; ``in_bold`` marks the paper's scores that do not differ significantly from the best."""
     if results is None:
         return Tables({name: reports.read_report(None, name, query) for name in names})
     with open_with_numbers(results, numbers=reports.has_number_reports(names)) as store:

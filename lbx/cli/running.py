@@ -110,11 +110,7 @@ def _shard(plan: Path | None, number: int | None, spec_file: Path | None) -> tup
 def print_outcomes(
     outcomes: Mapping[str, Outcome], output: Path, *, as_json: bool, more: Mapping[str, object] | None = None
 ) -> None:
-    """Print the outcomes of runs; JSON also gets ``more``.
-
-    Raises:
-        typer.Exit: Some samples failed.
-    """
+    """Print the outcomes of runs; JSON also gets ``more``. Raises typer.Exit if some samples failed."""
     if as_json:
         parts = [
             {"run_id": name, "results": str(output), **dataclasses.asdict(outcome), **(more or {})}

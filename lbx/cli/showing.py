@@ -93,7 +93,7 @@ _SYSTEM = {"message": "a separate message", "text": "at the beginning of the tex
 
 
 def _framed_text(text: str, *, full: bool, cut_at: int | None = None, cut_note: str = "") -> str:
-    """Frame a text by lines and shorten the middle of long parts; the text on both sides of a cut is kept."""
+    """Frame a text by lines, and shorten the middle of long parts but not around a cut."""
     parts = [text] if cut_at is None else [text[:cut_at], text[cut_at:]]
     return "\n".join(["---", cut_note.join(part if full else _ends(part) for part in parts), "---"])
 

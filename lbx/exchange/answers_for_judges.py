@@ -40,11 +40,7 @@ _FAMILY = BENCHMARKS[official_judge.BENCHMARK]
 
 
 def read_judge_answers(form: PredictionFormat, paths: Sequence[Path]) -> PredictionFiles:
-    """Read one model's files, in the given order.
-
-    Raises:
-        UsageError: a file or a line in it is malformed.
-    """
+    """Read one model's files, in the given order. Raises UsageError if a file or a line in it is malformed."""
     rows: list[Prediction] = []
     files, digest = [], hashlib.sha256()
     for path in paths:
@@ -186,6 +182,6 @@ def _answer_lines(
 
 
 def _prompt(bundle: Bundle, sample: Sample, mode: Mode) -> str:
-    """Prompt with braces in place of document and question."""
+    """Prompt with "{}" in place of the document and of the question."""
     prompt = _FAMILY.prompt(bundle, replace(sample, context="{}", question="{}"), mode)
     return f"{prompt.system}{prompt.before}{prompt.document}{prompt.after}"

@@ -39,7 +39,13 @@ class ExportSummary:
 
 @dataclass(frozen=True, slots=True)
 class _RunFiles:
-    """Content of a run's files: {path: pieces of text}; number of answers in them, and left out by reason."""
+    """Content of a run's files.
+
+    Attributes:
+        files: {path: pieces of text}.
+        rows: number of answers in the files.
+        left_out: number of other answers by reason.
+    """
 
     files: Mapping[str, Sequence[str]]
     rows: int
@@ -64,7 +70,6 @@ def export(
         run_id: one run, or several that write different files.
         directory: created if missing.
         results: write the official scorer's output for these files instead, byte for byte.
-        force: replace existing files.
 
     Raises:
         UsageError: a run is unknown or has no answers to this benchmark, or a file already exists; with ``results``,
@@ -234,7 +239,7 @@ def stored_files(store: Store, run_id: str, settings: Mapping[str, Any]) -> list
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """Stored entry of an imported file (``Reading.files``). A name with several path components is not a file name."""
+    """Stored entry of ``PredictionFiles.files``. A name with several path components is not a file name."""
 
     name: str
     task: str | None

@@ -85,13 +85,11 @@ def parse_predictions(
     Args:
         format_name: name of the benchmark.
         path: a folder of task files or a single file, depending on the format.
-        model: name of the run's model.
         run_id: defaults to MODEL-FORMAT-HASH with the content's hash, so that other content makes another run.
         bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample; rows
             without a match are imported unchanged.
         e: whether the folder has a benchmark's "_e" tasks (implied by a folder "pred_e" in the path).
         metadata: free keys and values to store with the run.
-        strip_reasoning: remove blocks of reasoning from the answers.
 
     Raises:
         UsageError: the path or a line is malformed, or no row matches a sample of the bundle.
@@ -118,7 +116,6 @@ def parse_predictions(
 
 
 def _refuse_verdicts(path: Path) -> None:
-    """Raise UsageError for a judge's file."""
     if not path.is_file():
         return
     with suppress(ValueError, RecursionError):  # other problems are reported by the format's own reader
@@ -303,7 +300,7 @@ def _published_files(bundle: Bundle, name: str, length_hint: bool) -> list[Path]
 
 _OPENING = re.compile(r"\s*(<([\w:-]{0,20}(?:think|thought|reason)[\w:-]{0,20})>)", re.IGNORECASE)
 _MAX_BLOCKS = 100
-"""Maximum number of blocks removed from one answer."""
+"""Maximum number of reasoning blocks removed from one answer."""
 
 
 def split_blocks(text: str) -> tuple[str | None, str, bool | None]:
@@ -322,7 +319,7 @@ def split_blocks(text: str) -> tuple[str | None, str, bool | None]:
 
 
 def count_blocks(reading: PredictionFiles) -> int:
-    """Number of answers that contain a block."""
+    """Number of answers that contain a block of reasoning."""
     return sum(_reasoning_tags(prediction.output or "") is not None for prediction in reading.rows)
 
 
@@ -339,13 +336,13 @@ def without_reasoning(form: PredictionFormat, reading: PredictionFiles) -> Predi
 
 
 def _reasoning_tags(text: str) -> ReasoningMarks | None:
-    """Marks of the text's first block."""
+    """Marks of the text's first block of reasoning."""
     matches = (tags for tags in KNOWN if split_reasoning(text, marks=tags)[0] is not None)
     return _opening_tags(text) or next(matches, None)
 
 
 def _opening_tags(text: str) -> ReasoningMarks | None:
-    """Marks of a block at the start of the text."""
+    """Marks of a block of reasoning at the start of the text."""
     if opening := _OPENING.match(text):
         return ReasoningMarks(opening[1], f"</{opening[2]}>")
     return next((tags for tags in KNOWN if opening_end(text, tags.open)), None)

@@ -105,7 +105,7 @@ def _imported_file(store: Store, run_id: str, settings: Mapping[str, Any]) -> tu
 
 
 def _checked_rubric(run_id: str, settings: Mapping[str, Any], bundle: Bundle | None) -> Rubric:
-    """The official rubric. Raises UsageError if the run used another rubric or a single order."""
+    """Return the official rubric. Raises UsageError if the run used another rubric or a single order."""
     if bundle is None:
         raise UsageError(
             f"The run {run_id!r} was judged by lbx, and the file needs its prompts, which are not stored.",

@@ -27,14 +27,13 @@ from lbx.store.imports import find_import, refuse_other_content, write_import
 from lbx.store.rows import stored_sample
 
 QuestionAndReference = tuple[str, str]
-"""A question and its reference."""
 _ANSWER_KEYS = ("answer_sha256", "against_sha256", "answer_words", "against_words")
 """Keys of a round's ``meta`` that are omitted if the prompts do not determine the answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgements:
-    """A parsed file of judgements, ready to be written; ``name`` is its first run's, the second appends "-2"."""
+    """A parsed file of judgements; its first run is called ``name``, its second has the suffix "-2"."""
 
     file: judge_files.JudgeFile
     name: str
@@ -52,7 +51,6 @@ class JudgeRun:
     """An imported run of a judge.
 
     Attributes:
-        compared: the runs with the compared answers.
         rounds: number of rounds, two per question.
         failed: number of rounds without a judgement.
         numbers: summary lines, counted like the file's own script.
@@ -89,7 +87,7 @@ class _NewRun:
     answers: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
 
     def iteration(self, sample: Sample, contents: judge_files.PromptContents | None, side: int) -> int:
-        """Iteration of the answer in a prompt, added if new; 0 for unknown contents."""
+        """Return the iteration of a prompt's answer, after adding a new answer; 0 for unknown contents."""
         texts = self.answers.setdefault(sample.key[:3], [])
         if contents is None:
             return 0
@@ -100,14 +98,11 @@ class _NewRun:
 
 @dataclass(slots=True)
 class _StoredRun:
-    """A run of the results file with its answers to each question."""
-
     run_id: str
     model: str
     answers: dict[QuestionAndReference, list[tuple[Sample, int, str]]] = field(default_factory=dict)
 
     def answer(self, contents: judge_files.PromptContents | None, side: int) -> tuple[Sample, int] | None:
-        """Sample and iteration of the answer in a prompt."""
         for sample, iteration, text in self.answers.get(contents[:2], ()) if contents else ():
             if contents and text == contents.answers[side]:
                 return sample, iteration
@@ -120,7 +115,7 @@ class _StoredRun:
     def has_all(
         self, contents: Sequence[judge_files.PromptContents], side: int, samples: Mapping[QuestionAndReference, Sample]
     ) -> bool:
-        """Whether the run gave all answers of a side, to these samples if they are known."""
+        """Whether all answers of one side are the run's, to the given samples if they are known."""
         for texts in contents:
             match = self.answer(texts, side)
             if match is None or (samples and samples[texts[:2]].key != match[0].key):
@@ -176,9 +171,6 @@ def write_judgements(store: Store, judgements: Judgements) -> list[JudgeRun]:
         _write_attempt(store, judgements, number, rows, [next(comparisons) for _ in rows])
         for number, rows in enumerate(judgements.file.attempts, start=1)
     ]
-
-
-# The judge
 
 
 def _write_attempt(
@@ -241,7 +233,7 @@ def _rounds(
 def _generations(
     run_id: str, task: str, rows: Sequence[judge_files.JudgedPair], samples: Sequence[Sample]
 ) -> Iterator[GenerationRow]:
-    """Yield two generations per row; the first has the row's line."""
+    """Yield two generations per row; only the first stores the row's line."""
     for position, sample in enumerate(samples):
         row, second = rows[position // 2], position % 2
         text = row.judgements[second]
@@ -251,9 +243,6 @@ def _generations(
             output=None if failed else text, error=text if failed else None,
             error_type="imported" if failed else None, source_row=None if second else row.line.raw,
         )  # fmt: skip
-
-
-# The judged
 
 
 def _write_comparisons(store: Store, judgements: Judgements) -> list[_Comparison]:
@@ -283,14 +272,13 @@ def _write_comparisons(store: Store, judgements: Judgements) -> list[_Comparison
 
 
 def _run_ids(names: tuple[str, str], file: judge_files.JudgeFile) -> tuple[str, str]:
-    """Names of a file's two compared runs, which may be of the same model."""
+    """Names of the two compared runs, distinct even if both are of one model."""
     first, second = names
     suffix = _name_suffix(file)
     return f"{first}-{suffix}", f"{second}-{'against-' * (first == second)}{suffix}"
 
 
 def _unknown_sample(row: judge_files.JudgedPair) -> Sample:
-    """Sample of a row with unknown contents."""
     name = sha256_text(canonical_json(list(row.prompts)))[:16]
     return Sample(official_judge.BENCHMARK, NO_TASK, name, "", "", (), meta={"evaluation": LLM})
 
@@ -330,7 +318,7 @@ def _stored_runs(store: Store, questions: Sequence[QuestionAndReference]) -> lis
 def _new_samples(
     store: Store, judgements: Judgements, questions: Sequence[QuestionAndReference]
 ) -> dict[QuestionAndReference, Sample]:
-    """Write and return the bundle's samples, or those that an import of the compared answers would create."""
+    """Write and return the bundle's samples; without a bundle, those that an import of the answers would create."""
     samples = {key: judged_sample(official_judge.BENCHMARK, *key, LLM) for key in questions}
     if judgements.bundle is None or not questions:
         store.write(samples=[SampleRow(sample, position) for position, sample in enumerate(samples.values())])

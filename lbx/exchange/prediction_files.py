@@ -273,7 +273,7 @@ def mismatch_reason(*, is_known: bool) -> str:
 
 
 def _rows_without_task(form: PredictionFormat, predictions: list[Prediction]) -> list[Prediction]:
-    """Rows of a task that the bundle lacks; only the first has a note, which covers all."""
+    """Name the rows of a task that the bundle lacks; one note, at the first row, covers all."""
     alone, answers, why = (
         UnmatchedNames(form, 0),
         [],
@@ -289,7 +289,7 @@ class UnmatchedNames:
     """Naming of rows that match no sample of the bundle: equal rows have equal names, in any file.
 
     Args:
-        behind: number of samples in the bundle; the rows' positions follow theirs.
+        n_samples: number of samples in the bundle; the rows' positions follow theirs.
     """
 
     def __init__(self, form: PredictionFormat, n_samples: int) -> None:
@@ -317,7 +317,7 @@ class UnmatchedNames:
 def _match_by_position(
     form: PredictionFormat, samples: list[Sample], predictions: list[Prediction]
 ) -> list[Prediction]:
-    """Match predictions with the samples at the same positions; [] if that fails."""
+    """Match predictions with samples at the same positions; [] if that fails."""
     pairs = list(zip(predictions, samples, strict=False))
     if len(pairs) < len(predictions) or not all(form.may_match_by_position(*pair) for pair in pairs):
         return []

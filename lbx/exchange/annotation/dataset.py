@@ -1,4 +1,4 @@
-"""Editing of datasets in L-Eval's JSON lines form; edits are saved to disk before they are shown as saved.
+"""Editing of datasets in L-Eval's JSON lines form; edits are on disk before they are shown as saved.
 
 FILE            never written to
 OUT.edits.jsonl one edit per line, each fsynced: a header that identifies FILE, then splices of its lines, and undos
@@ -60,7 +60,6 @@ class Dataset:
     """An open dataset, usable as a context manager.
 
     Args:
-        path: the file.
         out: path of the edited file; None for read-only use.
 
     Raises:
@@ -95,12 +94,10 @@ class Dataset:
         self.close()
 
     def close(self) -> None:
-        """Close the files, without calling ``write``."""
+        """Close the files without writing the edits to ``out``."""
         self._file.close()
         if self._log:
             self._log.close()
-
-    # Reading
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -132,22 +129,20 @@ class Dataset:
 
     @property
     def undoable(self) -> str:
-        """Description of the edit that ``undo`` would revert; "" without edits."""
+        """Description of the edit that ``undo`` reverts next; "" without edits."""
         return self._edits[-1].what if self._edits else ""
 
     def shape(self, index: int) -> int:
-        """Number that changes when pairs are added or removed, to reject outdated forms."""
+        """Counter of a document's removals and undone edits, to reject forms of outdated pages."""
         return self._shapes.get(index, 0)
 
     def search(self, query: str) -> Iterator[int]:
-        """Yield documents with a text in any of their values, ignoring case."""
+        """Yield the indices of documents that contain a text in any value, ignoring case."""
         folded_query = query.casefold()
         for index in range(len(self)):
             values = self.line(index).values()
             if any(folded_query in text.casefold() for text in _texts(values)):
                 yield index
-
-    # Editing
 
     def set(self, index: int, pair: int, key: str, text: str, shape: int) -> bool:
         """Set a pair's question or answer, or append a pair at the index after the last; it is saved when this returns.
@@ -156,8 +151,7 @@ class Dataset:
             key: ``pairs.QUESTIONS`` or ``pairs.ANSWERS``.
             shape: the document's shape when the text was shown.
 
-        Returns:
-            Whether the text changed.
+        Returns whether the text changed.
 
         Raises:
             UsageError: the text does not exist, it cannot be edited, or pairs have been added or removed since.
@@ -173,11 +167,11 @@ class Dataset:
         return self._edit(index, splices, what, shape)
 
     def add(self, index: int, question: str, answer: str) -> bool:
-        """Append a pair to a document. Raises LbxError like ``set``."""
+        """Append a pair to a document, with the LbxError of ``set``."""
         return self._edit(index, lambda line: line.add(question, answer), "a new pair", None)
 
     def remove(self, index: int, pair: int, shape: int) -> bool:
-        """Remove a pair. Raises the errors of ``set``."""
+        """Remove a pair, with the errors of ``set``."""
         return self._edit(index, lambda line: line.remove(pair), f"the removal of pair {pair + 1}", shape, moves=True)
 
     def _edit(
@@ -216,7 +210,7 @@ class Dataset:
             return True
 
     def undo(self) -> int | None:
-        """Revert the last edit; returns its document, or None without edits. Raises LbxError like ``edit``."""
+        """Revert the last edit; returns its document, or None without edits. Raises LbxError like ``set``."""
         with self._lock:
             if not self._edits:
                 return None
@@ -272,8 +266,6 @@ class Dataset:
                 f"{self._log.name} cannot be written: {exc.strerror or exc}. This edit is not saved; those before are.",
                 fix="Free space on the disk, then do it again.",
             ) from exc
-
-    # The log of before
 
     def _open_log(self, out: Path) -> None:
         log = out.with_name(f"{out.name}.edits.jsonl")
@@ -347,10 +339,8 @@ class Dataset:
             )
             self._apply(edit, apply_splices(self.line(index).raw, edit.splices))
 
-    # Writing
-
     def _mode(self) -> int:
-        """File mode of the edited copy and its log: readable only by those who may read FILE, writable by the owner."""
+        """Mode of the edited copy and its log: readable only by those who may read FILE, writable by the owner."""
         return os.fstat(self._file.fileno()).st_mode & 0o666 | 0o600
 
     def pieces(self) -> Iterator[bytes]:

@@ -27,7 +27,7 @@ _BLANK = " \t\r\n\ufeff"
 
 
 class _NumberText(str):
-    """A number in its original spelling, of any length; it is not used for calculations."""
+    """Number in its original spelling, of any length, unfit for calculations."""
 
     __slots__ = ()
 
@@ -53,13 +53,11 @@ def apply_splices(raw: str, splices: Sequence[Splice]) -> str:
 
 
 def inverse_splices(splices: Sequence[Splice]) -> list[Splice]:
-    """Return the inverse splices."""
+    """Return the splices that undo the given ones."""
     return [Splice(at, come, gone) for at, gone, come in reversed(splices)]
 
 
 class _Span(NamedTuple):
-    """A JSON value and its position."""
-
     value: Any
     start: int
     end: int
@@ -166,7 +164,7 @@ class DatasetLine:
         return _list(self.raw, members[key].start)[0] if key in members else []
 
     def _append_splices(self, key: str, texts: Sequence[str]) -> list[Splice]:
-        """Append elements to a list, with its separators, or create the list."""
+        """Append elements with the list's separators, or create the list."""
         members = self.members()
         spans = self._elements(key)
         comma = self.raw[spans[0].end : spans[1].start] if len(spans) > 1 else self._comma(members)
@@ -210,7 +208,7 @@ def _field(values: list[Any], index: int) -> PairField:
 
 
 def _with_breaks_of(old: str, new: str) -> str | None:
-    """New text with the old text's line breaks, since forms normalize them; None if the old are plain or mixed."""
+    """New text with the old text's line breaks, since forms normalize them; None if those are plain or mixed."""
     if "\r" not in old:
         return None
     if old.replace("\r\n", "\n").replace("\r", "\n") == new:
@@ -316,7 +314,7 @@ def open_dataset(path: Path) -> BufferedReader:
 
 
 def scan_dataset(path: Path, file: BufferedReader) -> tuple[list[DatasetEntry], bool, str]:
-    """Return the documents, whether the file is ASCII only, and its SHA-256. Raises UsageError with the line."""
+    """Return documents, whether the file is ASCII only, and its SHA-256. Raises UsageError that names a bad line."""
     entries: list[DatasetEntry] = []
     digest, at, only_ascii = hashlib.sha256(), 0, True
     lines = iter(lambda: file.readline(RECORD_BYTES + 1), b"")

@@ -33,7 +33,7 @@ def apply_pages(dataset: Dataset, folder: Path) -> int:
     """Apply texts entered in the tool's pages to the dataset, and return the number of changed documents.
 
     Args:
-        folder: its jsons/, or the parent folder.
+        folder: the tool's jsons/, or its parent folder.
 
     Raises:
         UsageError: the folder has no page, or a page is of another document; names the file.
@@ -111,7 +111,7 @@ def _official_page(dataset: Dataset, index: int, new_pairs: int) -> dict[str, st
 
 
 def _parse_integer(digits: str) -> int | str:
-    """Parse an integer; those with too many digits for Python to read or print remain text."""
+    """Parse an integer; it remains text if it has too many digits for Python to read or print."""
     return int(digits) if len(digits) < _MOST_DIGITS else digits
 
 

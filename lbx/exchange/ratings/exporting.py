@@ -49,7 +49,7 @@ def export_ratings(
 
 
 def _select_name(kind: str, names: Sequence[str], name: str | None, location: str) -> str:
-    """The given name, or the only known one. Raises UsageError if it is unknown, or if none is given of several."""
+    """Return the name, or the only known one. Raises UsageError if it is unknown, or None with several known."""
     if name in names:
         return str(name)
     if name is None and len(names) == 1:
@@ -62,8 +62,6 @@ def _select_name(kind: str, names: Sequence[str], name: str | None, location: st
 
 
 class _Documents(dict[str, str]):
-    """Documents by hash."""
-
     def __init__(self, store: Store, bundle: Bundle | None, path: Path | None) -> None:
         self._results = store.path
         files = [file for file in (path, bundle and bundle.file(_GOLD)) if file]
@@ -106,7 +104,7 @@ def _as_page(text: str, name: str) -> RatedDocument:
 
 
 def _session_files(store: Store, set_id: str, rater: str, documents: Mapping[str, str]) -> dict[str, str]:
-    """Pages of a set of ``lbx rate``, one per document, in the questions' order; rated if all of its answers are."""
+    """Pages of a set of ``lbx rate``, one per document in the questions' order; rated if all answers are."""
     answers = store.query(
         """
         SELECT i.item, r.model, g.output, x.score, g.run_id

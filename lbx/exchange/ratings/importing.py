@@ -42,7 +42,8 @@ class ImportedRatings:
     """Result of an import.
 
     Attributes:
-        runs: {the page's key: the run with these answers}; ``made`` are the new runs.
+        runs: {the page's key: the run with these answers}.
+        made: the new ones among these runs.
         means: each key's mean rating, as on the page.
         notes: a sentence for each change or omission.
     """
@@ -148,7 +149,7 @@ def samples_by_question(bundle: Bundle) -> dict[tuple[str, str], dict[str, Sampl
 
 
 def _find_runs(store: Store, answers: Mapping[str, _AnswerTexts]) -> dict[str, str]:
-    """Find {key: the run with exactly these answers}, ignoring carriage returns, which the page drops."""
+    """Return {key: the run with exactly these answers}, ignoring carriage returns, which the page drops."""
     sample_keys = {name for texts in answers.values() for name, _ in texts}
     outputs_by_run: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
     for run, task, sample_id, output in store.query(

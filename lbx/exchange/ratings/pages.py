@@ -109,7 +109,7 @@ class RatedDocument:
 
 @dataclass(frozen=True, slots=True)
 class RatingFiles:
-    """Pages read from a path, in the order of their documents, and the rater's name entered at the start."""
+    """Pages in the order of their documents, and the name that the rater entered at the start."""
 
     documents: Sequence[RatedDocument]
     rater: str
@@ -128,9 +128,6 @@ class RatingFiles:
 def _answer(key: str, text: str) -> RatedAnswer:
     pieces = text.split(SEPARATOR)
     return RatedAnswer(key, pieces[0], pieces[1] if len(pieces) > 1 else None)
-
-
-# In
 
 
 def read_pages(path: Path, rater: str | None = None) -> RatingFiles:
@@ -238,9 +235,6 @@ def fields(row: Mapping[str, Any]) -> dict[str, Any]:
     return scalars
 
 
-# Out
-
-
 def page_of(gold: Mapping[str, Any], answers: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Build a document's unrated page.
 
@@ -276,7 +270,7 @@ def official_files(documents: Sequence[RatedDocument], rater: str) -> dict[str, 
 
 
 def _counts(pages: Iterable[RatedDocument]) -> dict[str, Counter[str]]:
-    """Count each rating of each key's answers, field by field like the page."""
+    """Count the ratings of each key's answers, field by field like the page."""
     counts: dict[str, Counter[str]] = {}
     for page in pages:
         for name, value in page.fields.items():

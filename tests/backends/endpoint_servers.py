@@ -22,7 +22,10 @@ ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "demo"
 
 # The portable wheel of llama.cpp registers no CPU code by itself: lbx does, then the server is the package's own.
-_SERVE = "from lbx.backends.llama.library import load_llama_cpp; load_llama_cpp(); from llama_cpp.server.__main__ import main; main()"
+_SERVE = (
+    "from lbx.backends.llama.library import load_llama_cpp; load_llama_cpp(); "
+    "from llama_cpp.server.__main__ import main; main()"
+)
 
 
 def free_port() -> int:

@@ -40,7 +40,12 @@ def test_a_choice_that_is_none(lbx: Lbx) -> None:
 
 def test_no_model(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
     out = tmp_path / "results.duckdb"
-    fails(lbx("run", "-b", bundle, "-m", "nope.gguf", "-t", "needle", "-o", out), 2, "The file nope.gguf does not exist", "lbx models")
+    fails(
+        lbx("run", "-b", bundle, "-m", "nope.gguf", "-t", "needle", "-o", out),
+        2,
+        "The file nope.gguf does not exist",
+        "lbx models",
+    )
     assert not out.exists()
 
 

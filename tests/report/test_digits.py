@@ -118,7 +118,9 @@ def shown(path: Path) -> dict[str, list[Sheet]]:
 def _shown(path: Path) -> Iterator[tuple[str, list[Sheet]]]:
     with Store(path, read_only=True) as store:
         for name in REPORTS:
-            wanted = {"expected": {"expected_models": ["Qwen2.5-7B"]}, "comparison": {"runs": ["one", "two"]}}.get(name, {})
+            wanted = {"expected": {"expected_models": ["Qwen2.5-7B"]}, "comparison": {"runs": ["one", "two"]}}.get(
+                name, {}
+            )
             wanted = {"runs": ["one", "two"]} if name == "changes" else wanted
             for alone in (False, True):
                 try:

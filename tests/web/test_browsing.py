@@ -134,9 +134,9 @@ _WRITER = """
 import sys
 from pathlib import Path
 from lbx.store import SessionRow, Store
-from lbx.store.sessions import keep_sessions
+from lbx.store.sessions import store_sessions
 with Store(Path(sys.argv[1])) as store:
-    keep_sessions(store, [SessionRow("one", 9, 0, {}, done_before=200, to_ask=1_300)])
+    store_sessions(store, [SessionRow("one", 9, 0, {}, done_before=200, to_ask=1_300)])
     print(1, flush=True)
     input()
 """

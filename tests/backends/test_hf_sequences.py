@@ -290,7 +290,7 @@ def test_layers_with_a_window_attend_to_it_only(kind, tiny_hf, tmp_path):
     for _ in range(3):
         memory.extend([Extend(s, [20 + s], True) for s in range(1, 6)])
         for window, layout in memory._store.current_pass.layouts.items():
-            attended[window] = sum(cell_count(part.cells) for _, parts in layout.on(memory._device) for part in parts)
+            attended[window] = sum(cell_count(part.cells) for _, parts in layout.to(memory._device) for part in parts)
     assert attended.pop(None) >= 1016 if kind == "llama4" else not attended.pop(None, None)
     ((window, cells_seen),) = attended.items()
     assert window.size == 16

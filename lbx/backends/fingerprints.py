@@ -2,7 +2,7 @@
 
 They differ for weights of the same names and sizes. Models up to ``WHOLE`` bytes are read completely. For larger ones
 the fingerprint covers the tables of their tensors (names, shapes, formats), pieces of every tensor, and the other
-files. It misses a change of a few bytes between two pieces: ``whole`` reads everything.
+files. It misses a change of a few bytes between two pieces: ``every_byte`` reads everything.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def opened(folder: Path, kind: str) -> Iterator[str]:
 class _WithLog(BrowsingPages):
     """Shows the log without a bundle."""
 
-    def _text(self, key: str) -> str:
+    def _document_text(self, key: str) -> str:
         return LOG
 
 

@@ -215,7 +215,7 @@ def window_of(card: ModelCard, declared_window: DeclaredWindow | None) -> int:
     if declared_window.tokens > MOST_TOKENS:
         raise BackendError(
             f"The files of {card.name} declare a context of {declared_window.tokens:,} tokens, more than any "
-            f"model has.",
+            "model has.",
             fix="Do not trust these files; compare them with the originals (for a bundle: lbx verify).",
         )
     if isinstance(options, LlamaOptions) and options.replaces_scaling:

@@ -33,7 +33,7 @@ TyperParameter = tuple[Any, object]
 
 
 @dataclass(frozen=True)
-class Row:
+class CommandSpec:
     """Entry of a command in the table of commands.
 
     Attributes:
@@ -50,7 +50,7 @@ class Row:
     options: str = ""
     work: str = ""
     loads_model: bool = False
-    parts: Mapping[str, Row] = dataclasses.field(default_factory=dict)
+    parts: Mapping[str, CommandSpec] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _preceding_values(context: typer.Context) -> dict[str, Any]:
     return values | {name: next(remaining, None) for name in arguments if not values.get(name)}
 
 
-def build_command(name: str, row: Row) -> Command:
+def build_command(name: str, row: CommandSpec) -> Command:
     """Build a command with its options, without importing the modules of its function."""
     names = {"help_option_names": ["-h", "--help"]}
     app = typer.Typer(
@@ -192,7 +192,7 @@ def build_command(name: str, row: Row) -> Command:
     return result
 
 
-def _make_function(row: Row, options: type) -> Callable[..., None]:
+def _make_function(row: CommandSpec, options: type) -> Callable[..., None]:
 
     def run(context: typer.Context, **values: Any) -> None:
         if not row.loads_model:

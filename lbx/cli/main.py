@@ -20,7 +20,7 @@ from lbx.base.errors import ConflictError, LbxError
 from lbx.base.stored_values import files_read
 from lbx.base.version import __version__
 from lbx.cli.failures import as_lbx_error, with_other_output
-from lbx.cli.loading import PlainTypes, Row, build_command
+from lbx.cli.loading import CommandSpec, PlainTypes, build_command
 from lbx.cli.output import Notes, answer, show_error, show_traceback, show_usage_error
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ def options(
 
 
 _SUBMIT_COMMANDS = {
-    "slurm": Row(
+    "slurm": CommandSpec(
         "Cluster",
         "Submit a run as a Slurm job array of shards, with a dependent job that merges them.",
         "cli.cluster_options:SubmitSlurmOptions",
         "cli.cluster:submit_to_slurm",
     ),
-    "kubernetes": Row(
+    "kubernetes": CommandSpec(
         "Cluster",
         "Write a run as a Kubernetes Indexed Job. Submit it with kubectl; lbx does not.",
         "cli.cluster_options:SubmitKubernetesOptions",
@@ -59,60 +59,60 @@ _SUBMIT_COMMANDS = {
     ),
 }
 COMMANDS = {
-    "doctor": Row(
+    "doctor": CommandSpec(
         "Measure",
         "Show the capabilities of this machine: CPU code in use, GPU, memory and its limits, backends, "
         "whether it is offline.",
         "cli.measure_options:DoctorOptions",
         "cli.machine:doctor",
     ),
-    "tasks": Row(
+    "tasks": CommandSpec(
         "Measure",
         "List the benchmarks and tasks of a bundle, or all that lbx supports.",
         "cli.measure_options:TasksOptions",
         "cli.running:show_tasks",
     ),
-    "models": Row(
+    "models": CommandSpec(
         "Measure",
         "List the models for --model: cards and weights in models/ and this folder, and weights in the bundle.",
         "cli.measure_options:ModelsOptions",
         "cli.models:show_models",
     ),
-    "prompts": Row(
+    "prompts": CommandSpec(
         "Measure",
         "Show the prompts that a run would send: text, truncation, tokens, budgets, stop rules, sampling.",
         "cli.measure_options:PromptsOptions",
         "cli.showing:show_prompts",
         loads_model=True,
     ),
-    "plan": Row(
+    "plan": CommandSpec(
         "Measure",
         "Estimate the size and duration of a run: tokens, shared prefixes, truncation, memory, time.",
         "cli.measure_options:PlanOptions",
         "cli.running:show_plan",
         loads_model=True,
     ),
-    "run": Row(
+    "run": CommandSpec(
         "Measure",
         "Run every sample through a model and write answers and scores to one file. Repeat the command to continue.",
         "cli.measure_options:RunOptions",
         "cli.running:run",
         loads_model=True,
     ),
-    "parity": Row(
+    "parity": CommandSpec(
         "Measure",
         "Compare two models on the same prompts: token ids, logits, greedy answers, scores.",
         "cli.measure_options:ParityOptions",
         "cli.comparing:compare",
         loads_model=True,
     ),
-    "report": Row(
+    "report": CommandSpec(
         "Read",
         "Print tables from a results file.",
         "cli.read_options:ReportOptions",
         "cli.reporting:report",
     ),
-    "show": Row(
+    "show": CommandSpec(
         "Read",
         "Show a stored answer: question, references, reasoning, output, scores, marks of possible problems, "
         "its prompt.",
@@ -120,7 +120,7 @@ COMMANDS = {
         "cli.showing:show_answers",
         loads_model=True,
     ),
-    "browse": Row(
+    "browse": CommandSpec(
         "Read",
         "Browse stored answers: question, searchable document, reasoning, answer, scores, opinions of judges "
         "and raters.",
@@ -128,87 +128,87 @@ COMMANDS = {
         "cli.showing:browse",
         loads_model=True,
     ),
-    "sql": Row(
+    "sql": CommandSpec(
         "Read",
         "Query a results file with SQL, read-only.",
         "cli.read_options:SqlOptions",
         "cli.querying:answer_query",
     ),
-    "judge": Row(
+    "judge": CommandSpec(
         "Judges and people",
         "Have a model rate or compare stored answers. Repeat the command to continue.",
         "cli.people_options:JudgeOptions",
         "cli.judging:judge_answers",
         loads_model=True,
     ),
-    "rate": Row(
+    "rate": CommandSpec(
         "Judges and people",
         "People rate stored answers, blind, on a local page, each with a secret link.",
         "cli.people_options:RateOptions",
         "cli.people:rate",
     ),
-    "annotate": Row(
+    "annotate": CommandSpec(
         "Judges and people",
         "Browse, search and edit a dataset of questions on documents; unedited text keeps its bytes.",
         "cli.people_options:AnnotateOptions",
         "cli.people:annotate",
     ),
-    "import": Row(
+    "import": CommandSpec(
         "Exchange",
         "Import an official script's predictions into a results file and score them, or import judgements or "
         "people's ratings.",
         "cli.exchange_options:ImportOptions",
         "cli.exchanging:import_files",
     ),
-    "export": Row(
+    "export": CommandSpec(
         "Exchange",
         "Export runs' answers in the official script's format for its own scorer, or write that scorer's result files.",
         "cli.exchange_options:ExportOptions",
         "cli.exchanging:export_files",
     ),
-    "score": Row(
+    "score": CommandSpec(
         "Exchange",
         "Score stored outputs again with the metrics of this lbx; scores of older metric versions are kept.",
         "cli.exchange_options:ScoreOptions",
         "cli.exchanging:score_outputs",
         loads_model=True,
     ),
-    "merge": Row(
+    "merge": CommandSpec(
         "Exchange",
         "Merge results files: shards of one run become that run again, and other runs stay separate.",
         "cli.exchange_options:MergeOptions",
         "cli.cluster:merge_files",
     ),
-    "metadata": Row(
+    "metadata": CommandSpec(
         "Exchange",
         "Record facts about a run that its settings lack, for exported result files, or show the recorded facts.",
         "cli.exchange_options:MetadataOptions",
         "cli.exchanging:record_metadata",
     ),
-    "bundle": Row(
+    "bundle": CommandSpec(
         "Across the gap",
         "Fetch everything that the recipes name, check it, and write one archive. Needs a network, or your mirrors.",
         "cli.gap_options:BundleOptions",
         "cli.bundling:make_bundle",
     ),
-    "verify": Row(
+    "verify": CommandSpec(
         "Across the gap",
         "Check an archive without unpacking it: the signer, every volume, then every file against the manifest.",
         "cli.gap_options:VerifyOptions",
         "cli.bundling:verify",
     ),
-    "unpack": Row(
+    "unpack": CommandSpec(
         "Across the gap",
         "Verify an archive and unpack it, completely or not at all.",
         "cli.gap_options:UnpackOptions",
         "cli.bundling:unpack",
     ),
-    "submit": Row(
+    "submit": CommandSpec(
         "Cluster",
         "Run on many machines: plan shards of equal cost, and submit them to Slurm or write them for Kubernetes.",
         parts=_SUBMIT_COMMANDS,
     ),
-    "status": Row(
+    "status": CommandSpec(
         "Cluster",
         "Show the progress of each shard of a submitted run. Opens only copies, so runs are not disturbed.",
         "cli.cluster_options:StatusOptions",

@@ -196,8 +196,8 @@ def _show_comparison(outlooks: Sequence[Outlook]) -> None:
     rows = [
         (
             outlook.model, outlook.backend, outlook.dtype or "", size(outlook.memory.weights_bytes),
-            duration(time.prefill_s),
-            duration(time.decode_s), duration(time.total_s), f"{time.total_s / ordered[0][1].total_s:.1f}",
+            duration(time.prefill_s), duration(time.decode_s), duration(time.total_s),
+            f"{time.total_s / ordered[0][1].total_s:.1f}",
         )
         for outlook, time in ordered
     ]  # fmt: skip

@@ -135,7 +135,7 @@ class SlurmOptions:
         at_once = f"%{self.at_once}" if self.at_once else ""
         return self._directives(
             self.name,
-            _output(folder, "%4a.out"),
+            _log_path(folder, "%4a.out"),
             {
                 "array": f"0-{shards - 1}{at_once}",
                 "signal": "B:USR1@120",
@@ -147,7 +147,7 @@ class SlurmOptions:
 
     def merge(self, folder: RunFolder) -> str:
         """#SBATCH lines of the merge job: no GPU, one core, and the site's options for every job."""
-        return self._directives(f"{self.name}-merge", _output(folder, "merge.out"), {})
+        return self._directives(f"{self.name}-merge", _log_path(folder, "merge.out"), {})
 
     def _directives(self, name: str, output: str, extra_options: Mapping[str, str]) -> str:
         """Format all #SBATCH lines; refuse values that would break a line into two."""
@@ -163,7 +163,7 @@ class SlurmOptions:
         return "\n".join(f"#SBATCH {line}" for line in lines)
 
 
-def _output(folder: RunFolder, name: str) -> str:
+def _log_path(folder: RunFolder, name: str) -> str:
     """Quote a log's path for sbatch, which splits at blanks and fills in percent signs."""
     logs = str(folder.logs)
     if re.search(r'["\\]', logs) or not logs.isprintable():

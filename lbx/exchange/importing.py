@@ -171,8 +171,7 @@ def _notes(form: PredictionFormat, reading: PredictionFiles) -> Iterator[str]:
             difference_note = f", {n_different:,} of them with another answer" if n_different else ""
             yield (
                 f"{repeats[0].line.location}: {rows} a question again ({lines}){difference_note}; every row "
-                f"counts, as in the "
-                "official scorer."
+                "counts, as in the official scorer."
             )
     if reading.stripped:
         n_split = sum(prediction.reasoning_closed is not None for prediction in reading.rows)

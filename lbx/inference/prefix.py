@@ -85,7 +85,7 @@ def plan_prefixes(
         raise ValueError("a prompt has no token")
     order = sorted(range(len(packed)), key=packed.__getitem__)
     lengths = [len(packed[index]) // _TOKEN_BYTES for index in order]
-    shared_with_previous = [0, *(_common(packed[a], packed[b]) for a, b in pairwise(order))][: len(order)]
+    shared_with_previous = [0, *(_common_length(packed[a], packed[b]) for a, b in pairwise(order))][: len(order)]
     shared = [
         n if most - n <= follow_limit and (most <= long_from or n - 1 > long_from) else 0  # the trunk may have one less
         for n, most in zip(shared_with_previous[1:], map(max, pairwise(lengths)), strict=True)
@@ -107,10 +107,10 @@ def pack(prompt: Sequence[int] | bytes) -> bytes:
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     """Number of leading tokens that two prompts share."""
-    return _common(pack(first), pack(second))
+    return _common_length(pack(first), pack(second))
 
 
-def _common(first: bytes, second: bytes) -> int:
+def _common_length(first: bytes, second: bytes) -> int:
     n = min(len(first), len(second)) // _TOKEN_BYTES
     unequal = np.frombuffer(first, np.uint32, n) != np.frombuffer(second, np.uint32, n)
     length = int(unequal.argmax()) if n else 0

@@ -77,7 +77,7 @@ def edit_similarity(line: str, references: Sequence[str]) -> float:
         line: the answer's ``code_line``.
         references: the expected lines, verbatim.
     """
-    return max((_percent(line, reference) / 100 for reference in references), default=0.0)
+    return max((_count_score(line, reference) / 100 for reference in references), default=0.0)
 
 
 def code_line(output: str) -> str:
@@ -88,7 +88,7 @@ def code_line(output: str) -> str:
     return ""
 
 
-def _percent(line: str, reference: str) -> int:
+def _count_score(line: str, reference: str) -> int:
     if line == reference:
         return 100
     if not line or not reference:

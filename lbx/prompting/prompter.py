@@ -213,8 +213,7 @@ class Prompter:
             )
         raise EmptyPromptError(
             f"The prompt of {key} is empty after truncation: {limit} of its {cut.original_tokens} tokens may "
-            f"remain, and the "
-            f"{cut.original_tokens - cut.lost_tokens} remaining tokens contain no text.",
+            f"remain, and the {cut.original_tokens - cut.lost_tokens} remaining tokens contain no text.",
             fix="Use a larger context window, fewer new tokens, or a larger --max-prompt-tokens.",
         )
 

@@ -12,7 +12,7 @@ from itertools import combinations
 from statistics import mean, median_low
 from typing import Any, NamedTuple
 
-from lbx.report.labels import labels
+from lbx.report.labels import Row, labels
 from lbx.report.opinion_tables import matches_query
 from lbx.report.report_types import ReportQuery
 from lbx.scoring.score_columns import as_table, runs_by_id
@@ -43,7 +43,6 @@ _EQUAL_ANSWERS = """
     ORDER BY ALL
 """
 
-Row = Mapping[str, Any]
 Key = tuple[Any, ...]
 EqualAnswers = Mapping[Key, Key]
 """{(benchmark, task, sample id, run, iteration): (run, iteration) of the first answer with the same text}."""
@@ -123,8 +122,7 @@ def _compare_sources(
     runs = [run for run in source.means if run in other_source.means]
     line: dict[str, Any] = {
         "between": between, "first": source.name, "second": other_source.name, "benchmark": source.benchmark,
-        "task": None,
-        "kind": source.kind, "percent": percent_agreement(first, second),
+        "task": None, "kind": source.kind, "percent": percent_agreement(first, second),
         "kappa": kappa(first, second, quadratic=source.kind != _PAIR), "runs": len(runs),
         "tau": kendall_tau([source.means[run] for run in runs], [other_source.means[run] for run in runs]),
     }  # fmt: skip

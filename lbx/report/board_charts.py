@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from lbx.benchmarks.base.layout import Board, Chart, DotChart, HeatMap, LineChart, ModelDotChart, RadarChart
 from lbx.report.charts import Point, Series, curve, dots, heat, radar
+from lbx.report.labels import Row
 
-Row = Mapping[str, Any]
 Who = Callable[[Row], tuple[str, int]]
 """Function that returns a model's name and mark in a chart."""
 Picture = tuple[str, str]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lbx.base.columns import Column
 from lbx.base.number_key import NumberKey, group_number
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.layout import AnswerLengthRule, Board, BoardEntry, BoardPart, Row
+from lbx.benchmarks.base.layout import AnswerLengthRule, Board, BoardEntry, BoardPart, BoardRow
 from lbx.report.board_entries import entries, pair_entries
 from lbx.report.cells import interval_notes
 from lbx.report.curves import Curves, curves
@@ -80,7 +80,7 @@ def table(store: Store, query: ReportQuery, name: str) -> Table:
     return Table(columns, [tuple(row.get(column) for column in columns) for row in rows])
 
 
-def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> list[Row]:
+def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> list[BoardRow]:
     models = entries(store, query, benchmark)
     if key := board.ordered_by:
         models.sort(key=lambda entry: (entry.note is not None, -entry.figures.get(key, 0)))
@@ -100,7 +100,9 @@ def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> lis
     return rows
 
 
-def _row(board: Board, part: BoardPart, sides: Sequence[BoardEntry | None], words: Mapping[str, float]) -> Row | None:
+def _row(
+    board: Board, part: BoardPart, sides: Sequence[BoardEntry | None], words: Mapping[str, float]
+) -> BoardRow | None:
     """Build a row with the interval of each number ("overall_low").
 
     Returns None if there is no number, unless the board keeps such rows.
@@ -110,8 +112,8 @@ def _row(board: Board, part: BoardPart, sides: Sequence[BoardEntry | None], word
     """
     models = [entry for entry in sides if entry]
     first = models[0]
-    numbers: Row = dict.fromkeys([*part.numbers, *part.reasoning_numbers])
-    sure: Row = {}
+    numbers: BoardRow = dict.fromkeys([*part.numbers, *part.reasoning_numbers])
+    sure: BoardRow = {}
     for entry, keys in zip(sides, (part.numbers, part.reasoning_numbers), strict=False):
         if entry:
             numbers |= {column: entry.figures.get(key) for column, key in keys.items()}
@@ -154,7 +156,7 @@ def _cluster_by(models: Iterable[BoardEntry]) -> str | None:
     return "sample" if "sample" in clusters else next(iter(clusters), None)
 
 
-def _rank(by: Callable[[Row], float | None], row: Row) -> tuple[bool, bool, float]:
+def _rank(by: Callable[[BoardRow], float | None], row: BoardRow) -> tuple[bool, bool, float]:
     """Sort key: best first, then rows with a hindrance, and last those without a score."""
     score = by(row)
     return score is None, row["hindered"], -(score or 0)

@@ -72,8 +72,7 @@ def _unknown_notes(view: ReportDefinition, full_table: Table, table: Table) -> l
         more = f" and {len(who) - _MOST_NAMED_RUNS:,} more" if len(who) > _MOST_NAMED_RUNS else ""
         notes.append(
             f"Left out: {len(omitted_rows):,} rows of {', '.join(who[:_MOST_NAMED_RUNS])}{more}, without these "
-            f"values (imported answers "
-            "never have them). JSON and csv include the rows."
+            "values (imported answers never have them). JSON and csv include the rows."
         )
     return notes
 

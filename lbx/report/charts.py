@@ -82,7 +82,7 @@ def curve(title: str, about: str, ticks: Sequence[str], lines: Sequence[Series],
     return svg.chart(title, about, width, height, parts)
 
 
-def dots(title: str, about: str, rows: Sequence[tuple[str, Series]], width: int = 720, zero: bool = False) -> str:
+def dots(title: str, description: str, rows: Sequence[tuple[str, Series]], width: int = 720, zero: bool = False) -> str:
     """Draw one line per row, with its points and their intervals.
 
     Args:
@@ -108,7 +108,7 @@ def dots(title: str, about: str, rows: Sequence[tuple[str, Series]], width: int 
                 body += svg.spot(series.mark, scale(p.value), y + 6, _tip(series.name, p))
                 parts.append(svg.group(series.mark, body))
         y += svg.LINE
-    return svg.chart(title, about, width, height, parts)
+    return svg.chart(title, description, width, height, parts)
 
 
 def heat(

@@ -29,8 +29,7 @@ from lbx.store.views import HEADS
 COLUMNS = (
     "run_a", "run_b", "benchmark", "task", "metric", "n", "score_a", "score_b", "difference", "same_outputs",
     "samples", "bundle_samples", "coverage", "level", *INTERVAL_COLUMNS, "p", "p_holm", "test", "wins", "ties",
-    "losses",
-    "detectable", "verdict", "caution",
+    "losses", "detectable", "verdict", "caution",
 )  # fmt: skip
 
 
@@ -98,7 +97,7 @@ def _compare_benchmark(
     both = [task for task in first.tasks if task in second.tasks]
     if not both:
         return
-    first, second = first.of(both), second.of(both)
+    first, second = first.on_tasks(both), second.on_tasks(both)
     here, theirs = first.answer_arrays.restrict_to_common(second.answer_arrays)
     equal = here.output == theirs.output
     counts = np.bincount(here.task, minlength=len(both)).tolist()
@@ -117,7 +116,7 @@ def _compare_benchmark(
 def compare_averages(first: ComparisonSide, second: ComparisonSide) -> Difference | None:
     """Difference of two runs' overall averages, as the report tests it; None without common samples."""
     both = [task for task in first.tasks if task in second.tasks]
-    pairs = _numbers_on_both(first.of(both), second.of(both), "benchmark") if both else ()
+    pairs = _numbers_on_both(first.on_tasks(both), second.on_tasks(both), "benchmark") if both else ()
     averages = (difference(a.estimate, b.estimate) for a, b in pairs)
     return next(averages, None)
 

@@ -43,8 +43,7 @@ from lbx.store.views import MODE_OF_RUN
 _PER_CORRECT = tuple(f"{what}_per_correct{end}" for what in ("tokens", "seconds") for end in ("", "_low", "_high"))
 COLUMNS = (
     *RUN_COLUMNS, "benchmark", "task", "n", "score", *INTERVAL_COLUMNS, "measured", "prompt_tokens", "cached_tokens",
-    "output_tokens",
-    "prefill_s", "decode_s", "prefill_tokens_s", "decode_tokens_s", "cached_share", "seconds_saved",
+    "output_tokens", "prefill_s", "decode_s", "prefill_tokens_s", "decode_tokens_s", "cached_share", "seconds_saved",
     "seconds_per_answer", *_PER_CORRECT, "hours", "hours_of", "untimed_sessions", "unbeaten",
 )  # fmt: skip
 
@@ -94,7 +93,7 @@ class AnswerCosts:
     costs: Floats
 
     @classmethod
-    def of(cls, rows: ScoredRows) -> AnswerCosts:
+    def from_rows(cls, rows: ScoredRows) -> AnswerCosts:
         measured = [rows.column(name) for name in _MEASURED]
         samples, documents, clusters, scores = map(rows.column, ("samples", "documents", "clusters", "score"))
         return cls(samples, documents, clusters, scores, _with_sums(*measured))
@@ -200,7 +199,9 @@ def _costs_by_task(samples: Mapping[tuple[str, str], RowsByTask]) -> dict[tuple[
     """Costs by (run, benchmark) and task; tasks of a run share the prefill of their documents."""
     runs: dict[str, dict[tuple[str, str], AnswerCosts]] = {}
     for (run, benchmark), tasks in samples.items():
-        runs.setdefault(run, {}).update({(benchmark, task): AnswerCosts.of(rows) for task, rows in tasks.items()})
+        runs.setdefault(run, {}).update(
+            {(benchmark, task): AnswerCosts.from_rows(rows) for task, rows in tasks.items()}
+        )
     costs: dict[tuple[str, str], dict[str, AnswerCosts]] = {}
     for run, parts in runs.items():
         shared = AnswerCosts.concatenate([*parts.values()]).with_shared_prefill()

@@ -49,8 +49,8 @@ FLOOR = 0.1
 """Score that uninformative answers may reach, used unless guessing scores more (``Benchmark.chance``)."""
 COLUMNS = (
     *RUN_COLUMNS, "benchmark", "length_unit", "tasks", "task_names", "left_out", "length_up_to", "n", "score",
-    *INTERVAL_COLUMNS,
-    "kept", "margin", "margin_low", "margin_high", "verdict", "effective", "kept_to", "lost_from", "rule", "why",
+    *INTERVAL_COLUMNS, "kept", "margin", "margin_low", "margin_high", "verdict", "effective", "kept_to", "lost_from",
+    "rule", "why",
 )  # fmt: skip
 
 Bins = Mapping[int, ScoredRows]

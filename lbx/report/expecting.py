@@ -120,8 +120,7 @@ def _row(
     difference = None if number["official"] is None else round(number["official"] - figure.value, 10)
     return (
         model.benchmark, number["line"], model.model, figure.value, number["run"], number["run_id"],
-        number["official"], difference,
-        number.get("low"), number.get("high"), outcome, why, model.source,
+        number["official"], difference, number.get("low"), number.get("high"), outcome, why, model.source,
     )  # fmt: skip
 
 

@@ -18,8 +18,6 @@ from lbx.statistics.differences import mcnemar
 from lbx.store import Store, Table
 from lbx.store.rows import BOUND_COLUMNS
 
-Row = dict[str, Any]
-
 JUDGE_TABLES = ("judge", "judge_rating")
 """Tables of papers with judges' results."""
 _SHARES = {"consistency": "consistent", "first_share": "first_won", "longer_share": "longer_won"}
@@ -78,7 +76,7 @@ def _ends(name: str) -> list[str]:
     return [f"{name}_{end}" for end in BOUND_COLUMNS]
 
 
-def _of_several_tasks(rows: Sequence[Row], *names: str) -> list[Row]:
+def _of_several_tasks(rows: Sequence[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
     """Drop rows of single tasks if there is only one task."""
     tasks: dict[tuple[Any, ...], set[str | None]] = {}
     for row in rows:
@@ -95,11 +93,11 @@ def matches_query(row: Mapping[str, Any], query: ReportQuery) -> bool:
     return not query.runs or bool({row["run_id"], row.get("judge_id")} & set(query.runs))
 
 
-def _row_key(row: Row) -> tuple[Any, ...]:
+def _row_key(row: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in ("judge_id", "benchmark", "run_id", "against_run_id", "task"))
 
 
-def _on_scale(row: Row, name: str) -> Row:
+def _on_scale(row: dict[str, Any], name: str) -> dict[str, Any]:
     """Interval of a mean rating in the unit of its scale."""
     if None in (row[name], row["score"], row["scale_low"], row["scale_high"]):
         return {}
@@ -117,7 +115,7 @@ def _sign_test(wins: int, losses: int) -> float | None:
     return mcnemar(wins, losses) if wins + losses else None
 
 
-def _share(rounds: Iterable[Mapping[str, Any]], share: str) -> Row:
+def _share(rounds: Iterable[Mapping[str, Any]], share: str) -> dict[str, Any]:
     """Interval of the share of rounds, or of questions, with a property."""
     column = _SHARES[share]
     known_rounds = [
@@ -129,7 +127,7 @@ def _share(rounds: Iterable[Mapping[str, Any]], share: str) -> Row:
     return {end: estimate[end] for end in BOUND_COLUMNS}
 
 
-def _doubts(row: Row, fitness_by_judge: Mapping[str, Fitness]) -> Row:
+def _doubts(row: dict[str, Any], fitness_by_judge: Mapping[str, Fitness]) -> dict[str, Any]:
     """Fitness of the judge and other reasons for caution."""
     fitness = fitness_by_judge[row["judge_id"]]
     doubts = [text for name, text in (("same_family", "same family"), ("many_errors", "many errors")) if row[name]]

@@ -42,7 +42,7 @@ class ComparisonSide:
         columns = {task: rows.column("samples") for task, rows in self.tasks.items()}
         return {task: codes[starts_of(codes)].tobytes() for task, codes in columns.items()}
 
-    def of(self, tasks: Iterable[str]) -> ComparisonSide:
+    def on_tasks(self, tasks: Iterable[str]) -> ComparisonSide:
         """Return the part on some tasks, or the side itself for all of its tasks."""
         key = frozenset(tasks)
         if key == self.tasks.keys():
@@ -76,12 +76,17 @@ class ComparisonSide:
         if average and average not in groups:
             groups.append(average)
         scores = [
-            RunScore("benchmark" if score.grouping == OVERALL else "group",
-                   group_number(score.grouping, score.name, metric=score.metric), _group_name(score.grouping,
-                   score.name), score.metric,
-                   score.score, score.estimate)
-            for score in groups if score.estimate
-        ]  # fmt: skip
+            RunScore(
+                level="benchmark" if score.grouping == OVERALL else "group",
+                key=group_number(score.grouping, score.name, metric=score.metric),
+                name=_group_name(score.grouping, score.name),
+                metric=score.metric,
+                score=score.score,
+                estimate=score.estimate,
+            )
+            for score in groups
+            if score.estimate
+        ]
         scores.sort(key=lambda number: number.level)
         scores += [
             RunScore("task", task_number(task), task, score.metric, score.score, score.estimate)

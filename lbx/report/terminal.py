@@ -173,7 +173,7 @@ class _FittedTable:
         self.too_wide = False
         if width is not None and _total_width(self._natural) > width:
             self._floors = [self._floor(at) for at in self._indices]
-            self._leave_out(width)
+            self._drop_columns(width)
 
     def _floor(self, at: int) -> int:
         """Return the smallest width of a column without a broken word."""
@@ -183,7 +183,7 @@ class _FittedTable:
         longest = max(_longest_word(row[at]) for row in self._rows)
         return max(heading, longest, min(self._natural[at], _LEAST_TEXT))
 
-    def _leave_out(self, width: int) -> None:
+    def _drop_columns(self, width: int) -> None:
         all_indices = self._indices
         while _total_width([self._floors[at] for at in self._indices]) > width:
             last = max(self._indices, key=lambda at: (self._columns[at].rank, at))

@@ -210,10 +210,9 @@ def _warn_of_no_reasoning(agendas: Sequence[Agenda], outcomes: Sequence[Outcome]
     for agenda, outcome in zip(agendas, outcomes, strict=True):
         if agenda.settings.thinks and outcome.answered and not outcome.reasoned:
             log.warning(
-                f"None of {format_count(outcome.answered, 'answer')} contains reasoning, although the run "
-                f"enables it. The "
-                "model does not reason, or it uses unknown reasoning tags. Inspect the answers with `lbx show`, and "
-                'set the tags in the model\'s card: reasoning = ["OPENING", "CLOSING"] under [chat].'
+                f"None of {format_count(outcome.answered, 'answer')} contains reasoning, although the run enables "
+                "it. The model does not reason, or it uses unknown reasoning tags. Inspect the answers with `lbx "
+                'show`, and set the tags in the model\'s card: reasoning = ["OPENING", "CLOSING"] under [chat].'
             )
 
 

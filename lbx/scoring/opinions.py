@@ -19,8 +19,6 @@ from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, insert_rat
 from lbx.store.rows import INTERVAL_COLUMNS, NumberRow, OpinionRow
 from lbx.store.rows import interval_columns as columns_of
 
-Row = dict[str, Any]
-
 _FIRST = 1000
 """First position after a benchmark's own numbers."""
 _VERSION = 1
@@ -28,7 +26,7 @@ _KEY = ("benchmark", "run_id", "against_run_id")
 _OF_RUNS = "WHERE len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], run_id)"
 
 
-def read_judge_results(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
+def read_judge_results(store: Store, run_ids: Collection[str] = ()) -> list[dict[str, Any]]:
     """Rows of ``judge_results``, of all judged runs or of some, with the columns of ``IntervalRow``."""
     order = (
         "benchmark, run_id, against_run_id NULLS FIRST, judge_id, array_position(['all', 'llm', 'human'], questions), "
@@ -37,15 +35,17 @@ def read_judge_results(store: Store, run_ids: Collection[str] = ()) -> list[Row]
     return _with_intervals(store, f"judge_results {_OF_RUNS} ORDER BY {order}", "judged_rounds", "judge_id", run_ids)
 
 
-def read_rating_results(store: Store, run_ids: Collection[str] = ()) -> list[Row]:
+def read_rating_results(store: Store, run_ids: Collection[str] = ()) -> list[dict[str, Any]]:
     """Rows of ``rating_results``, of all rated runs or of some, with the columns of ``IntervalRow``."""
     order = "set_id, benchmark, task NULLS FIRST, score DESC NULLS LAST, run_id, against_run_id NULLS FIRST"
     return _with_intervals(store, f"rating_results {_OF_RUNS} ORDER BY {order}", "rated_answers", "set_id", run_ids)
 
 
-def _with_intervals(store: Store, results: str, rows_view: str, id_column: str, run_ids: Collection[str]) -> list[Row]:
+def _with_intervals(
+    store: Store, results: str, rows_view: str, id_column: str, run_ids: Collection[str]
+) -> list[dict[str, Any]]:
     """Rows of a view of results, each with the interval of its rows in ``rows_view``."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     # In a fixed order: sums and drawn intervals must not depend on the order of rows in the file.
     for row in store.query(f"FROM {rows_view} {_OF_RUNS} ORDER BY ALL", [list(run_ids)]).dicts():
         of = (row[id_column], *(row[name] for name in _KEY))
@@ -145,7 +145,7 @@ def add_up_all(store: Store) -> None:
     ).rows])  # fmt: skip
 
 
-def _judges(rows: Iterable[Row]) -> Iterable[Row]:
+def _judges(rows: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
     """Judges' numbers over all tasks, and for the questions of each mark unless all questions have it."""
     for row in rows:
         if row["task"] is not None or row["score"] is None:
@@ -162,7 +162,7 @@ def _judges(rows: Iterable[Row]) -> Iterable[Row]:
             yield number | {"name": f"{name}, {row['questions']} questions"}
 
 
-def _people(rows: Sequence[Row]) -> Iterable[Row]:
+def _people(rows: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any]]:
     against: dict[tuple[str, str], set[str | None]] = {}
     for row in rows:
         against.setdefault((row["set_id"], row["run_id"]), set()).add(row["against_run_id"])
@@ -174,7 +174,7 @@ def _people(rows: Sequence[Row]) -> Iterable[Row]:
             yield row | mean
 
 
-def _group(row: Row, position: int) -> OpinionRow:
+def _group(row: dict[str, Any], position: int) -> OpinionRow:
     pair, ends = row["kind"] == "pair", (row["scale_low"], row["scale_high"])
     unit = 100.0 if pair else None if None in ends else ends[1] - ends[0]
     values = {column.name: row.get(column.name) for column in fields(NumberRow)}

@@ -11,20 +11,17 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
 from lbx.base.records import GroupScore, Sample, ScoredSample, TaskScore
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.aggregates import first_overall, task_score
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.benchmarks.base.columns import ScoreColumns, ScoredRows
+from lbx.benchmarks.base.columns import Array, ScoreColumns, ScoredRows
 from lbx.statistics.estimates import Interval, encode_labels
 from lbx.store import Store, Table
 from lbx.store.rows import INTERVAL_COLUMNS as WHOLE
 from lbx.store.rows import interval_columns
 from lbx.store.views import MODE_OF_RUN
-
-Array = npt.NDArray[Any]
 
 INTERVAL_COLUMNS = tuple(name for name in WHOLE if name != "within")
 """The views' columns of uncertainty, except the effect of further answers to the same samples."""
@@ -142,7 +139,7 @@ def query_scores(
     for begin, end in itertools.pairwise(bounds):
         benchmark, task = samples.names[samples.tasks[of["rank"][begin]]]
         part = {name: column[begin:end] for name, column in of.items()}
-        part_scores = _ScoreArrays.of(score_rows, ends[begin : end + 1], metrics)
+        part_scores = _ScoreArrays.from_rows(score_rows, ends[begin : end + 1], metrics)
         rows = ScoredRows(
             ScoreColumns(part, part_scores.by_metric(), partial(_scored_samples, part, part_scores, samples))
         )
@@ -180,7 +177,7 @@ class _ScoreArrays(NamedTuple):
     ends: Array
 
     @classmethod
-    def of(cls, score_rows: Mapping[str, Array], ends: Array, metrics: Sequence[str]) -> _ScoreArrays:
+    def from_rows(cls, score_rows: Mapping[str, Array], ends: Array, metrics: Sequence[str]) -> _ScoreArrays:
         begin, end = ends[0], ends[-1]
         return cls(metrics, score_rows["metric"][begin:end], score_rows["score"][begin:end], ends - begin)
 

@@ -129,4 +129,4 @@ class _Family:
         compared = [
             self.benchmark.similarity_input(sample, output) for sample, output in zip(samples, outputs, strict=True)
         ]
-        return self.similarities.of(self.store, compared)
+        return self.similarities.compute(self.store, compared)

@@ -40,7 +40,7 @@ class Similarities:
         self._model = identity(embedder) if embedder else model
         self._progress = progress
 
-    def of(self, store: Store, comparisons: Sequence[SimilarityInput | None]) -> list[float | None]:
+    def compute(self, store: Store, comparisons: Sequence[SimilarityInput | None]) -> list[float | None]:
         """Compute a float32 cosine for each of ``comparisons``; None if a vector is missing.
 
         Texts without a stored vector are embedded and stored first, in batches that are committed one by one.

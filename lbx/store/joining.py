@@ -139,8 +139,7 @@ def _refuse_other(connection: duckdb.DuckDBPyConnection, table: str, rows: str, 
         key_text = ", ".join(f"{name} {value}" for name, value in zip(key, existing[:-1], strict=True))
         raise StoreError(
             f"{path} and an earlier file contain different rows of {table} with the same key ({key_text}). They "
-            f"differ in "
-            f"{', '.join(existing[-1])}.",
+            f"differ in {', '.join(existing[-1])}.",
             fix="One of the rows belongs to another run, or was computed again. Merge without one of the files.",
         )
 

@@ -15,9 +15,9 @@ _OF_PAIRS = ", ".join(
 )
 
 
-def _meta_column(name: str, kind: str = "") -> str:
+def _meta_column(name: str, sql_type: str = "") -> str:
     value = f"a.meta->>'{name}'"
-    return f"{f'try_cast({value} AS {kind})' if kind else value} AS {name}"
+    return f"{f'try_cast({value} AS {sql_type})' if sql_type else value} AS {name}"
 
 
 def _is_same_answer(generation: str, side: str) -> str:

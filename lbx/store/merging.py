@@ -100,7 +100,7 @@ def merge_files(store: Store, sources: Sequence[Path], target: Path | None = Non
     if target is not None:
         store.attach(target, _SOURCE)
         with store.transaction() as connection:
-            _merge_target(store, connection, target, merging)
+            _copy_target_rows(store, connection, target, merging)
     with store.transaction() as connection:
         _number_sessions(connection)
     merging.rows = {table: int(store.query(f"SELECT count(*) FROM {table}").rows[0][0]) for table in _TABLES}
@@ -124,7 +124,7 @@ def _attach_source(store: Store, source: Path) -> Iterator[None]:
             store.query(f"DETACH {_SOURCE}")
 
 
-def _merge_target(store: Store, connection: duckdb.DuckDBPyConnection, target: Path, merging: MergeState) -> None:
+def _copy_target_rows(store: Store, connection: duckdb.DuckDBPyConnection, target: Path, merging: MergeState) -> None:
     """Add the rows of the file that is merged into; its metadata of runs takes precedence."""
     try:
         for run in _runs_in(store):
@@ -144,7 +144,7 @@ def _merge_target(store: Store, connection: duckdb.DuckDBPyConnection, target: P
         raise ConflictError(
             exc.cause,
             fix=f"Merge into another file (-o FILE); this merge would lose or mix data of {target}. No file was "
-            f"changed.",
+            "changed.",
         ) from exc
 
 

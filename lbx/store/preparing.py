@@ -55,10 +55,10 @@ def _check_tables(connection: duckdb.DuckDBPyConnection, path: Path, *, read_onl
     if has_current_views(connection):
         return
     if read_only:
-        _make_views(connection, "TEMP ")  # the file's own views are not trusted
+        _create_views(connection, "TEMP ")  # the file's own views are not trusted
     else:
         with transaction(connection, path):
-            _make_views(connection)
+            _create_views(connection)
 
 
 def _create_tables(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
@@ -66,13 +66,13 @@ def _create_tables(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
         connection.execute("CREATE TABLE lbx_schema (version INTEGER, created_at TIMESTAMP)")
         connection.execute("INSERT INTO lbx_schema VALUES (?, current_localtimestamp())", [SCHEMA_VERSION])
         connection.execute(SCHEMA)
-        _make_views(connection)
+        _create_views(connection)
 
 
-def _make_views(connection: duckdb.DuckDBPyConnection, kind: str = "") -> None:
-    """Create the current views, in memory if ``kind`` is "TEMP "."""
+def _create_views(connection: duckdb.DuckDBPyConnection, modifier: str = "") -> None:
+    """Create the current views, in memory if ``modifier`` is "TEMP "."""
     for name, query in VIEWS.items():
-        connection.execute(f"CREATE OR REPLACE {kind}VIEW {name} AS {query}")
+        connection.execute(f"CREATE OR REPLACE {modifier}VIEW {name} AS {query}")
 
 
 @contextlib.contextmanager

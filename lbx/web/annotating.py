@@ -65,7 +65,7 @@ class AnnotationPages:
         index = parse_number(key) - 1
         return str(self._dataset.line(index).values()[DOCUMENT]) if 0 <= index < len(self._dataset) else None
 
-    def _common(self, request: Request) -> dict[str, Any]:
+    def _page_values(self, request: Request) -> dict[str, Any]:
         notice, self._notice = self._notice, ""
         data = self._dataset
         return {
@@ -87,7 +87,7 @@ class AnnotationPages:
         rows = [self._row(index) for index in islice(indices, first - 1, first - 1 + PAGE_SIZE)]
         return page(
             "annotations.html",
-            **self._common(request),
+            **self._page_values(request),
             document=None,
             has_document=None,
             rows=rows,
@@ -128,7 +128,7 @@ class AnnotationPages:
             pair_fields.append((len(pairs), _fields(len(pairs), PairField(None), PairField(None))))
         return page(
             "annotation.html",
-            **self._common(request),
+            **self._page_values(request),
             number=index + 1,
             pairs=pair_fields,
             count=len(pairs),

@@ -71,7 +71,7 @@ class BrowsingPages:
         self._results, self._bundle, self._make_prompts = results, bundle, prompts
         self._runs, self._tasks = runs, tasks
         self._prompts: OrderedDict[str, str] = OrderedDict()
-        self._documents = Documents(self._text)
+        self._documents = Documents(self._document_text)
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -82,7 +82,7 @@ class BrowsingPages:
 
     # Texts for the pane
 
-    def _text(self, key: str) -> str | None:
+    def _document_text(self, key: str) -> str | None:
         if key in self._prompts:
             return self._prompts[key]
         if self._bundle is None:

@@ -66,12 +66,12 @@ class RatingPages:
         current = at if at < len(answers) else self._first_open(rater, item)
         return page(
             "rating.html",
-            **self._common(request),
+            **self._page_values(request),
             item=item,
             place=[entry.number for entry in self._session.queue(rater)].index(item.number) + 1,
             answers=answers,
             current=current,
-            scale=[(value, _key_of(value, self._session.set.low)) for value in self._scale],
+            scale=[(value, _key_of(value, self._session.set.low)) for value in self._scale_values],
             low=self._session.set.low,
             high=self._session.set.high,
             pair=None if self._session.set.kind == SCORE else self._pair(rater, item),
@@ -83,9 +83,9 @@ class RatingPages:
     def _overview(self, request: Request) -> Response:
         rater = request.state.person
         items = [(item, self._state(rater, item)) for item in self._session.queue(rater)]
-        return page("rated.html", **self._common(request), items=items, document=None)
+        return page("rated.html", **self._page_values(request), items=items, document=None)
 
-    def _common(self, request: Request) -> dict[str, Any]:
+    def _page_values(self, request: Request) -> dict[str, Any]:
         rater = request.state.person
         progress = self._session.progress(rater)
         seconds_left = progress.seconds_left
@@ -134,7 +134,7 @@ class RatingPages:
         return "left open" if self._session.is_passed(rater, item) else "not seen yet"
 
     @property
-    def _scale(self) -> range:
+    def _scale_values(self) -> range:
         return range(self._session.set.low, self._session.set.high + 1)
 
     # Forms

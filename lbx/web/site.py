@@ -80,7 +80,7 @@ class SiteSocket:
         name = name.strip("[]").lower().rstrip(".")
         if name in ("localhost", "127.0.0.1", "::1"):
             return True
-        return self.remote and (name in _own_names() | {self.host.lower()} or _address(name) is not None)
+        return self.remote and (name in _own_names() | {self.host.lower()} or _parse_address(name) is not None)
 
 
 def _user() -> str:
@@ -94,7 +94,7 @@ def _own_names() -> set[str]:
     return {socket.gethostname().lower(), socket.getfqdn().lower()}
 
 
-def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(name)
     except ValueError:

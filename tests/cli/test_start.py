@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lbx.cli.loading import Row, import_object
+from lbx.cli.loading import CommandSpec, import_object
 from lbx.cli.main import COMMANDS, load_command
 from lbx.store import Store
 
@@ -40,7 +40,7 @@ def test_a_commands_help_loads_no_heavy_library_and_nothing_that_does_the_work(c
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.work)
-def test_what_does_the_work_takes_the_commands_options(row: Row) -> None:
+def test_what_does_the_work_takes_the_commands_options(row: CommandSpec) -> None:
     options, work = import_object(row.options), import_object(row.work)
     assert dataclasses.is_dataclass(options)
     (taken,) = inspect.signature(work, eval_str=True).parameters.values()

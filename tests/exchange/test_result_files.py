@@ -34,7 +34,7 @@ FAMILIES = ("longbench", "longbench_e", "longbench_v2", "longbench_pro", "lveval
 class _Alike:
     """Stands for an embedding model as it did where the golden files were made: all texts are as similar."""
 
-    def of(self, store: Store, wanted: Sequence[SimilarityInput | None]) -> list[float | None]:
+    def compute(self, store: Store, wanted: Sequence[SimilarityInput | None]) -> list[float | None]:
         return [None if one is None else SIMILARITY for one in wanted]
 
 

@@ -14,7 +14,7 @@ from lbx.base.option import Option, fields_of
 from lbx.base.records import Prompt, Sampling, Truncation
 from lbx.base.run_options import ASKING, MODES, OF_LENGTH, view_labels
 from lbx.cli import loading
-from lbx.cli.loading import Row
+from lbx.cli.loading import CommandSpec
 from lbx.cli.main import load_command
 from lbx.cli.spec_options import SpecOptions, run_options
 from lbx.running.judge_spec import JudgeSpec
@@ -82,7 +82,7 @@ def test_a_new_field_is_an_option_everywhere(monkeypatch: pytest.MonkeyPatch) ->
         spec: Annotated[WithMore, run_options(WithMore)]
 
     monkeypatch.setattr(loading, "import_object", {"options": Options, "work": lambda made: seen.append(made.spec)}.get)
-    program = loading.build_command("try", Row("", "Try it.", "options", "work"))
+    program = loading.build_command("try", CommandSpec("", "Try it.", "options", "work"))
     needed = ["-b", "b", "-m", "m", "-t", "needle"]
     program([*needed, "--no-glow", "--shine", "3", "-c", "blue"], standalone_mode=False)
     assert seen == [WithMore(**GIVEN, glow=False, shine=3, colour="blue")]

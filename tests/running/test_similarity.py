@@ -187,7 +187,7 @@ def test_several_models_must_be_told_apart(store: Store, summaries: dict[str, st
     before = scores(store)
     rescore(store, Rescoring(BENCHMARKS, similarities=Similarities(model="two/0123456789ab")))
     assert scores(store) == before
-    assert Similarities().of(store, [None, None]) == [None, None], "nothing to compare needs no choice"
+    assert Similarities().compute(store, [None, None]) == [None, None], "nothing to compare needs no choice"
 
 
 def test_a_model_that_lacks_texts_leaves_no_whole_score(store: Store, summaries: dict[str, str]) -> None:
@@ -213,12 +213,12 @@ def test_likenesses_are_the_largest_cosines(store: Store) -> None:
         SimilarityInput("", ("ab",)),
         SimilarityInput("ab", ()),
     ]
-    found = Similarities(model).of(store, wanted)
+    found = Similarities(model).compute(store, wanted)
     assert found == [pytest.approx(1), None, pytest.approx(3 / np.sqrt(10)), 0.0, 0.0, None]
     store.query("DELETE FROM embeddings WHERE vector = (SELECT vector FROM embeddings WHERE text_sha256 = ?)", [
         "3608bca1e44ea6c4d268eb6db02260269892c0b42b86bbf1e77a6fa16c3c9282"
     ])  # fmt: skip
-    without = Similarities().of(store, wanted)
+    without = Similarities().compute(store, wanted)
     assert without == [None, None, None, None, 0.0, None], "one missing reference might have been the best"
 
 
@@ -226,9 +226,9 @@ def test_batches_before_a_failure_are_kept(store: Store) -> None:
     wanted = [SimilarityInput("a" * n, ("b" * n,)) for n in range(1, 301)]
     broken = Counting(fail_at=3)
     with pytest.raises(BackendError, match="no memory"):
-        Similarities(broken).of(store, wanted)
+        Similarities(broken).compute(store, wanted)
     assert [len(call) for call in broken.calls] == [256, 256, 88]
     rest = Counting()
-    assert Similarities(rest).of(store, wanted) == [0.0] * 300
+    assert Similarities(rest).compute(store, wanted) == [0.0] * 300
     assert [len(call) for call in rest.calls] == [88]
     assert set(rest.texts) == set(broken.calls[2])

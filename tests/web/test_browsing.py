@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class _Pages(BrowsingPages):
     """With the document that a bundle would bring."""
 
-    def _text(self, key: str) -> str | None:
-        return DOCUMENT if key == sha256_text(DOCUMENT) else super()._text(key)
+    def _document_text(self, key: str) -> str | None:
+        return DOCUMENT if key == sha256_text(DOCUMENT) else super()._document_text(key)
 
 
 @pytest.fixture(scope="module")

@@ -232,8 +232,7 @@ def _token_mismatch(server: Server, card_count: int, server_count: int | None) -
     counted = "does not report its token count" if server_count is None else f"reads {server_count} tokens"
     return BackendError(
         f"The card's tokenizer does not match the server {server.url}: it splits a test text into {card_count} "
-        f"tokens, and "
-        f"the server {counted}.",
+        f"tokens, and the server {counted}.",
         fix='Use the tokenizer of the model that the server runs, or remove [tokenizer] and set api = "chat".',
     )
 

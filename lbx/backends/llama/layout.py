@@ -78,13 +78,13 @@ class Blocks:
         self._lengths = [0] * sequences
 
     @property
-    def free(self) -> int:
+    def free_cells(self) -> int:
         """Number of blocks without an owner."""
         return int(np.count_nonzero(self._users == 0))
 
     @property
     def used(self) -> int:
-        return len(self._users) - self.free
+        return len(self._users) - self.free_cells
 
     @property
     def end(self) -> int:

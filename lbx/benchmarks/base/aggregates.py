@@ -80,7 +80,7 @@ class Average:
         return cls(
             n=sum(part.n for part in parts),
             score=mean([part.score for part in parts]),
-            percent=mean([_percent(part) for part in parts]),
+            percent=mean([_percent_of(part) for part in parts]),
             complete=complete and all(part.complete for part in parts if isinstance(part, Average)),
             partial=any(part.partial for part in parts),
             estimate=average([part.estimate for part in parts]),
@@ -105,7 +105,7 @@ def average(parts: Sequence[Estimate | None]) -> Estimate | None:
     return Estimate.average(estimates) if len(estimates) == len(parts) else None
 
 
-def _percent(part: TaskScore | Average) -> float:
+def _percent_of(part: TaskScore | Average) -> float:
     if isinstance(part, Average):
         return part.percent
     return 100 * part.score if part.official is None else part.official

@@ -86,7 +86,7 @@ class PublishedFigures:
     means: Sequence[tuple[NumberKey, Mapping[NumberKey, int]]] = field(default=())
 
 
-Row = dict[str, Any]
+BoardRow = dict[str, Any]
 IntervalValues = tuple[float | None, float | None, str | None, str | None]
 """Low and high end of a number's interval, its method, and the name of its clusters."""
 
@@ -158,7 +158,7 @@ def first_value(describe: Callable[[BoardEntry], object]) -> Callable[[Sequence[
     return lambda entries: next((value for entry in entries if (value := describe(entry)) is not None), None)
 
 
-def best_of(*columns: str) -> Callable[[Row], float | None]:
+def best_of(*columns: str) -> Callable[[BoardRow], float | None]:
     """Return a function that finds the largest of these columns' numbers in a row."""
     return lambda row: max((row[column] for column in columns if row[column] is not None), default=None)
 
@@ -260,12 +260,12 @@ class Board:
     columns: Sequence[Column]
     parts: Sequence[BoardPart]
     first: Sequence[Column] = ()
-    by: Callable[[Row], float | None] | None = None
+    by: Callable[[BoardRow], float | None] | None = None
     ordered_by: NumberKey | None = None
     pairs_modes: bool = False
     keeps_empty: bool = False
     model_label: Callable[[BoardEntry], str] | None = None
-    postprocess_rows: Callable[[list[Row]], list[Row]] | None = None
+    postprocess_rows: Callable[[list[BoardRow]], list[BoardRow]] | None = None
     words: AnswerLengthRule | None = None
     charts: Sequence[Chart] = ()
     small_charts: bool = False

@@ -47,9 +47,9 @@ from lbx.benchmarks.leval.prompts import (
     RULES,
     SCRIPT,
     STUFF,
-    answer_form,
     founding_prompt,
     official_prompt,
+    read_answer_form,
     retrieval_prompt,
     second_prompt,
 )
@@ -129,7 +129,7 @@ class LEval(Benchmark):
 
     def query(self, sample: Sample, bundle: Bundle) -> str:
         """Return the question and the script's words on the answer's form, by which it retrieves, too."""
-        return sample.question + answer_form(_official_file(bundle, RETRIEVAL_SCRIPT), sample)
+        return sample.question + read_answer_form(_official_file(bundle, RETRIEVAL_SCRIPT), sample)
 
     def evidence(self, sample: Sample) -> Sequence[str]:
         """Return the references of open questions and of topic retrieval; many are pieces of the document.

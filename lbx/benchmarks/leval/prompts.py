@@ -210,7 +210,7 @@ RULES = RetrievalRules(
 )
 
 
-def answer_form(script: Path, sample: Sample) -> str:
+def read_answer_form(script: Path, sample: Sample) -> str:
     """Return the text that the script appends to a question.
 
     Raises:

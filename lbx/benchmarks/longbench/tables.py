@@ -12,11 +12,11 @@ from lbx.benchmarks.base.layout import (
     Board,
     BoardEntry,
     BoardPart,
+    BoardRow,
     Boards,
     LineChart,
     Paper,
     RadarChart,
-    Row,
     TableCell,
     best_of,
 )
@@ -93,7 +93,7 @@ _CURVE_PARTS = [
 _BUCKETS = {bucket: bucket for bucket in BUCKETS}
 
 
-def _radii(rows: list[Row]) -> list[Row]:
+def _radii(rows: list[BoardRow]) -> list[BoardRow]:
     """Return scores as radii: the best of each category is outermost."""
     best = {category: max((row[category] or 0 for row in rows), default=0) for category in CATEGORIES}
     return [{**row, **{name: _radius(row[name], most) for name, most in best.items()}} for row in rows]
@@ -146,9 +146,12 @@ BOARDS = Boards(
             by=best_of("average"),
             postprocess_rows=_radii,
             charts=[
-                RadarChart("LongBench, {}: radius 40 + 60 × score / best score in the table", "Six categories",
-                CATEGORIES,
-                      by="language"),
+                RadarChart(
+                    "LongBench, {}: radius 40 + 60 × score / best score in the table",
+                    "Six categories",
+                    CATEGORIES,
+                    by="language",
+                ),
             ],
         ),
         "board_longbench_relative": Board(

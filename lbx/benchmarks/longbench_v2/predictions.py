@@ -44,7 +44,7 @@ class LongBenchV2Format(PredictionFormat):
         first_rows: dict[str, tuple[Sample, PredictionLine]] = {}
         predictions = []
         for number, line in enumerate(lines):
-            name = _identifier(line, number)
+            name = _sample_id(line, number)
             prediction = self._prediction(task, name, number, times[name], line)
             times[name] += 1
             if sample := prediction.sample:
@@ -154,7 +154,7 @@ class LongBenchV2Format(PredictionFormat):
         return PredictionFormat.omission_reason(self, answer) or ("empty answers" if empty else "")
 
 
-def _identifier(line: PredictionLine, number: int) -> str:
+def _sample_id(line: PredictionLine, number: int) -> str:
     value = line.values.get("_id")
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)

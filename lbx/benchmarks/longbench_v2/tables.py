@@ -11,12 +11,12 @@ from lbx.benchmarks.base.layout import (
     Board,
     BoardEntry,
     BoardPart,
+    BoardRow,
     Boards,
     CsvRow,
     ModelDotChart,
     Paper,
     PublishedFigures,
-    Row,
     TableCell,
     best_of,
     first_value,
@@ -66,7 +66,7 @@ _ATTRIBUTES: Mapping[str, Callable[[BoardEntry], object]] = {
 }
 
 
-def _overall(row: Row) -> float | None:
+def _overall(row: BoardRow) -> float | None:
     plain, with_cot = best_of("overall")(row), best_of("overall_cot")(row)
     return plain if with_cot is None else with_cot
 

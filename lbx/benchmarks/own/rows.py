@@ -117,7 +117,7 @@ def _sample(row: DataRow, benchmark: str, task: CustomTask, number: int, *, cell
     return Sample(
         benchmark=benchmark,
         task=task.name,
-        sample_id=_identifier(row, values["id"], number),
+        sample_id=_sample_id(row, values["id"], number),
         context=document,
         question=values["question"] or "",
         references=references,
@@ -202,7 +202,7 @@ def _refuse_list_in_text(row: DataRow, name: str, texts: Sequence[object]) -> No
         )
 
 
-def _identifier(row: DataRow, value: object, number: int) -> str:
+def _sample_id(row: DataRow, value: object, number: int) -> str:
     if value is None:
         return f"{number:04d}"
     is_number = type(value) is int or (isinstance(value, float) and isfinite(value))

@@ -96,7 +96,7 @@ class Planner:
         plans = []
         for source in sources:
             plan = self._plan_one(source)
-            plans.append(replace(plan, items=tuple(self._from_base(item) for item in plan.items)))
+            plans.append(replace(plan, items=tuple(self._match_base(item) for item in plan.items)))
         names = PathSet()
         for entry in plans:
             _check_formats(entry)
@@ -121,7 +121,7 @@ class Planner:
             case BaseSource():
                 return _plan_base_source(source)
 
-    def _from_base(self, item: PlannedFile) -> PlannedFile:
+    def _match_base(self, item: PlannedFile) -> PlannedFile:
         """Replace the download by the base's file, if the base has one with the same hash."""
         origin = item.origin
         if self._base is None or not isinstance(origin, Download):
@@ -262,7 +262,7 @@ def _local_files(source: PathSource) -> dict[str, Path]:
             fix="The path is relative to the recipe. If an earlier step builds it, run that step first.",
         )
     by_name: dict[str, Path] = {}
-    for folder, folders, files in os.walk(root, onerror=_raise):
+    for folder, folders, files in os.walk(root, onerror=_raise_error):
         for name in [*folders, *files]:
             path = Path(folder, name)
             if path.is_dir() and not path.is_symlink():
@@ -273,7 +273,7 @@ def _local_files(source: PathSource) -> dict[str, Path]:
     return by_name
 
 
-def _raise(error: OSError) -> None:
+def _raise_error(error: OSError) -> None:
     raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
 
 

@@ -85,7 +85,7 @@ class DatasetLine:
 
     def members(self) -> dict[str, _Span]:
         """Return the object's values by key. Raises ValueError if it is not a JSON object, or a key is repeated."""
-        return _object(self.raw)[0]
+        return _parse_spans(self.raw)[0]
 
     def values(self) -> dict[str, Any]:
         """Return the line's values. Raises ValueError if it is not in L-Eval's form, with a reason such as "it ..."."""
@@ -180,14 +180,14 @@ class DatasetLine:
 
     def _comma(self, members: dict[str, _Span]) -> str:
         """Separator of the object's members on this line; ", " if it has a single member."""
-        starts = _object(self.raw)[1]
+        starts = _parse_spans(self.raw)[1]
         ends = [span.end for span in members.values()]
         separator = self.raw[ends[0] : starts[1]] if len(starts) > 1 else ", "
         return separator if "\n" not in separator else ", "
 
     def _colon(self, members: dict[str, _Span]) -> str:
         first = next(iter(members.values()))
-        start = _object(self.raw)[1][0]
+        start = _parse_spans(self.raw)[1][0]
         return self.raw[_value(self.raw, start).end : first.start]
 
     def _as_json(self, text: str) -> str:
@@ -241,7 +241,7 @@ def _items(text: str, at: int, close: str, item: Callable[[int], int]) -> int:
         at = _skip_blanks(text, at + 1)
 
 
-def _object(text: str) -> tuple[dict[str, _Span], list[int]]:
+def _parse_spans(text: str) -> tuple[dict[str, _Span], list[int]]:
     """Parse a line's object to its values by key, and the offset of each key."""
     members: dict[str, _Span] = {}
     starts: list[int] = []

@@ -218,7 +218,7 @@ def _ratings(
         if question.number == 0 and _page_record(page) is None:
             notes.append(
                 f"{page.line.location}: the page would write this line differently, so it cannot be exported "
-                f"byte for byte"
+                "byte for byte"
             )
         for answer in question.answers if page.is_rated else ():
             location = f"{page.line.location}: {answer.key} #{question.number}"

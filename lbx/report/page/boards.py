@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from lbx.base.commands import as_command
 from lbx.report.board_charts import draw_charts
 from lbx.report.boards import BOARDS
@@ -13,8 +10,6 @@ from lbx.report.page.html import Html, Section, charts, figure, run_name, table,
 from lbx.report.page.source import PageSource
 from lbx.report.reports import REPORTS
 from lbx.store import Table
-
-Row = Mapping[str, Any]
 
 
 def boards(source: PageSource) -> Section | None:

@@ -12,6 +12,7 @@ from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.marks import MARKS
 from lbx.report.fitness import FIT
+from lbx.report.labels import Row
 from lbx.report.leaderboard import sort_score
 from lbx.report.page.html import Html, Section, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.source import PageSource
@@ -20,8 +21,6 @@ _MANY = 0.05
 """Share of a run's answers above which a mark is reported."""
 _MOST = 24
 _MOST_PAIRS = 6
-
-Row = Mapping[str, Any]
 
 
 def findings(source: PageSource) -> Section | None:

@@ -12,7 +12,7 @@ from lbx.base.errors import UsageError
 from lbx.report.boards import BOARDS
 from lbx.report.cells import rows_for_people, sheet
 from lbx.report.charts import Point, ScatterPoint, Series, curve, dots, heat, scatter
-from lbx.report.labels import LABELS
+from lbx.report.labels import LABELS, Row
 from lbx.report.page.boards import board
 from lbx.report.page.html import Best, Html, Section, charts, figure, quiet, run_name, table, tag
 from lbx.report.page.source import PageSource
@@ -25,8 +25,6 @@ MOST_LINES = 8
 """Maximum number of runs in a readable chart of lines or dots; a heat map can show more."""
 _ACROSS = 8  # columns of runs in one table, limited by the width of paper
 _MOST_CHARTS = 60
-
-Row = Mapping[str, Any]
 
 
 def report_section(source: PageSource, name: str, *, has_other_sections: bool = True) -> Section | None:

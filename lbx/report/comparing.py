@@ -23,7 +23,7 @@ from lbx.scoring.score_columns import INTERVAL_COLUMNS, find_benchmark, read_sco
 from lbx.statistics.differences import Difference, difference, holm, required_samples
 from lbx.store import Store, Table
 from lbx.store.answers import resolve_tasks
-from lbx.store.rows import interval_columns
+from lbx.store.number_rows import interval_columns
 from lbx.store.views import HEADS
 
 COLUMNS = (

@@ -32,8 +32,8 @@ from lbx.report.report_types import ALL, BOARD, ReportDefinition, ReportQuery
 from lbx.report.score_reports import SCORES
 from lbx.scoring.score_columns import runs_by_id as named_runs
 from lbx.store import Store, Table
+from lbx.store.number_rows import INTERVAL_COLUMNS
 from lbx.store.queries import export_report, export_rows
-from lbx.store.rows import INTERVAL_COLUMNS
 from lbx.store.runs import check_runs
 
 REPORTS: Mapping[str, ReportDefinition] = {

@@ -8,11 +8,14 @@ from typing import Any
 import duckdb
 
 from lbx.base.number_key import NumberKey
-from lbx.store.inserting import insert
-from lbx.store.rows import NumberRow
+from lbx.store.inserting import as_parameter, insert, rows_of_json
+from lbx.store.number_rows import NumberRow
+from lbx.store.rows import GenerationRow, as_json
 
 TASK = ("run_id", "benchmark", "task")
 _BENCHMARK = ("run_id", "benchmark")
+_ANSWER = (*TASK, "sample_id", "iteration")
+_TEXT_COLUMNS = ("output", "reasoning", "finish_reason", "output_ids", "error")
 _OF_TASKS, _OVER_TASKS = ("task", "length"), ("group", "mean")
 KEY_COLUMNS = ("kind", "task", '"grouping"', "name", "metric", "judge", "against", "questions")
 """Columns of a number's key, in addition to its run and benchmark."""
@@ -98,3 +101,22 @@ def delete(
         f"(SELECT ({names}) FROM (SELECT {values}) AS gone ({names}))",
         [*map(list, zip(*rows, strict=True))],
     )
+
+
+def delete_replaced_scores(connection: duckdb.DuckDBPyConnection, generations: Sequence[GenerationRow]) -> None:
+    """Delete scores of stored answers that these rows replace by different ones."""
+    # Existing keys are rare; reading all rows twice would take a fifth of the time of writing them.
+    form = as_json([{name: "INTEGER" if name == "iteration" else "VARCHAR" for name in _ANSWER}])
+    keys = f"SELECT unnest(from_json(?::JSON, '{form}'), recursive := true)"
+    if not connection.execute(
+        f"SELECT 1 FROM generations SEMI JOIN ({keys}) USING ({', '.join(_ANSWER)}) LIMIT 1",
+        [as_json([{name: getattr(row, name) for name in _ANSWER} for row in generations])],
+    ).fetchone():
+        return
+    columns = [", ".join(f"{row}.{name}" for name in _TEXT_COLUMNS) for row in ("old", "new")]
+    replaced = connection.execute(
+        f"SELECT {', '.join(_ANSWER)} FROM ({rows_of_json(connection, 'generations')}) new "
+        f"JOIN generations old USING ({', '.join(_ANSWER)}) WHERE ({columns[0]}) IS DISTINCT FROM ({columns[1]})",
+        [as_parameter(generations)],
+    ).fetchall()
+    delete(connection, "scores", _ANSWER, replaced)

@@ -6,10 +6,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from lbx.base.errors import StoreError
 from lbx.store.rows import RunRow, as_json, differing_keys, identity
-from lbx.store.store import Store
+
+if TYPE_CHECKING:
+    from lbx.store.store import Store
 
 FULL_HASH = "backend.weights_whole"
 """Setting with a hash of every byte of the weights. A run may begin without it and continue with it, or vice versa."""
@@ -55,3 +59,27 @@ def find_run(store: Store, run: RunRow, names: Sequence[str]) -> RunRow:
                 connection.execute("UPDATE runs SET settings = ? WHERE run_id = ?", [as_json(settings), name])
         return replace(run, run_id=name, settings=settings)
     return replace(run, run_id=next((name for name in names if name not in stored_rows), names[0]))
+
+
+def refuse_other_run(path: Path, run: RunRow, old: Mapping[str, Any]) -> None:
+    """Raise StoreError if the stored run of this name cannot be continued as ``run``.
+
+    Args:
+        path: results file, for the message.
+        old: row of ``runs``; its settings or its metric versions may differ.
+    """
+    before, now = identity(old), identity(run.values() | {"settings": as_json(run.settings)})
+    if names := differing_keys(before, now):
+        differences = (f"{name} was {before.get(name)!r} and is now {now.get(name)!r}" for name in names)
+        raise StoreError(
+            f"The run {run.run_id!r} in {path} has different settings: {'; '.join(differences)}.",
+            fix="Pass another name with --name NAME, or repeat the settings to continue the run.",
+        )
+    stored_versions = json.loads(old["benchmark_versions"])
+    for benchmark, version in run.benchmark_versions.items():
+        if (stored := stored_versions.get(benchmark, version)) != version:
+            raise StoreError(
+                f"The run {run.run_id!r} in {path} was scored with metric version {stored} of {benchmark}; "
+                f"this version of lbx has {version}.",
+                fix="Score its answers again (`lbx score`), then repeat the command.",
+            )

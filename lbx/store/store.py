@@ -7,7 +7,6 @@ kill once ``write`` has returned.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -26,19 +25,11 @@ from lbx.base.stored_values import files_read
 from lbx.store import numbers
 from lbx.store.contents import refuse_foreign
 from lbx.store.inserting import as_parameter, insert, rows_of_json
+from lbx.store.number_rows import NumberRow
 from lbx.store.opening import WRITERS, check_path, connect, first_line
 from lbx.store.preparing import prepare, transaction
-from lbx.store.rows import (
-    GenerationRow,
-    NumberRow,
-    RunRow,
-    SampleRow,
-    ScoreRow,
-    Table,
-    as_json,
-    differing_keys,
-    identity,
-)
+from lbx.store.rows import GenerationRow, RunRow, SampleRow, ScoreRow, Table, as_json
+from lbx.store.same_runs import refuse_other_run
 from lbx.store.same_samples import complete_samples, find_other_samples, other_samples_error
 from lbx.store.snapshots import Snapshot, connect_reader
 
@@ -48,8 +39,6 @@ _FAILED = "error IS NOT NULL"
 # For a question asked in steps, one blank answer suffices: the answers may be joined with words between.
 _EMPTY = f"""error IS NULL AND len(list_filter(
     list_append(steps->>'$[*].output', output), lambda said: regexp_full_match(said, '{BLANK}'))) > 0"""
-_ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
-_TEXT_COLUMNS = ("output", "reasoning", "finish_reason", "output_ids", "error")
 
 
 class Store:
@@ -175,8 +164,7 @@ class Store:
         existing = self.query(f"SELECT {columns} FROM runs WHERE run_id = ?", [run.run_id])
         if existing.rows:
             (old,) = existing.dicts()
-            self._refuse_other_settings(run, old)
-            self._refuse_other_versions(run, json.loads(old["benchmark_versions"]))
+            refuse_other_run(self.path, run, old)
             if old["status"] == "running":  # it was killed, perhaps before other runs' numbers were recomputed
                 self.completed_tasks |= self._possibly_completed_tasks(run.run_id)
             with self.transaction() as connection:
@@ -219,24 +207,6 @@ class Store:
         answered = "SELECT DISTINCT benchmark, task FROM generations WHERE run_id = $1"
         return {*self.query(f"{answered} INTERSECT {unsure}", [run_id]).rows}
 
-    def _refuse_other_settings(self, run: RunRow, old: Mapping[str, Any]) -> None:
-        before, now = identity(old), identity(run.values() | {"settings": as_json(run.settings)})
-        if names := differing_keys(before, now):
-            differences = (f"{name} was {before.get(name)!r} and is now {now.get(name)!r}" for name in names)
-            raise StoreError(
-                f"The run {run.run_id!r} in {self.path} has different settings: {'; '.join(differences)}.",
-                fix="Pass another name with --name NAME, or repeat the settings to continue the run.",
-            )
-
-    def _refuse_other_versions(self, run: RunRow, stored_versions: Mapping[str, int]) -> None:
-        for benchmark, version in run.benchmark_versions.items():
-            if (stored := stored_versions.get(benchmark, version)) != version:
-                raise StoreError(
-                    f"The run {run.run_id!r} in {self.path} was scored with metric version {stored} of {benchmark}; "
-                    f"this version of lbx has {version}.",
-                    fix="Score its answers again (`lbx score`), then repeat the command.",
-                )
-
     def write(
         self,
         *,
@@ -254,30 +224,10 @@ class Store:
         with self.transaction() as connection:
             insert(connection, "samples", samples, replace=False)
             self._match_samples(connection, samples)
-            self._delete_replaced_scores(connection, generations)
+            numbers.delete_replaced_scores(connection, generations)
             insert(connection, "generations", generations)
             insert(connection, "scores", scores)
             numbers.delete_stale(connection, answered, scored)
-
-    def _delete_replaced_scores(
-        self, connection: duckdb.DuckDBPyConnection, generations: Sequence[GenerationRow]
-    ) -> None:
-        """Delete scores of stored answers that these rows replace by different ones."""
-        # Existing keys are rare; reading all rows twice would take a fifth of the time of writing them.
-        form = as_json([{name: "INTEGER" if name == "iteration" else "VARCHAR" for name in _ANSWER}])
-        keys = f"SELECT unnest(from_json(?::JSON, '{form}'), recursive := true)"
-        if not connection.execute(
-            f"SELECT 1 FROM generations SEMI JOIN ({keys}) USING ({', '.join(_ANSWER)}) LIMIT 1",
-            [as_json([{name: getattr(row, name) for name in _ANSWER} for row in generations])],
-        ).fetchone():
-            return
-        columns = [", ".join(f"{row}.{name}" for name in _TEXT_COLUMNS) for row in ("old", "new")]
-        replaced = connection.execute(
-            f"SELECT {', '.join(_ANSWER)} FROM ({rows_of_json(connection, 'generations')}) new "
-            f"JOIN generations old USING ({', '.join(_ANSWER)}) WHERE ({columns[0]}) IS DISTINCT FROM ({columns[1]})",
-            [as_parameter(generations)],
-        ).fetchall()
-        numbers.delete(connection, "scores", _ANSWER, replaced)
 
     def replace_scores(self, scores: Sequence[ScoreRow]) -> None:
         """Commit all scores of one or more tasks, replacing the earlier ones.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from lbx.base.marks import OF_ANSWERS
 from lbx.base.run_options import view_labels
 from lbx.store.judging_views import JUDGING_VIEWS
-from lbx.store.rows import INTERVAL_COLUMNS
+from lbx.store.number_rows import INTERVAL_COLUMNS
 
 # Reasoning in a run's answers: 0 for none; 1 for a block, or a prompt that asks to reason in words; 2 for a block
 # longer than the empty blocks that some models write unasked. NULL if unknown for all answers.

@@ -124,7 +124,6 @@ class ModelCard:
         name: name in reports.
         backend: key of ``KINDS``.
         weights: place of the weights; for an endpoint, the place of its tokenizer, or ``NO_WEIGHTS``.
-        options: options of that backend.
         context_window: tokens, or None to use the model's declared window.
         stop: strings that end an answer, besides the benchmark's own; the text of a control token means that token.
         sampling: the model's recommended sampling, or None.

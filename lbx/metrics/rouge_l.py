@@ -31,7 +31,6 @@ class RougeL:
 
     Attributes:
         official: value of the official run: references beyond the recursion limit score 0.
-        without_limit: value without the limit.
         frames: deepest recursion over all pairs of sentences; 0 without pairs.
     """
 

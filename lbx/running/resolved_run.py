@@ -37,7 +37,6 @@ class ResolvedRun:
         names, settings: for each of the runs that are executed together; each has its own row in the results file.
         extra_benchmark: benchmark that exists only in this run: the rounds of a judge.
         extra_settings: parts of the run's identity besides its settings, such as the rubric of a judge.
-        judged_models: models with judged answers.
         server: the only address that the run may reach.
         network: description of the offline method.
         bundle_check: description of the bundle's verification against its manifest.

@@ -44,7 +44,6 @@ def read_rating_results(store: Store, run_ids: Collection[str] = ()) -> list[dic
 def _with_intervals(
     store: Store, results: str, rows_view: str, id_column: str, run_ids: Collection[str]
 ) -> list[dict[str, Any]]:
-    """Rows of a view of results, each with the interval of its rows in ``rows_view``."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     # In a fixed order: sums and drawn intervals must not depend on the order of rows in the file.
     for row in store.query(f"FROM {rows_view} {_OF_RUNS} ORDER BY ALL", [list(run_ids)]).dicts():

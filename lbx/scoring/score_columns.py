@@ -56,7 +56,7 @@ _EVERY = """(
            '' AS question, '' AS language, 0 AS length, '' AS length_unit, '{}' AS meta
     FROM unknown
 )"""
-"""Samples, including those of imported failures, of which the file has only the names."""
+"""Samples, including those of imported failures, which have only names in the file."""
 _NUMBERED = """
     SELECT asked.run, a.number AS sample, t.iteration, {columns}
     FROM {table} t JOIN (SELECT unnest($1::VARCHAR[]) AS run_id, unnest(range(len($1::VARCHAR[]))) AS run) asked

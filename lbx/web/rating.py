@@ -163,7 +163,6 @@ class RatingPages:
         return f"{_item_path(item)}?at={self._next_answer(rater, item, rating)}"
 
     def _changed_comments(self, rater: str, item: Item, fields: Mapping[str, str]) -> dict[int, str]:
-        """Return {place: comment} of comments changed on the page."""
         saved = [(row.comment if row else None) or "" for row in self._session.latest(rater, item)]
         comments = {position: fields.get(f"comment-{position}", comment) for position, comment in enumerate(saved)}
         return {position: comment for position, comment in comments.items() if comment.strip() != saved[position]}

@@ -173,7 +173,6 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
 
 
 def _text_after_block(text: str, marks: ReasoningMarks) -> str:
-    """Text after the closing mark, in a text that has one."""
     return answer_text(text, text.find(marks.close, opening_end(text, marks.open)), marks)
 
 

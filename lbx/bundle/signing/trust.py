@@ -16,7 +16,6 @@ class SignedBy:
     """Valid signature of a file.
 
     Attributes:
-        file: name of the signed file.
         key: fingerprint of the signer's key, in the format of ``ssh-keygen -l``.
         key_type, namespace: as in the signature.
         signer: owner of the key according to the file of trusted keys, or "".
@@ -36,7 +35,6 @@ class Trust:
     """Policy that decides which bundles to accept.
 
     Attributes:
-        keys: trusted keys.
         allow_unsigned: accept bundles without a signature or signed by an untrusted key. An invalid signature is
             refused in any case.
     """
@@ -57,7 +55,6 @@ class Trust:
         Args:
             signature: contents of the .sig file.
             data: contents of the signed file.
-            signed_name: name of the signed file.
             location: name of the signature in messages.
             already_trusted: a trusted key has already signed the whole bundle, so this signer need not be trusted.
 

@@ -116,7 +116,6 @@ def _parse_integer(digits: str) -> int | str:
 
 
 def _form_value(value: object) -> str:
-    """Value as submitted by the page's form."""
     return "" if value is None else str(value).replace("\r", "")
 
 

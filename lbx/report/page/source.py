@@ -40,7 +40,6 @@ class PageRun:
     Attributes:
         mark: Number that determines colour and shape.
         label: Name for readers, see ``lbx.report.labels``.
-        row: Row of the table ``runs``.
     """
 
     mark: int

@@ -181,7 +181,7 @@ def test_a_query_that_takes_all_memory(case: str, wanted: str, place: Path, resu
 def test_a_query_has_limits_without_options(place: Path, results: Path, jail: Jail) -> None:
     ended = jail(place, "sql", results, QUERIES["a list"])
     assert ended.mib < 3000
-    assert "takes more than 2,048 MiB of memory." in " ".join(ended.err.split()), ended
+    assert "needs more than 2,048 MiB of memory." in " ".join(ended.err.split()), ended
 
 
 @pytest.mark.parametrize("wanted", ["table", "csv", "json", "parquet"])

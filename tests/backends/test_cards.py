@@ -62,15 +62,15 @@ def test_a_short_card_has_defaults(card, tmp_path):
     assert found.weights.path == tmp_path / "m.gguf"
     assert found.context_window is None
     assert found.sampling is None
-    assert found.chat.choose("own") == "own"
+    assert found.chat.choose_template("own") == "own"
 
 
 def test_chat_settings(card, tmp_path):
     (tmp_path / "chat.jinja").write_text("{{ messages }}")
-    assert card(GOOD + '[chat]\ntemplate_file = "chat.jinja"').chat.choose("own") == "{{ messages }}"
-    assert card(GOOD + '[chat]\ntemplate = "x"').chat.choose(None) == "x"
+    assert card(GOOD + '[chat]\ntemplate_file = "chat.jinja"').chat.choose_template("own") == "{{ messages }}"
+    assert card(GOOD + '[chat]\ntemplate = "x"').chat.choose_template(None) == "x"
     off = card(GOOD + "[chat]\nenabled = false").chat
-    assert off.choose("own") is None
+    assert off.choose_template("own") is None
     assert off.settings("own") != card(GOOD).chat.settings("own")
 
 

@@ -393,7 +393,7 @@ def test_the_model_file_says_how_long_a_text_may_be(card, minilm_gguf):
     embedder = load_embedder(resolve_embedder(str(minilm_gguf)))
     assert embedder.info.max_tokens == 512
     assert np.isfinite(embedder.embed(["word " * 2000])).all()
-    with pytest.raises(BackendError, match="positions for 512 tokens; max_length = 513"):
+    with pytest.raises(BackendError, match="positions for 512 tokens, fewer than max_length = 513"):
         load_embedder(card("llamacpp_embedding", minilm_gguf, "max_length = 513"))
 
 

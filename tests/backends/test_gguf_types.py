@@ -68,7 +68,7 @@ def logits(path: Path, tokens: range, together: int, **options) -> np.ndarray:
 
 
 def test_the_table_is_that_of_the_installed_llama_cpp(tmp_path):
-    """Newer ones may know more: then the table gets rows, and the trial's BEYOND is moved."""
+    """Newer ones may know more: then the table gets rows, and FIRST_UNKNOWN_TYPE is moved."""
     path = write_transparent(
         tmp_path / "m.gguf", {"output": np.zeros((VOCABULARY, 4 * WIDTH), np.uint8)}, {"output": 9999}
     )
@@ -161,7 +161,7 @@ OF_TO_FLOAT = """
 import ctypes, json, sys
 from lbx.backends.llama import trial
 def addresses():
-    known = [ggml.get_type_traits(number).contents for number in range(trial.BEYOND)]
+    known = [ggml.get_type_traits(number).contents for number in range(trial.FIRST_UNKNOWN_TYPE)]
     return [ctypes.cast(one.to_float, ctypes.c_void_p).value or 0 for one in known]
 ggml = trial.Ggml(sys.argv[1])
 before = addresses()

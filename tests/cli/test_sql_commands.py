@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 def test_a_long_table_says_what_it_leaves_out(lbx: Lbx, file: Path, tmp_path: Path) -> None:
     done = lbx("sql", file, MANY)
     assert "999" in done.stdout.split() and "1000" not in done.stdout.split()
-    assert "The first 1,000 of 1,001 rows" in done.stderr and "--format csv" in done.stderr
+    assert "These are the first 1,000 of 1,001 rows" in done.stderr and "--format csv" in done.stderr
     assert lbx("sql", file, "FROM range(1000)").stderr == ""
     assert "1,000 of 1,001" in lbx("sql", file, f"{MANY}; -- all", "-o", tmp_path / "out.txt").stderr
     assert (tmp_path / "out.txt").read_text().split()[-1] == "999"

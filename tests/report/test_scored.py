@@ -123,7 +123,7 @@ def test_no_more_samples_are_made_than_are_looked_at(tmp_path: Path) -> None:
         made.append(places)
         return rows._columns.make_samples(places)
 
-    seen = ScoredRows(replace(rows._columns, make=make_some))
+    seen = ScoredRows(replace(rows._columns, make_samples=make_some))
     assert headline_of("longbench", "qasper", seen.take([])) is None
     assert list(seen.take([])) == []
     assert not made

@@ -188,7 +188,7 @@ def _recommended_number(llama_cpp: Any, model: Any, key: str) -> float | str | N
 def _variant_notes() -> tuple[str, ...]:
     best, refused = select_variant()
     return tuple(
-        f"lbx does not use llama.cpp's code for {check.variant} here: it {check.problem}. It uses {best.variant}."
+        f"llama.cpp's code for {check.variant} is not used, because it {check.problem}. In use: {best.variant}."
         for check in refused
     )
 

@@ -165,7 +165,7 @@ def addresses():
     return [ctypes.cast(one.to_float, ctypes.c_void_p).value or 0 for one in known]
 ggml = trial.Ggml(sys.argv[1])
 before = addresses()
-ggml.use(sys.argv[2])
+ggml.load_variant(sys.argv[2])
 assert addresses() == before
 ranges = [(line.split()[0].split("-"), line.split()[-1]) for line in open("/proc/self/maps")]
 print(json.dumps([[file for (low, high), file in ranges if int(low, 16) <= one < int(high, 16)] for one in before]))

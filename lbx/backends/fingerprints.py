@@ -95,7 +95,7 @@ def _plan_reads(path: Path, size: int, *, every: bool) -> _File:
 
 
 def _reads(files: Sequence[_File]) -> Iterator[_ReadBatch]:
-    """Yield all reads, in portions that one thread reads quickly."""
+    """Yield batches of reads, each small enough for one thread to finish quickly."""
     sizes = sum(end - begin for file in files for begin, end in file.spans)
     spacing = max(sizes // _PIECES, _PIECE)
     turn = 0

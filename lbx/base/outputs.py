@@ -188,7 +188,7 @@ def open_or_create(path: Path, flags: int, mode: int = 0o666, *, limit: int = sy
 
 
 def open_folder(folder: Path) -> int:
-    """Open a folder, to lock or flush it, and return its descriptor. Raises OSError, also for a link."""
+    """Open a folder for locking or flushing, and return its descriptor. Raises OSError, also if it is a link."""
     return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 

@@ -57,13 +57,13 @@ BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
 
 
 def unit_of(name: str | None) -> float:
-    """Return the official number of a score of 1 in a benchmark; 100 (percent) for unknown names."""
+    """Return a benchmark's official number for a score of 1; 100 (percent) if the name is unknown."""
     family = BENCHMARKS.get(name) if name else None
     return (family.scoring if family else ScoringRules()).unit
 
 
 def benchmarks_with(custom: Benchmark | None) -> Mapping[str, Benchmark]:
-    """Return the benchmarks, with ``custom`` if given, which a run brings along."""
+    """Return the built-in benchmarks, and a run's own benchmark ``custom`` if it has one."""
     return _Benchmarks(*BENCHMARKS.values(), custom) if custom else BENCHMARKS
 
 
@@ -112,7 +112,7 @@ def all_tasks(bundle: Bundle) -> list[Task]:
 
 
 def embedding_tasks(tasks: Iterable[Task]) -> list[str]:
-    """Return full names of the tasks whose score is half an embedding model's."""
+    """Return full names of the tasks in which an embedding model gives half of the score."""
     return [task.full_name for task in tasks if task.name in BENCHMARKS[task.benchmark].catalogue.embedding_tasks]
 
 

@@ -43,7 +43,7 @@ class Checkpoints:
         return (self._points[number - 1], self._points[number]) if number < len(self._points) else (offset, offset)
 
     def proves(self, begin: int, data: bytes) -> bool:
-        """Whether ``data`` equals the whole piece that begins at ``begin``."""
+        """Whether the known hashes prove that ``data`` is the complete piece that begins at ``begin``."""
         number = bisect_right(self._points, begin)
         if number >= len(self._points) or self._points[number] - begin != len(data):
             return False

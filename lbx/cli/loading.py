@@ -85,7 +85,7 @@ class PlainTypes(CommandWithHelp):
         return params
 
     def get_help_option_names(self, ctx: Context) -> list[str]:
-        """Keep the declared order: Click takes names that a parameter has out of a set, whose order is not stable."""
+        """Keep the declared order of names: Click uses a set, which has no stable order."""
         used_names = {name for param in self.params for name in (*param.opts, *param.secondary_opts)}
         return [name for name in ctx.help_option_names if name not in used_names]
 

@@ -188,7 +188,7 @@ def _variants() -> dict[str, dict[str, Any]]:
 
 
 def _llama_devices(native: Any) -> list[str]:
-    """List llama.cpp's descriptions of its devices: each GPU, and the CPU first or last."""
+    """List llama.cpp's devices in its order, as "name: description": all GPUs, with the CPU first or last."""
     native.ggml_backend_dev_count.restype = ctypes.c_size_t
     native.ggml_backend_dev_get.argtypes, native.ggml_backend_dev_get.restype = [ctypes.c_size_t], ctypes.c_void_p
     for function in (native.ggml_backend_dev_name, native.ggml_backend_dev_description):

@@ -173,7 +173,7 @@ def show_traceback(text: str) -> None:
 
 
 def progress_bar(*columns: str | ProgressColumn) -> Progress | None:
-    """Create a progress bar on a terminal; None in a log. A string is the format of a column."""
+    """Create a progress bar on a terminal; None in a log. A column given as a string is its format."""
     console = stderr()
     bar_columns = (TextColumn(column, markup=False) if isinstance(column, str) else column for column in columns)
     return Progress(*bar_columns, console=console) if console.is_terminal else None

@@ -1,4 +1,4 @@
-"""Start and end of web pages for people, whose libraries are optional."""
+"""Start and end of the web pages for people; their libraries are optional."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _ROUNDS = f"""
 def export_judgements(
     store: Store, runs: Sequence[str], directory: Path, *, bundle: Bundle | None = None, force: bool = False
 ) -> ExportSummary:
-    """Write judges' runs as the official judge's files, one after the other per file; imports byte for byte.
+    """Write judges' runs as the official judge's files: a file's runs in sequence, imported ones byte for byte.
 
     Args:
         bundle: source of the prompt of a judge that lbx ran.

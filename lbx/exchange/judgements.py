@@ -87,7 +87,7 @@ class _NewRun:
     answers: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
 
     def iteration(self, sample: Sample, contents: judge_files.PromptContents | None, side: int) -> int:
-        """Return the iteration of a prompt's answer, after adding a new answer; 0 for unknown contents."""
+        """Return the iteration of a prompt's answer, which is added if it is new; 0 if the contents are unknown."""
         texts = self.answers.setdefault(sample.key[:3], [])
         if contents is None:
             return 0
@@ -115,7 +115,7 @@ class _StoredRun:
     def has_all(
         self, contents: Sequence[judge_files.PromptContents], side: int, samples: Mapping[QuestionAndReference, Sample]
     ) -> bool:
-        """Whether all answers of one side are the run's, to the given samples if they are known."""
+        """Whether the run gave all answers of one side: to the same samples, if ``samples`` is not empty."""
         for texts in contents:
             match = self.answer(texts, side)
             if match is None or (samples and samples[texts[:2]].key != match[0].key):
@@ -246,7 +246,7 @@ def _generations(
 
 
 def _write_comparisons(store: Store, judgements: Judgements) -> list[_Comparison]:
-    """Return the comparison of each row, after writing missing runs and samples."""
+    """Write missing runs and samples, and return the comparison of each row."""
     rows = judgements.rows
     stored, samples_of = _samples(store, judgements)
     samples = [samples_of[row.contents[:2]] if row.contents else _unknown_sample(row) for row in rows]

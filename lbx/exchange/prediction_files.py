@@ -152,7 +152,7 @@ def task_in_name(form: PredictionFormat, file: Path, e: bool) -> str:
 
 
 def _only_task_in_name(form: PredictionFormat, file: Path, e: bool) -> str | None:
-    """The only task whose name is part of the file's name, as in "qasper-MODEL.jsonl"; else None."""
+    """The only task with a name that occurs in the file's name, as in "qasper-MODEL.jsonl"; else None."""
     stem = file.name.removesuffix(".gz").removesuffix(".jsonl")
     inside = {
         (match.start(), match.end()): match[0]
@@ -266,7 +266,7 @@ def _match_by_identity(
 
 
 def mismatch_reason(*, is_known: bool) -> str:
-    """Reason for an unmatched row; ``is_known``: its question is in the bundle."""
+    """Return the reason why a row is unmatched; ``is_known`` if its question is in the bundle."""
     if is_known:
         return "an earlier row already answers the question that it matches"
     return "no question of the bundle matches it"

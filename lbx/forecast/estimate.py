@@ -229,7 +229,7 @@ def estimate(
 
 
 def _one_by_one(walk: PrefixOrder, new: list[int], costs: Costs, piece: int, total: _WorkSum) -> None:
-    """Add the time of prompts without batching. Kept prefixes are reused in multiples of ``piece``; 0: not at all."""
+    """Add the time of prompts without batching; prefixes are reused in multiples of ``piece``, or never if it is 0."""
     for length, shared, tokens in zip(walk.length.tolist(), walk.reused_tokens.tolist(), new, strict=True):
         reused = min(shared, max(0, length - 1)) // piece * piece if piece else 0
         computed = length - reused

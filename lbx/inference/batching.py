@@ -228,7 +228,7 @@ class DecodeBatch:
         return max((shared_length(owner, sequence), sequence) for owner, sequence in sequences)
 
     def _preempt_youngest(self) -> bool:
-        """Preempt the youngest answer, or drop the trunk if there is only one; returns whether cells were freed."""
+        """Preempt the youngest of several answers, else drop the trunk; returns whether cells were freed."""
         self._full = True
         if len(self._running_answers) > 1:
             answer = self._running_answers.pop()

@@ -143,7 +143,7 @@ class CellTable:
             self._top = 0
 
     def groups(self, sequences: Sequence[int], new_tokens: Sequence[int]) -> list[list[int]]:
-        """Groups of sequences whose attention is computed together, as indices into ``sequences``."""
+        """Groups of sequences with jointly computed attention, as indices into ``sequences``."""
         shape = (self._changes, *sequences) if all(tokens == 1 for tokens in new_tokens) else ()
         if shape and shape == self._decoding[0]:  # groups of decoding sequences stay the same between forks and drops
             return self._decoding[1]
@@ -217,7 +217,7 @@ class CellTable:
     def mask_columns(
         self, sequences: Sequence[int], cells: tuple[int, int] | NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-        """Copies of a mask's owners, shape (sequences, columns), and positions, shape (columns,)."""
+        """Copies of the columns of a mask: owners, shape (sequences, columns), and positions, shape (columns,)."""
         if isinstance(cells, tuple):  # a slice is copied many times faster than a selection
             span = slice(*cells)
             return self.owners[list(sequences), span], self.positions[span].copy()

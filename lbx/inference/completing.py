@@ -91,7 +91,7 @@ def _complete_locally(
 
 
 def _run(make: MakeBatch, indices: Sequence[int], answers: int) -> Iterator[tuple[int, CompletionResult]]:
-    """Run a batch; yields the indices of the whole list."""
+    """Run the requests at ``indices`` as a batch; yields each completion with its entry of ``indices``."""
     try:
         for index, completion in make(indices, answers).run():
             yield indices[index], completion

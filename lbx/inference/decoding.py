@@ -112,7 +112,7 @@ class Sampler:
 
 
 class _Ending(NamedTuple):
-    """End of an answer without reasoning, in tokens; ``counted_tokens`` of them count.
+    """Place at which an answer ends, in tokens after the reasoning, and the number of them that is reported.
 
     ``text`` is the text before a stop string; None for the text of all tokens.
     """

@@ -59,7 +59,7 @@ class Extend(NamedTuple):
 
 
 def check_items(items: Sequence[Extend], max_sequences: int, max_step: int) -> int:
-    """Number of tokens of a pass. Raises ValueError as ``SequenceMemory.extend`` does."""
+    """Check the items of a pass and return its number of tokens. Raises ValueError like ``SequenceMemory.extend``."""
     for item in items:
         check_number(item.sequence, max_sequences)
         if not len(item.tokens):

@@ -240,7 +240,7 @@ class Admission:
         return self.prompt_tokens[position] + self._answer_length(position, answer_tokens)
 
     def most_cells(self) -> int:
-        """Most cells in use at once, for all prompts with their whole budgets or the largest if answers == 1."""
+        """Most cells in use at once with whole budgets: of all prompts, or of the largest if they run one by one."""
         with_budgets = replace(self, lengths=None)
         if self.capacity.answers == 1:
             return max(with_budgets._cells({position: 0}) for position in range(len(self.prompt_tokens)))

@@ -11,7 +11,7 @@ RANGES = "temperature >= 0, top_p in (0, 1], top_k >= 0, min_p in [0, 1)"
 
 
 def out_of_range(sampling: Sampling) -> str | None:
-    """Name of the first setting outside its range in ``RANGES``; None if there is none."""
+    """Name of the first setting outside its range in ``RANGES``; None if all are inside."""
     checks = {
         "temperature": math.isfinite(sampling.temperature) and sampling.temperature >= 0,
         "top_p": 0 < sampling.top_p <= 1,

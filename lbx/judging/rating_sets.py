@@ -149,7 +149,7 @@ class RatingSet:
 
 
 def agreement_sample(items: Sequence[Item], share: float, seed: int) -> tuple[Item, ...]:
-    """Mark whole documents, drawn by the seed, until about this share of the questions is for all raters."""
+    """Mark all questions of random documents as for all raters, up to about this share of the questions."""
     target = share * len(items)
     documents: dict[str, set[int]] = {}
     for item in items:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class WordForms(NamedTuple):
-    """Alternatives in scripts with spaces between words, and in those without."""
+    """Words as regex alternatives: in scripts with spaces between words, and in scripts without."""
 
     spaced_scripts: str
     unspaced_scripts: str

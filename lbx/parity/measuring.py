@@ -183,7 +183,7 @@ def _run_first(side: ParityModel, prompt: ParityPrompt, logits_path: Path, posit
 
 
 def _same_vocabulary(side: ParityModel, prompts: Sequence[ParityPrompt], firsts: Sequence[_FirstResult]) -> bool | None:
-    """Whether most texts have equal ids: two vocabularies agree on few texts, one read by two programs on most."""
+    """Whether both models give most texts the same ids, as only programs with the same vocabulary do."""
     if not side.has_tokenizer or any(result.plain is None for result in firsts):
         return None
     agreeing = sum(_plain(side, prompt) == result.plain for prompt, result in zip(prompts, firsts, strict=True))

@@ -256,7 +256,7 @@ class Wrapper:
 
 
 def _edges(text: str) -> tuple[str, str]:
-    """Split a text into a format of its outer white space, and its words."""
+    """Split a text into its outer white space, as a format with "{}" for the rest, and the rest."""
     words = text.strip()
     lead = len(text) - len(text.lstrip())
     return f"{text[:lead]}{{}}{text[lead + len(words) :]}", words

@@ -122,7 +122,7 @@ def _run_entry(
 
 
 def _least_complete(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """(answered, asked) of the part with the most samples asked, and of these with the fewest answered."""
+    """(answered, asked) of the part with the most samples asked; of several, the one with the fewest answered."""
     return max(parts, key=lambda part: (part[1], -part[0]), default=(0, 0))
 
 

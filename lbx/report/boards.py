@@ -157,13 +157,13 @@ def _cluster_by(models: Iterable[BoardEntry]) -> str | None:
 
 
 def _rank(by: Callable[[BoardRow], float | None], row: BoardRow) -> tuple[bool, bool, float]:
-    """Sort key: best first, then rows with a hindrance, and last those without a score."""
+    """Sort key: complete rows by score, then "hindered" ones by score, and rows without a score at the end."""
     score = by(row)
     return score is None, row["hindered"], -(score or 0)
 
 
 def _on_curves(models: Iterable[BoardEntry], curve_of_run: Curves, grouping: str) -> list[BoardEntry]:
-    """Entries of runs that have the curve, with its points and their components as figures."""
+    """Entries of the runs that have the curve; their figures are its points and the counts of its tasks and answers."""
     on_curves = []
     for entry in models:
         if curve := curve_of_run.get((entry.run_id or "", grouping)):

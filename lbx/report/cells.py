@@ -59,7 +59,7 @@ def rows_for_people(view: ReportDefinition, table: Table) -> Table:
 
 
 def _unknown_notes(view: ReportDefinition, full_table: Table, table: Table) -> list[str]:
-    """Notes on unknown values, which replace a word in each row."""
+    """Notes on unknown values, instead of a word in each row."""
     notes, rows = [], table.dicts()
     columns = [column for column in view.columns if column.unknown and column.name in table.columns]
     counts = {column.heading: sum(row[column.name] is None for row in rows) for column in columns}

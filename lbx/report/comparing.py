@@ -50,7 +50,7 @@ class ComparisonRow:
 
     @property
     def family(self) -> tuple[str, str]:
-        """Key of the numbers that are corrected together."""
+        """Key of the comparisons that are corrected together for multiple testing."""
         return self.benchmark, self.first.level
 
 
@@ -245,7 +245,7 @@ def changes(store: Store, query: ReportQuery) -> Table:
 
 
 def _flags(row: str) -> str:
-    """SQL expression for an answer's marks in words; NULL without marks."""
+    """SQL expression that joins an answer's marks as words; NULL for an answer without marks."""
     marks = (f"CASE WHEN {mark.of(row)} THEN '{mark.words}' END" for mark in WORST_FIRST if not mark.of_score)
     return f"nullif(concat_ws(', ', {', '.join(marks)}), '')"
 

@@ -100,7 +100,7 @@ class AnswerCosts:
 
     @classmethod
     def without_scores(cls, columns: Mapping[str, Array]) -> AnswerCosts:
-        """Build from answers without scores, each a sample of its own."""
+        """Build from answers that have no scores; each counts as a sample of its own."""
         values = [columns[name] for name in _MEASURED]
         indices = np.arange(len(values[0]))
         return cls(indices, indices, indices, np.full(len(indices), np.nan), _with_sums(*values))
@@ -281,7 +281,7 @@ def _per_correct(what: str, part: AnswerCosts) -> CostLine:
 
 
 def _hours(store: Store) -> dict[str, CostLine]:
-    """Hardware hours by run, with their unit and the number of untimed sessions, such as killed ones."""
+    """Hardware hours of each run, their unit, and the number of sessions without a time, such as killed ones."""
     hours_of: dict[str, CostLine] = {}
     for run, workers, hardware, wall_s in store.query(_SESSIONS).rows:
         line = hours_of.setdefault(run, {"hours": 0.0, "hours_of": None, "untimed_sessions": 0})

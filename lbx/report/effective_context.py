@@ -257,7 +257,7 @@ def _unread_reason(up_to: int, tasks: Sequence[ScoredRows]) -> str:
 
 
 def _floor(family: Benchmark | None, tasks: Sequence[ScoredRows]) -> tuple[float, str]:
-    """Mean score of guessing over the tasks, and its name in messages."""
+    """Mean score of guessing, averaged over the tasks, and its name in messages ("chance" or "the floor")."""
     chances = [family.chance(rows[0].sample) if family else 0.0 for rows in tasks]
     name = "chance" if min(chances) >= FLOOR else "the floor"
     return float(np.mean([max(FLOOR, chance) for chance in chances])), name

@@ -81,7 +81,7 @@ def _run_numbers(store: Store) -> list[dict[str, Any]]:
 
 
 def answer_counts(store: Store) -> dict[tuple[str, str, str | None], tuple[int, int]]:
-    """Counts of samples (answered, and asked or in the bundle) by (run, benchmark, task); task None for all tasks."""
+    """Sample counts (answered, asked or bundled) by (run, benchmark, task); task None for all tasks."""
     return store.compute_once(
         "answered", lambda: {(run, name, task): (done, of) for run, name, task, done, of in store.query(_ANSWERED).rows}
     )

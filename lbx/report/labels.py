@@ -36,7 +36,7 @@ _LONGEST = 24
 
 
 def number_label(key: NumberKey) -> str:
-    """Text of a number in tables and files: "qasper", "qasper, rouge1", "domain Law: accuracy"."""
+    """Label of a score or group mean in tables and files: "qasper", "qasper, rouge1", "domain Law: accuracy"."""
     if key.kind == "task":
         return f"{key.task}, {key.metric}" if key.metric else key.task
     group = "" if key.group == ALL else f" {key.group}"

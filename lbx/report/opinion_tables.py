@@ -24,7 +24,7 @@ _SHARES = {"consistency": "consistent", "first_share": "first_won", "longer_shar
 
 
 def results(store: Store, query: ReportQuery) -> Table:
-    """The report ``judge_results``: over all tasks, then each task.
+    """The report ``judge_results``: rows over all tasks, then rows of each task.
 
     A mark has rows only if it does not cover all questions.
     """
@@ -116,7 +116,7 @@ def _sign_test(wins: int, losses: int) -> float | None:
 
 
 def _share(rounds: Iterable[Mapping[str, Any]], share: str) -> dict[str, Any]:
-    """Interval of the share of rounds, or of questions, with a property."""
+    """Confidence interval of a share: of rounds, or of questions, that have the property ``share``."""
     column = _SHARES[share]
     known_rounds = [
         {**judged_round, "score": float(judged_round[column])}

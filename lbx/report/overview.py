@@ -183,7 +183,7 @@ def _opinions(store: Store) -> list[str]:
 
 
 def _with_rows(store: Store, query: ReportQuery, board: Table, rows_of: Mapping[str, bool]) -> list[str]:
-    """Return the non-empty reports to read next; ``rows_of`` gives this for some reports."""
+    """Return the reports to read next, without empty ones; ``rows_of`` maps some reports to whether they have rows."""
     rows = board.dicts()
     benchmarks = {row["benchmark"] for row in rows}
     boards = [name for name, benchmark_board in BOARDS.items() if benchmark_board.benchmark in benchmarks]

@@ -93,7 +93,7 @@ class Step:
 
     @property
     def prompt_tokens(self) -> int:
-        """Prompt length: the server's count if lbx cannot count."""
+        """Number of prompt tokens: the server's count if it returned one, else lbx's."""
         counted = self.completion.prompt_tokens
         return len(self.request.token_ids) if counted is None else counted
 

@@ -105,7 +105,7 @@ class _StoredRuns:
     models: Mapping[str, Sequence[str]]
 
     def match(self, name: str, bundle: Bundle) -> str:
-        """Return the run with this name, or the only run with this model or prefix.
+        """Return the run with this name, else the only run with this model or with a name that begins so.
 
         Any other name, such as that of a published model, is returned unchanged.
 

@@ -109,7 +109,7 @@ class JudgeSpec(RunSpec):
 
     @property
     def choice(self) -> SampleChoice:
-        """Choice of every round, because ``limit`` counts questions, not rounds."""
+        """Choice of rounds by ``ids`` only: ``limit`` was applied before, because it counts questions."""
         return SampleChoice(ids=self.ids)
 
     @property

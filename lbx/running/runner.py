@@ -207,7 +207,7 @@ class Runner:
         return self.outcomes
 
     def _benchmarks_without_numbers(self, run_id: str) -> list[str]:
-        """Benchmarks of a run whose aggregates are missing because an earlier process was killed."""
+        """Benchmarks of a run that lack aggregates because an earlier process was killed."""
         answered = self.store.query(
             "SELECT DISTINCT benchmark FROM scores ANTI JOIN benchmark_results USING (run_id, benchmark) "
             "WHERE run_id = ? ORDER BY ALL",

@@ -61,7 +61,7 @@ class Counting:
 
 @dataclass(frozen=True, slots=True)
 class _DocumentCosts:
-    """Documents with their costs in ``unit``; ``basis`` says where the costs come from."""
+    """Documents with their costs in ``unit``; ``basis`` names the source of the costs."""
 
     documents: Sequence[PlannedDocument]
     costs: Sequence[float]

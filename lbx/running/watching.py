@@ -130,7 +130,7 @@ class RunMeter:
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of answered prompts; for a question with two prompts only the first, as in plans."""
+        """Number of tokens in answered prompts; of a question with two prompts only the first counts, as in plans."""
         return self._answered_tokens
 
     @property
@@ -164,7 +164,7 @@ class RunMeter:
         return remaining * (elapsed + trust) / (done + trust)
 
     def _work(self) -> tuple[float, float, float]:
-        """Return finished work, remaining work and the estimate, in estimated seconds.
+        """Return (finished work, remaining work, estimate of the whole run), all in estimated seconds.
 
         Without an estimate, work is in tokens or samples and the estimate is 0.
         """

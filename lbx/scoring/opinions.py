@@ -145,7 +145,7 @@ def add_up_all(store: Store) -> None:
 
 
 def _judges(rows: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
-    """Judges' numbers over all tasks, and for the questions of each mark unless all questions have it."""
+    """Yield judges' numbers over all tasks, and for each mark that only some questions have."""
     for row in rows:
         if row["task"] is not None or row["score"] is None:
             continue

@@ -150,7 +150,7 @@ def query_scores(
 def _columns(
     score_rows: Mapping[str, Array], firsts: Array, answers: Mapping[str, Array], samples: Samples
 ) -> dict[str, Array]:
-    """Each answer's columns; ``firsts``: indices of each answer's first score."""
+    """Columns with one entry per answer; ``firsts`` are the indices of the answers' first score rows."""
     ranks = answers["sample"]
     return {
         "run": answers["run"],
@@ -182,7 +182,7 @@ class _ScoreArrays(NamedTuple):
         return cls(metrics, score_rows["metric"][begin:end], score_rows["score"][begin:end], ends - begin)
 
     def by_metric(self) -> dict[str, tuple[Array, Array | None]]:
-        """Return the form that ``Columns`` takes."""
+        """Return {metric: (values, mask of the answers that have it)} for ``ScoreColumns``; no mask if all have it."""
         width, count = int(self.ends[1]), len(self.ends) - 1
         first = self.metric_indices[:width]
         if width * count == len(self.metric_indices) and (self.metric_indices.reshape(-1, width) == first).all():

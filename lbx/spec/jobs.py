@@ -129,7 +129,7 @@ Job = Sequence[PendingSample]
 
 @dataclass(frozen=True, slots=True)
 class JobSize:
-    """Thresholds from which a job ends at the next document.
+    """Sizes at which a job ends, before the next document or at once.
 
     Attributes:
         questions: number of prompts, including all iterations of a sample.

@@ -95,7 +95,7 @@ def _positions_by_document(samples: Iterable[Sample]) -> dict[str, list[int]]:
 
 
 def _of_documents(documents: Mapping[str, Sequence[int]], choice: SampleChoice) -> Iterator[int]:
-    """Positions of samples whose documents are selected by --documents or --sample."""
+    """Positions of the samples on documents that --documents or --sample selects."""
     if choice.documents is not None:
         for places in islice(documents.values(), choice.documents):
             yield from places

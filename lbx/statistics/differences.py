@@ -20,8 +20,8 @@ class Difference:
 
     Attributes:
         interval: 95% interval of the difference.
-        low_90, high_90: 90% interval of the difference, widened if few clusters differ, so that it seldom lies within a
-            margin wrongly.
+        low_90, high_90: 90% interval of the difference; it is wider if few clusters differ, so that it is seldom within
+            a margin by mistake.
         p: two-sided p value of no difference; None if it cannot be computed.
         test: test that p comes from: "t", "mcnemar" or "sign flips".
         wins, ties, losses: samples that the second run scores higher, equal, lower on.
@@ -92,7 +92,7 @@ def mcnemar(wins: int, losses: int) -> float:
 
 
 def sign_flips(parts: Sequence[float]) -> float:
-    """Exact p value: share of all assignments of signs with a sum at least as large; for a handful of parts."""
+    """Exact p value for few parts: share of all assignments of signs with a sum at least as far from 0."""
     sums = np.zeros(1)
     for part in parts:
         sums = np.concatenate([sums + part, sums - part])
@@ -101,7 +101,7 @@ def sign_flips(parts: Sequence[float]) -> float:
 
 
 def required_samples(difference: Difference, margin: float) -> int | None:
-    """Number of similar samples that decide in four of five cases; None if the spread is unknown.
+    """Number of similar samples at which a comparison decides with 80% power; None if the spread is unknown.
 
     Deciding means detecting this difference or showing that any difference is within the margin, whichever takes fewer.
     """
@@ -127,7 +127,7 @@ def _p_value(interval: Interval, parts: Floats) -> tuple[float | None, str]:
 
 
 def _reorder(stratum: Stratum, samples: Codes) -> Stratum:
-    """Reorder a stratum's rows by the samples of another: the choice of the best answer changes a sample's position."""
+    """Reorder a stratum's rows to another's samples: orders differ where a sample's best answer was chosen."""
     stratum_samples = stratum.samples
     if np.array_equal(stratum_samples, samples):
         return stratum

@@ -213,7 +213,7 @@ class Estimate:
 
     @cached_property
     def rows(self) -> tuple[tuple[int, ...], bytes]:
-        """Sizes of the strata and samples of all rows, to compare two estimates by."""
+        """Number of rows of each stratum, and the samples of all rows: equal for two estimates over the same rows."""
         return tuple(len(stratum.values) for stratum in self.strata), b"".join(
             stratum.samples.tobytes() for stratum in self.strata
         )

@@ -40,7 +40,7 @@ _FOREIGN_OBJECTS = """
 
 
 def refuse_foreign(connection: duckdb.DuckDBPyConnection, database: str, path: Path) -> None:
-    """Raise StoreError if an attached file has contents that lbx never creates; none are bound or run."""
+    """Raise StoreError if an attached file has contents that lbx never creates, without running any of them."""
     for kind, name in connection.execute(_FOREIGN_OBJECTS, [database]).fetchall():
         if kind == "view" and name not in _TABLES:
             continue

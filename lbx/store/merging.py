@@ -61,7 +61,7 @@ class MergeState:
         rows: {table: number of rows in the file}.
         notes: tolerated differences, as sentences.
         completed_tasks: (benchmark, task)s with samples that one file has more information on than another.
-        number_hashes: hashes of the data behind the file's numbers.
+        number_hashes: hashes of the data that the file's numbers were computed from.
     """
 
     runs: dict[str, list[Path]] = field(default_factory=dict)
@@ -245,7 +245,7 @@ def _join_runs(connection: duckdb.DuckDBPyConnection, stored: Mapping[str, Any],
 
 
 def _ending(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Any]:
-    """Status and end time of a run whose parts have these rows."""
+    """Status and end time of a run, from the rows of its parts."""
     ends, statuses = [run["finished_at"] for run in runs], {run["status"] for run in runs}
     status = next((status for status in _STATUSES if status in statuses), runs[0]["status"])
     return status, None if None in ends else max(ends)

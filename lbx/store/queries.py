@@ -45,7 +45,7 @@ _TAKEN = ("results", "main", "memory", "system", "temp", "information_schema", "
 
 
 def restrict(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """Return the single query in a text, without a trailing semicolon and comments.
+    """Return the text's only query, without a trailing semicolon or comments.
 
     A file that is open for reading can be overwritten nevertheless: COPY may write to the database's path, also within
     WITH clauses and strings run by functions.

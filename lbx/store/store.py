@@ -202,7 +202,7 @@ class Store:
         return {SampleKey(*row) for row in done.rows}
 
     def _possibly_completed_tasks(self, run_id: str) -> set[tuple[str, str]]:
-        """(benchmark, task)s of a run for which other runs' numbers were computed as if some documents were unknown."""
+        """(benchmark, task) of this run's tasks in which other runs' numbers were computed with documents unknown."""
         unsure = "SELECT benchmark, task FROM task_results WHERE run_id <> $1 AND cluster_by = 'sample'"
         answered = "SELECT DISTINCT benchmark, task FROM generations WHERE run_id = $1"
         return {*self.query(f"{answered} INTERSECT {unsure}", [run_id]).rows}

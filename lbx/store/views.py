@@ -54,7 +54,7 @@ _UNOFFICIAL_OF = "{t}.answered, {t}.asked, {t}.failed_as_0, {t}.failed_as_1"
 
 
 def _in_units(unit: str, table: str, zero: str = "0") -> str:
-    """Columns of an interval in the unit of an official number, with its ends counted from ``zero``."""
+    """SQL for a table's interval columns, scaled to official numbers by ``unit``; ``zero`` is added to both ends."""
     scaled = {"low": f"{zero} + {unit} * {table}.low AS low", "high": f"{zero} + {unit} * {table}.high AS high",
               "se": f"{unit} * {table}.se AS se"}  # fmt: skip
     return ", ".join(scaled.get(name, f"{table}.{name}") for name in INTERVAL_COLUMNS)

@@ -100,7 +100,7 @@ class BrowsingPages:
         return None
 
     def _rebuild_prompt(self, answer: StoredAnswer) -> tuple[str, str]:
-        """Return the key of the prompt's text for the pane, and a remark on its hash; "" and the reason on failure."""
+        """Return the prompt's key for the pane and a remark on its hash, or "" and the reason for a failure."""
         if self._make_prompts is None:
             return "", "Rebuilding a prompt needs the bundle. Pass --bundle DIR."
         try:

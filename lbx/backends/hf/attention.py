@@ -286,7 +286,7 @@ def _efficient_attention(inputs: _KernelInputs) -> tuple[torch.Tensor, torch.Ten
 
 
 def _matmul_attention(inputs: _KernelInputs) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention with plain matrix products, some tokens at a time."""
+    """Attention by plain matrix products, for a few tokens at a time to limit memory."""
     query, key, value, mask, causal, (scale, softcap, _) = inputs
     batch, number, tokens, size = query.shape
     kv_heads, cells = key.shape[1], key.shape[2]

@@ -48,7 +48,7 @@ class Packing(NamedTuple):
     state_bytes: int = 0
 
     def sequence_limit(self, answers: int, weights_bytes: int) -> int:
-        """Limit sequences so that states take at most a quarter of the weights' memory, or a GiB."""
+        """Most sequences with states of at most a quarter of the weights' memory, or of a GiB if that is more."""
         if not self.state_bytes:
             return answers
         room = max(_STATES, weights_bytes // _WEIGHTS_PART) // self.state_bytes
@@ -86,7 +86,7 @@ def probe_model(model: Any, name: str) -> ModelProbe:
 
 
 def _with_copies(model: Any, packing: Packing, pieces: bool) -> Packing:
-    """Add whether copies of a sequence can be continued, if there is a reason against one row."""
+    """Test whether copies of a sequence can be continued if one row is ruled out, and add the result."""
     if packing.reason is None:
         return packing
     copies = HfCopies(model, max_cells=256, max_step=64, pieces=pieces)

@@ -77,8 +77,11 @@ class DenseWeight:
     shape: Shape
 
     def dequantise(self, read_tensor: Callable[[str], Any]) -> Any:
-        """The weight in float32; ``read_tensor`` reads a tensor. Raises CheckpointFormatError: its numbers deny its
-        shape."""
+        """Compute the weight in float32. Raises CheckpointFormatError if the result has another shape than declared.
+
+        Args:
+            read_tensor: reads a tensor by its name.
+        """
         dense = self.format.dense({part: read_tensor(name) for part, name in self.weight.tensors.items()}, self.weight)
         if tuple(dense.shape) != self.shape:
             raise CheckpointFormatError(f"its shape is {list(dense.shape)}, not {list(self.shape)}")
@@ -217,7 +220,7 @@ def _open_safetensors(path: Path, framework: str) -> Any:
 
 
 def _group_parts(tensors: Mapping[str, StoredTensor]) -> tuple[dict[str, dict[str, str]], dict[str, StoredTensor]]:
-    """{weight: {part: tensor}} of possibly quantised weights, and all other tensors."""
+    """Group tensors as {weight: {part: tensor}} of weights that may be quantised; returns all others separately."""
     groups: dict[str, dict[str, str]] = {}
     for name in tensors:
         if (match := _SUFFIX.match(name)) is None:
@@ -290,7 +293,7 @@ def _unsupported_error(folder: Path, weight: StoredWeight) -> BackendError:
 
 
 def _refuse_uneven(folder: Path, weights: Sequence[DenseWeight]) -> None:
-    """Refuse lost parts: a weight has the same parts in all layers or experts of the same format."""
+    """Refuse weights that lack a part: in one format, all layers or experts have the same parts of a weight."""
     first: dict[tuple[str, int], StoredWeight] = {}
     for dense in weights:
         weight = first.setdefault((_NUMBERS.sub("#", dense.weight.name), FORMATS.index(dense.format)), dense.weight)
@@ -347,7 +350,7 @@ class DenseTensors:
         }
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        """Raises BackendError: a weight's numbers deny its shape; or that there is no memory for one."""
+        """Raise the BackendError of a weight that has another shape than declared or does not fit into memory."""
         self._open.close()
         if self._error is not None:
             raise self._error  # transformers reports another error, or no error

@@ -112,7 +112,7 @@ class StoredWeight:
 
 
 def _group_index(order: Any, groups: int) -> Any:
-    """The group of each column. Raises CheckpointFormatError: a group does not exist; torch would accept -1."""
+    """Group of each column. Raises CheckpointFormatError if a group does not exist, as torch would accept -1."""
     order = order.long()
     if order.numel() and (int(order.min()) < 0 or int(order.max()) >= groups):
         raise CheckpointFormatError(
@@ -122,7 +122,7 @@ def _group_index(order: Any, groups: int) -> Any:
 
 
 def _group_size(weight: StoredWeight, columns: int) -> int:
-    """The length of a group along a weight's rows: all of a row where config.json has no group size."""
+    """Length of a group along a weight's rows; the whole row if config.json has no group size."""
     size = weight.settings.get("group_size")
     return columns if size in (None, -1, 0) else weight.positive_int("group_size")
 
@@ -325,9 +325,10 @@ def gptq_shape(weight: StoredWeight) -> Shape:
 
 
 def _gptq_zeros(words: Any, bits: int, rows: int, *, below: bool) -> Any:
-    """Zero points; ``below``: stored less 1, by one subtraction from each word, so that a 0 borrows from the next.
+    """Zero points, which are stored less 1 if ``below``.
 
-    Of three bits gptqmodel takes 1 off each number by itself.
+    The 1 was subtracted from a word as a whole, so that a 0 borrows from the next number; with three bits, gptqmodel
+    subtracts it from each number separately.
     """
     if below and WORD % bits == 0:
         words = words + (2**WORD - 1) // (2**bits - 1)
@@ -362,7 +363,7 @@ def _quant_state(weight: StoredWeight) -> Mapping[str, Any]:
 
 
 def nf4_shape(weight: StoredWeight) -> Shape:
-    """Dense shape from a tensor of the file; ``nf4`` compares it with the count of stored numbers."""
+    """Dense shape, as a tensor of the file declares it; ``nf4`` compares it with the count of stored numbers."""
     state = _quant_state(weight)
     shape = tuple(state["shape"])
     count, block = math.prod(shape), state["blocksize"]

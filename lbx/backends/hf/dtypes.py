@@ -63,7 +63,7 @@ def choose_for_processor(declared: str | None, features: Collection[str]) -> Dty
 
 
 def multiplying_feature(dtype: str, features: Collection[str]) -> str | None:
-    """The feature with which a processor multiplies a rounded format; None if it has none."""
+    """Name of the processor feature that multiplies numbers of this format natively; None if it is missing."""
     return next((name for feature, name in MULTIPLYING_FEATURES[dtype].items() if feature in features), None)
 
 

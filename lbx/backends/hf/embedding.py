@@ -82,7 +82,7 @@ class SentenceTransformersEmbedder:
         self._model = None
 
     def _token_counts(self, texts: Sequence[str], prompt: str | None) -> list[int]:
-        """Tokens of each text as the model reads it: prompt and special tokens counted, cut at the maximum."""
+        """Token count of each text as the model reads it: with prompt and special tokens, at most the maximum."""
         before = prompt or ""
         if prompt is None and self._model.default_prompt_name is not None:
             before = self._model.prompts[self._model.default_prompt_name]
@@ -222,7 +222,7 @@ def _module_folders(folder: Path, options: SentenceTransformersOptions) -> set[s
 
 
 def _load_model(folder: Path, options: SentenceTransformersOptions, device: str, *, debug: bool) -> tuple[Any, Any]:
-    """The library and the model in it."""
+    """Load the model; returns the sentence_transformers module and the model."""
     if title := read_checkpoint(folder).title:
         raise BackendError(
             f"The embedding model in {folder} is stored as {title}; lbx reads quantised folders of language models "

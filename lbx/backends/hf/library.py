@@ -143,7 +143,7 @@ def release_gpu_memory(exc: BaseException) -> None:
 
 
 def declared_window(config: Any, *, with_scaling: bool = True) -> DeclaredWindow | None:
-    """Context window that a configuration of transformers declares; ``with_scaling``: with its rope scaling."""
+    """Context window declared by a configuration of transformers, enlarged by its rope scaling if ``with_scaling``."""
     names = ("max_position_embeddings", "model_type", *(("rope_parameters",) if with_scaling else ()))
     return window_in_config({name: getattr(config, name, None) for name in names})
 

@@ -68,7 +68,7 @@ def load_model(
 
 
 def default_cells(torch: Any, model: Any, *, window: int, max_sequences: int, kv_bytes: int | None) -> int:
-    """Cells of the memory if the card does not set them.
+    """Number of the memory's cells if the card does not set it.
 
     On a CPU, the context window. On GPUs, the tokens that fit into free memory, but at least the context window.
     """
@@ -117,7 +117,7 @@ def _refuse_too_large(
 
 
 def _can_skip_ram(device: Any) -> bool:
-    """Whether weights go to a GPU tensor by tensor, without a whole copy in RAM."""
+    """Whether weights are loaded tensor by tensor to a GPU, without a complete copy in RAM."""
     return device.type == "cuda" and find_spec("accelerate") is not None
 
 

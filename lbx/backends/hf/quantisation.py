@@ -82,7 +82,7 @@ def _as_dict(value: object) -> dict[str, Any]:
 
 
 def _group_of(module: str, groups: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The group of a module: by its name first, then by its class, which for weights is Linear."""
+    """Quantisation settings of a module: the group with its name, else the group for its class (Linear), else {}."""
     targets = [(str(target), group) for group in groups for target in group.get("targets") or ()]
     by_name = (group for target, group in targets if _matches_module(target, module))
     by_class = (group for target, group in targets if target in _CLASSES)
@@ -90,7 +90,7 @@ def _group_of(module: str, groups: Sequence[Mapping[str, Any]]) -> Mapping[str, 
 
 
 def _matches_module(target: str, module: str) -> bool:
-    """Whether a target, a name or "re:" and a pattern, means a module."""
+    """Whether a target (a name, or "re:" and a pattern) matches a module."""
     if not target.startswith("re:"):
         return target == module
     pattern = target[3:]

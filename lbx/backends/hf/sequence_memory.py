@@ -218,7 +218,7 @@ class HfSequences:
         return rows
 
     def _turns(self, items: Sequence[Extend]) -> Iterator[dict[int, Extend]]:
-        """Items of each pass by their indices."""
+        """Split items into passes; yields the items of each pass by their indices in ``items``."""
         together = {}
         for index, item in enumerate(items):
             if not self._table.length(item.sequence) or (self._pieces and len(item.tokens) > 1):
@@ -334,7 +334,7 @@ class HfSequences:
         )
 
     def _grow_to(self, cells: int) -> int:
-        """Capacity of the store for its first ``cells`` cells.
+        """Compute the capacity of a store that holds ``cells`` cells, with spare room if memory allows.
 
         Raises:
             BackendError: there is too little memory.

@@ -42,7 +42,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is not t
 
 
 def _append(buffer: torch.Tensor, states: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-    """The buffer of ``states`` with the new ones appended; a larger buffer if they do not fit."""
+    """Append new states to the buffer of ``states``; returns the buffer, a larger one if they did not fit."""
     before, needed = states.shape[-2], states.shape[-2] + new.shape[-2]
     if needed > buffer.shape[-2]:
         tokens = -(-max(needed, buffer.shape[-2] * 5 // 4) // _BLOCK) * _BLOCK

@@ -178,7 +178,7 @@ class BatchInvariantCells:
         self._lower_edge()
 
     def _compute_fillers(self) -> None:
-        """Compute a block of fillers and export its state, which later fills other blocks."""
+        """Compute one block of fillers and keep its state, from which other blocks are filled."""
         step = min(GRAIN, self._batch.capacity)
         for at in range(0, GRAIN, step):
             count = min(step, GRAIN - at)

@@ -178,7 +178,7 @@ def cache_on_gpu(llama_cpp: Any, options: LlamaOptions) -> bool:
 
 
 def gpu_share(llama_cpp: Any, model: Any, options: LlamaOptions) -> dict[str, Any]:
-    """Settings of a GPU's share: its layers, including the output layer, and whether the cache is on it."""
+    """Settings in use on the GPU: the number of its layers, output layer included, and whether it holds the cache."""
     layers = int(llama_cpp.llama_model_n_layer(model)) + 1
     gpu_layers = options.n_gpu_layers if 0 <= options.n_gpu_layers < layers else layers
     return {

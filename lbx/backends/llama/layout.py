@@ -88,7 +88,7 @@ class Blocks:
 
     @property
     def end(self) -> int:
-        """End of the highest block in use, a cell."""
+        """End of the highest block in use, as the index of a cell."""
         return (int(np.flatnonzero(self._users)[-1]) + 1) * self.grain if self._users.any() else 0
 
     def length(self, sequence: int) -> int:
@@ -144,7 +144,7 @@ class Blocks:
             self.drop(sequence)
 
     def owners(self) -> dict[int, tuple[int, list[int]]]:
-        """{block: (index in its sequences, owners)} of the blocks in use, in rising order."""
+        """{block: (its index within a sequence, its sequences)} of the blocks in use, in rising order."""
         owners: dict[int, tuple[int, list[int]]] = {}
         for sequence, blocks in enumerate(self._blocks):
             for index, block in enumerate(blocks):

@@ -51,7 +51,7 @@ class NativeLog:
         self._level = 0
 
     def write(self, level: int, text: bytes | None, _user_data: object) -> None:
-        """The callback; llama.cpp may call it from its own threads."""
+        """Receive a log message as llama.cpp's callback, which may come from any of its threads."""
         line = (text or b"").decode("utf-8", "replace")
         if self.debug:
             sys.stderr.write(visible(line))

@@ -161,7 +161,7 @@ class Ggml:
         ctypes.CFUNCTYPE(None, _POINTER, _NUMBER)(address)(self.backend, threads)
 
     def buffer_types(self) -> list[Any]:
-        """Buffer types for weights: the rearranging ones first, then the plain one."""
+        """Buffer types for weights: first those that rearrange weights, then the plain one."""
         types: list[Any] = []
         if address := self._address("ggml_backend_dev_get_extra_bufts"):
             extra = ctypes.CFUNCTYPE(ctypes.POINTER(_POINTER), _POINTER)(address)(self.device)
@@ -202,7 +202,7 @@ class Product:
         self.is_supported = bool(ggml.backend_dev_supports_op(ggml.device, self._result))
 
     def fill(self) -> np.ndarray:
-        """Fill the inputs with random numbers; returns numpy's product, shape (tokens, experts used or 1, rows)."""
+        """Fill the inputs with random numbers; returns the correct product, shape (tokens, experts used or 1, rows)."""
         rows, columns, tokens, experts = self._size
         rng, shape = np.random.default_rng([tokens, experts]), (experts or 1, rows, columns)
         _, _, data, values = self._weights
@@ -259,7 +259,7 @@ def product_errors(ggml: Ggml, all_weights: Iterable[RandomWeights]) -> Iterator
 
 
 def tokens_per_second(ggml: Ggml, weights: RandomWeights) -> float:
-    """Tokens that one thread multiplies with 10^9 weights in a second, in the first buffer that takes them."""
+    """Tokens per second that one thread multiplies by 10^9 weights, in the first buffer that supports them."""
     size = Size(2048, 2048, 64)
     ggml.set_threads(1)
     for buffer_type in ggml.buffer_types():

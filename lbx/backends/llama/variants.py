@@ -138,7 +138,7 @@ def _cache_result(path: Path, result: Mapping[str, object]) -> None:
 
 
 def _run_check(library: Path, file: Path | None) -> tuple[VariantCheck, bool]:
-    """Try a variant; returns the result, and whether it is a lasting one rather than a passing failure."""
+    """Try a variant; returns the result, and whether it is final: false if another try may succeed."""
     match = VARIANT.fullmatch(file.name) if file else None
     name, path = (match and match[1]) or NATIVE, str(file or "")
     done = _run("check", library, *([file] if file else []))

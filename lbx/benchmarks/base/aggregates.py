@@ -27,7 +27,7 @@ def numpy_percent(values: Sequence[float], digits: int) -> float:
 
 
 def task_score(name: str, rows: Sequence[ScoredSample], metric: str, digits: int | None) -> list[TaskScore]:
-    """Return the mean of a metric over the rows that have it, ``official`` in percent with these digits; [] if none.
+    """Return a metric's mean over the rows that have it, ``official`` in percent with ``digits``; [] without rows.
 
     Officially it is 100 * sum / n, not 100 * (sum / n): the last digit can differ.
     """
@@ -87,13 +87,13 @@ class Average:
         )
 
     def group(self, grouping: str, name: str, metric: str = "average", *, digits: int = 1) -> GroupScore:
-        """Return it as a number of the report; ``official`` is rounded to ``digits``, or None if a part is missing."""
+        """Return the mean as a group's score; ``official`` is rounded to ``digits``, or None if a part is missing."""
         official = round(self.percent, digits) if self.complete else None
         return GroupScore(grouping, name, metric, self.n, self.score, official, self.partial, self.estimate)
 
 
 def first_overall(groups: Sequence[GroupScore], heads: Sequence[TaskScore]) -> GroupScore | None:
-    """Return a benchmark's overall score: its first group over everything, else the mean of its tasks' headlines."""
+    """Return a benchmark's overall score: its first "overall" group, else the mean of its tasks' headlines."""
     overall = next((group for group in groups if group.grouping == "overall"), None)
     mean_of_tasks = None if overall else Average.of(heads, complete=False)
     return mean_of_tasks.group("overall", "all") if mean_of_tasks else overall

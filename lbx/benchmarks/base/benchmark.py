@@ -98,7 +98,7 @@ def _without_curves(tasks: Mapping[str, ScoredRows]) -> Mapping[str, LengthCurve
 
 @dataclass(frozen=True, slots=True)
 class ScoringRules:
-    """Meaning of a family's scores, and rules for its official numbers.
+    """Unit and meaning of a family's scores, and rules for its official numbers.
 
     Attributes:
         unit: the official number of a score of 1: 100 for percent.
@@ -121,7 +121,7 @@ class ScoringRules:
         return row.reasoned or not row.scores.get(self.uncounted_metric)
 
     def missing_scores(self, metrics: Iterable[str], value: float) -> dict[str, float]:
-        """Return the metrics of a missing answer that counts as wrong (0.0) or right (1.0)."""
+        """Return the scores of a missing answer: ``value`` (0.0 for wrong, 1.0 for right) in every metric."""
         scores = dict.fromkeys(metrics, value)
         return {**scores, self.uncounted_metric: 0.0} if self.uncounted_metric else scores
 

@@ -245,7 +245,7 @@ def count_keys(path: Path, key: str) -> int:
 
 
 def _read_small(path: Path) -> str:
-    """Read a whole file as text. Raises BundleError if it is too large for that."""
+    """Read a whole file as text. Raises BundleError if it is too large."""
     size = path.stat().st_size
     if size > _LIMIT:
         raise damaged_file_error(str(path), f"it has {size:,} bytes; the limit for such a file is {_LIMIT:,}")

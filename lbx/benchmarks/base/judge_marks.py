@@ -31,7 +31,7 @@ def copy_marks(marks: Sequence[str], index: int) -> tuple[str, ...]:
 
 
 def row_count(marks: Sequence[str], asked_marks: Collection[str]) -> int:
-    """Return the number of rows of an official file about a question with these marks; at least one."""
+    """Return the number of rows that an official file has for a question with these marks; at least one."""
     return sum(mark in asked_marks for mark in marks) or 1
 
 

@@ -42,7 +42,7 @@ class TableCell(NamedTuple):
 
 
 def by_group(key: NumberKey) -> TableCell | None:
-    """Return a number's position: a table for each grouping and one for the tasks, a row for each metric."""
+    """Return a number's place: a table for each grouping and one for the tasks, with a row for each metric."""
     return TableCell(key.grouping or "tasks", key.metric, key.name)
 
 
@@ -226,7 +226,7 @@ class DotChart(Chart):
 
 
 class ModelDotChart(Chart):
-    """A dot chart with a line for each model and a dot for each column, which its name shows after the model's."""
+    """A dot chart with a line for each model and a dot for each column, labelled "MODEL, COLUMN"."""
 
 
 class HeatMap(Chart):

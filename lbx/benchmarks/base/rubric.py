@@ -77,7 +77,7 @@ class Rubric:
 
     @property
     def reading(self) -> object:
-        """Parsing rules that its rounds store as ``meta["verdicts"]``, for ``judgement``."""
+        """Parsing rules for ``judgement``, in the form that rounds store as ``meta["verdicts"]``."""
         if self.kind == PAIR:
             return [list(pair) for pair in self.verdicts]
         return {"pattern": self.pattern, "low": self.low, "high": self.high}

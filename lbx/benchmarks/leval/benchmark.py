@@ -128,7 +128,7 @@ class LEval(Benchmark):
         return f"{loyal} [fact: {fact}]"
 
     def query(self, sample: Sample, bundle: Bundle) -> str:
-        """Return the question and the script's words on the answer's form, by which it retrieves, too."""
+        """Return the question and the script's instruction on the answer's form, which its retrieval also uses."""
         return sample.question + read_answer_form(_official_file(bundle, RETRIEVAL_SCRIPT), sample)
 
     def evidence(self, sample: Sample) -> Sequence[str]:

@@ -185,7 +185,7 @@ def _number_matches(row: JudgedPair) -> list[re.Match[str]]:
 
 
 def _attempts(rows: list[JudgedPair]) -> list[list[JudgedPair]]:
-    """Split rows at each start of the script.
+    """Split rows into one list for each start of the script.
 
     The script's numbers cover its rows since its start: earlier rows are from a killed attempt that began alike.
     """

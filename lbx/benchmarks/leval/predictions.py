@@ -123,7 +123,7 @@ class LEvalFormat(PredictionFormat):
         return replace(prediction, output=answer, finish_reason=None, note=_NO_TEXT)
 
     def identity(self, sample: Sample) -> object:
-        """Return question, answer, and whether it is scored at all."""
+        """Return question, answer, and whether the answer is scored."""
         return sample.question, sample.references, sample.meta["evaluation"] in SCORED
 
     def accepts_unmatched(self, prediction: Prediction) -> bool:

@@ -138,7 +138,7 @@ class LongBench(Benchmark):
         return with_unique_ids(make_sample(task, row, number, classes) for number, row in enumerate(source.rows()))
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """Return the official prompt. samsum ends at a line's end, but not before its first token, as in pred.py.
+        """Return the official prompt. As in pred.py, samsum's answers end at a line end, but not before one token.
 
         With ``mode.rag`` the chunks replace the document as in the authors' retrieval/pred.py: the best first, without
         separators.
@@ -198,7 +198,7 @@ class LongBench(Benchmark):
         return [text for text in sample.references if text.strip(" .").casefold() not in _NON_EVIDENCE]
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
-        """Return the task's official metric, the best over the references; ``extracted`` is the line that counts.
+        """Return the task's official metric, the best over the references; ``extracted`` is the line that was scored.
 
         If eval.py would stop with an exception, the scores are 0 and have an ``error``.
         """

@@ -100,7 +100,7 @@ MIN_ANSWERS = 10
 
 
 def curves(tasks: Mapping[str, ScoredRows]) -> dict[str, LengthCurve]:
-    """Return LongBench's and E's curves, of a run that has a task with enough answers at each length."""
+    """Return LongBench's and E's curves; a curve needs a task with enough answers at each length."""
     longbench_tasks = {name: rows for name, rows in tasks.items() if name.removesuffix("_e") in TASKS}
     parts = {
         RELATIVE: {name: rows for name, rows in longbench_tasks.items() if not name.endswith("_e")},
@@ -132,7 +132,7 @@ def _curve(tasks: Mapping[str, ScoredRows]) -> LengthCurve | None:
 
 
 def _stratum(rows: ScoredRows, places: Codes, at: int) -> Stratum:
-    """Linearise a task's point: an answer moves the means of both lengths and of all."""
+    """Linearise a task's point in its answers: each may change the mean of its length and the mean of all."""
     scores = rows.column("score").astype(float)
     every, first, at_place = scores.mean(), scores[places == 0].mean(), scores[places == at].mean()
     point = (at_place - first) / every

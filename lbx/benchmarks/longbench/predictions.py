@@ -85,7 +85,7 @@ class LongBenchFormat(PredictionFormat):
         return self.make_prediction(line, number, sample, "pred")
 
     def identity(self, sample: Sample) -> object:
-        """Return answers and length: nearly unique in each task, and equal for rows that are scored alike anyway."""
+        """Return answers and length: nearly unique in a task; rows with the same ones are also scored alike."""
         return sample.references, sample.length
 
     def may_match_by_position(self, prediction: Prediction, sample: Sample) -> bool:

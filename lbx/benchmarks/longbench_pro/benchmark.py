@@ -120,7 +120,7 @@ class LongBenchPro(Benchmark):
         return 0.5 if kind and kind.metric == "pairwise_accuracy" else 0.0
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        """Return document, four line ends, question; white space at both ends is stripped before anything is cut.
+        """Return document, four line ends, question. White space at both ends is stripped before the document is cut.
 
         A model that reasons in a block of its own gets the plain question in both modes; the other question asks a
         model without such a block to reason in its answer.

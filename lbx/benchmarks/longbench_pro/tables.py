@@ -122,7 +122,7 @@ def _model_label(entry: BoardEntry) -> str:
 
 
 def _answer_board(title: str, columns: Sequence[Column], numbers: Mapping[str, NumberKey], *charts: Chart) -> Board:
-    """Return a table with a row for each model and way to ask it."""
+    """Return a table with a row for each model and mode of asking."""
     return Board(
         f"LongBench Pro: {title} (percent)",
         columns,

@@ -107,7 +107,7 @@ def _join_results(path: str, first: str, second: str) -> str | None:
 
 
 class LongBenchV2(Benchmark):
-    """The benchmark family "longbench_v2": one task, with the ways to ask in the module's docstring."""
+    """The benchmark family "longbench_v2": one task, with several modes of asking (see the module)."""
 
     name = "longbench_v2"
     metric_version = 1

@@ -149,7 +149,7 @@ class LongBenchV2Format(PredictionFormat):
         return row
 
     def omission_reason(self, answer: AnswerToExport) -> str:
-        """Drop outputs without a character, as in pred.py; an answer that is all reasoning is wrong."""
+        """Return a reason also for empty outputs, which pred.py drops; an answer that is all reasoning is wrong."""
         empty = not answer.output and answer.reasoning is None
         return PredictionFormat.omission_reason(self, answer) or ("empty answers" if empty else "")
 
@@ -162,7 +162,7 @@ def _sample_id(line: PredictionLine, number: int) -> str:
 
 
 def _judge(line: PredictionLine) -> bool:
-    """Return whether a row is judged right: result.py accepts anything that ``int`` does.
+    """Return whether a row's 'judge' marks it as right. Like result.py, convert the value with ``int``.
 
     Without a judgement, at which result.py stops, the letters decide.
     """

@@ -60,7 +60,7 @@ def _complete_entry(entry: BoardEntry) -> BoardEntry:
 
 
 def _means(figures: Mapping[NumberKey, float]) -> dict[NumberKey, float]:
-    """Return the averages of a published model by level, by dataset and of all, if none of their tasks is missing."""
+    """Return a published model's averages by level, by dataset and over all; an average needs all of its tasks."""
     cells = {split_task(key.task): value for key, value in figures.items() if split_task(key.task)[1] in LEVELS}
     datasets = dict.fromkeys(dataset for dataset, _ in cells)
     parts = {

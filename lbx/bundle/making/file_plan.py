@@ -70,7 +70,7 @@ class SourcePlan:
 
 
 class Planner:
-    """Planner that resolves sources to files; it asks servers for sizes and access, and reports reading local files.
+    """Planner that resolves sources to files. It asks servers for sizes and access, and shows progress on local files.
 
     Args:
         mirror: address that replaces scheme and host of every https source, or None.

@@ -29,7 +29,7 @@ def unknown_datasets(plans: Sequence[SourcePlan]) -> list[str]:
 
 
 def check_first_rows(plans: Sequence[SourcePlan], contents: Mapping[str, LocalFile | BaseFile]) -> None:
-    """Read the first row of every task of the fetched datasets; data from a base was checked when that was made.
+    """Read the first row of every task of the fetched datasets; data from a base was checked when it was bundled.
 
     Args:
         contents: payload files by their path in the bag.

@@ -297,7 +297,7 @@ class _Writer:
         self._settle_one(passing, entry.path)
 
     def settle(self) -> None:
-        """Sync all folders, so that the name of the root reaches the disk last."""
+        """Sync all folders, so that their entries are on disk before the root gets its final name."""
         for folder in self._folders:
             sync_folder(folder)
 

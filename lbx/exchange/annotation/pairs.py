@@ -208,7 +208,7 @@ def _field(values: list[Any], index: int) -> PairField:
 
 
 def _with_breaks_of(old: str, new: str) -> str | None:
-    """New text with the old text's line breaks, since forms normalize them; None if those are plain or mixed."""
+    """Restore the old text's line breaks in a new text from a form; None if they are plain line feeds or mixed."""
     if "\r" not in old:
         return None
     if old.replace("\r\n", "\n").replace("\r", "\n") == new:

@@ -49,7 +49,7 @@ def export_ratings(
 
 
 def _select_name(kind: str, names: Sequence[str], name: str | None, location: str) -> str:
-    """Return the name, or the only known one. Raises UsageError if it is unknown, or None with several known."""
+    """Return ``name``, or the only entry of ``names`` if it is None. Raises UsageError if neither exists."""
     if name in names:
         return str(name)
     if name is None and len(names) == 1:

@@ -195,14 +195,14 @@ def _make_run(store: Store, files: RatingFiles, key: str, texts: _AnswerTexts, b
 
 
 def _page_rows(set_id: str, rater: str, questions: Sequence[_SampledQuestion]) -> Iterable[RatingRow]:
-    """Yield a row per page, at its first question and without an answer, with the rest of one rater's file."""
+    """Yield a row without an answer for each page, at its first question: it keeps the page's other content."""
     for position, question in enumerate(questions):
         if question.question.number == 0:
             yield RatingRow(set_id, position, rater, PAGE_ROW, source_row=json.dumps(_page_record(question.page)))
 
 
 def _page_record(page: RatedDocument) -> dict[str, Any] | None:
-    """The page's line without its document; None if the document is not encoded as the page would do."""
+    """Record of the page's line without its document; None if the page would encode the document differently."""
     for ascii_only in (True, False):
         before, document, after = page.line.raw.partition(json.dumps(page.document, ensure_ascii=ascii_only))
         if document:

@@ -193,7 +193,7 @@ def page_line(path: Path) -> PredictionLine:
 
 
 def _pages(folder: Path) -> list[RatedDocument]:
-    """Each document's page, preferably rated, in the documents' order."""
+    """One page per document, the rated one if it exists, in the documents' order."""
     pages = {}
     for name in sorted((entry.name for entry in folder.iterdir()), key=lambda name: name.endswith("_evaled.json")):
         if page := _PAGE.fullmatch(name):
@@ -270,7 +270,7 @@ def official_files(documents: Sequence[RatedDocument], rater: str) -> dict[str, 
 
 
 def _counts(pages: Iterable[RatedDocument]) -> dict[str, Counter[str]]:
-    """Count the ratings of each key's answers, field by field like the page."""
+    """Count how often each score was given to answers under each key, field by field like the page."""
     counts: dict[str, Counter[str]] = {}
     for page in pages:
         for name, value in page.fields.items():

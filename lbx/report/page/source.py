@@ -119,7 +119,7 @@ class PageSource:
         return None if run is None else run.mark
 
     def mark_of(self, name: str) -> int:
-        """Return the mark of a run or published model; a name that is not a run of the page gets a new mark."""
+        """Return the mark of a run, or of a published model, which gets a new mark on first use."""
         mark = self.mark(name)
         return self.other_marks.setdefault(name, len(self.runs) + len(self.other_marks)) if mark is None else mark
 

@@ -117,7 +117,7 @@ def open_output(path: Path) -> Iterator[BinaryIO]:
     """
     with ExitStack() as stack:
         path = _resolve_link(path)
-        if not _DESCRIPTOR_PATH.fullmatch(str(path)) and is_plain(path):
+        if not _DESCRIPTOR_PATH.fullmatch(str(path)) and is_regular_or_missing(path):
             yield stack.enter_context(atomic_file(path))
         else:
             yield stack.enter_context(open_append(path, create=False))
@@ -162,7 +162,7 @@ def refuse_foreign_link(path: Path) -> None:
         raise OSError(errno.ELOOP, "it is a link that belongs to another user", str(path))
 
 
-def is_plain(path: Path) -> bool:
+def is_regular_or_missing(path: Path) -> bool:
     """Whether the path is a regular file or does not exist."""
     return not path.is_symlink() and (path.is_file() or not path.exists())
 

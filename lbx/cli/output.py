@@ -28,7 +28,7 @@ from rich.text import Text
 from typer.exceptions import TyperException
 
 from lbx.base.errors import LbxError, UsageError
-from lbx.base.outputs import is_plain, open_output
+from lbx.base.outputs import is_regular_or_missing, open_output
 from lbx.base.visible import escape_json, one_line, visible
 from lbx.running.listening import Listener, RunProgress
 
@@ -108,7 +108,7 @@ def parquet_file(output: Path | None) -> Path:
     Raises:
         UsageError: No path is given, or it is a link, or it exists and is not a regular file.
     """
-    if output is None or not is_plain(output):
+    if output is None or not is_regular_or_missing(output):
         raise UsageError(
             "Parquet cannot be printed to a terminal or a pipe.", fix="Pass the file to write: -o FILE.parquet."
         )

@@ -8,7 +8,7 @@ from lbx.benchmarks.base.layout import Board, Chart, DotChart, HeatMap, LineChar
 from lbx.report.charts import Point, Series, curve, dots, heat, radar
 from lbx.report.labels import Row
 
-Who = Callable[[Row], tuple[str, int]]
+NameAndMark = Callable[[Row], tuple[str, int]]
 """Function that returns a model's name and mark in a chart."""
 Picture = tuple[str, str]
 """Title and SVG."""
@@ -18,9 +18,9 @@ MOST = 8
 MOST_ROWS = 40
 
 
-def draw_charts(board: Board, rows: Sequence[Row], who: Who) -> list[Picture]:
+def draw_charts(board: Board, rows: Sequence[Row], name_and_mark: NameAndMark) -> list[Picture]:
     """Draw a board's charts from its rows, best first; [] if its authors have none or there are too few rows."""
-    return [picture for chart in board.charts for picture in _DRAW_FUNCTIONS[type(chart)](chart, rows, who)]
+    return [picture for chart in board.charts for picture in _DRAW_FUNCTIONS[type(chart)](chart, rows, name_and_mark)]
 
 
 def _parts(chart: Chart, rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -30,7 +30,7 @@ def _parts(chart: Chart, rows: Sequence[Row]) -> dict[str, list[Row]]:
     return {value: some for value, some in parts.items() if not chart.only or value == chart.only}
 
 
-def _series(chart: Chart, rows: Iterable[Row], who: Who, columns: Iterable[str]) -> list[Series]:
+def _series(chart: Chart, rows: Iterable[Row], who: NameAndMark, columns: Iterable[str]) -> list[Series]:
     names = list(columns)
     series = []
     for row in rows:
@@ -45,7 +45,7 @@ def _point(row: Row, name: str, scale: float) -> Point:
     return Point(scale * row[name], low, high, row["note"] or "")
 
 
-def _draw_columns(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
+def _draw_columns(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[Picture]:
     """Draw charts with the columns as axes or ticks, and a shape or line per model."""
     draw, labels = (radar if isinstance(chart, RadarChart) else curve), list(chart.columns.values())
     series = []
@@ -58,14 +58,14 @@ def _draw_columns(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
     return series
 
 
-def _draw_dots(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
+def _draw_dots(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[Picture]:
     top_rows = rows[:MOST]
     lines = [(group, series) for group in chart.columns for series in _series(chart, top_rows, who, [group])]
     about = f"{len(top_rows)} models {chart.about}; the numbers are in the table."
     return [(chart.title, dots(chart.title, about, lines))] if lines else []
 
 
-def _draw_model_dots(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
+def _draw_model_dots(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[Picture]:
     lines = []
     for row in rows[:MOST_ROWS]:
         name, mark = who(row)
@@ -77,7 +77,7 @@ def _draw_model_dots(chart: Chart, rows: Sequence[Row], who: Who) -> list[Pictur
     return [(chart.title, dots(chart.title, about, lines))] if lines else []
 
 
-def _draw_heat(chart: Chart, rows: Sequence[Row], who: Who) -> list[Picture]:
+def _draw_heat(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[Picture]:
     if not chart.by:
         some = rows[:MOST_ROWS]
         return _draw_map(chart, chart.title, "models", [who(row)[0] for row in some], list(enumerate(some)))
@@ -106,7 +106,7 @@ def _draw_map(
     return [(title, heat(title, about, rows=names, columns=labels, cells=cells, ends=ends))] if cells else []
 
 
-_DRAW_FUNCTIONS: Mapping[type[Chart], Callable[[Chart, Sequence[Row], Who], list[Picture]]] = {
+_DRAW_FUNCTIONS: Mapping[type[Chart], Callable[[Chart, Sequence[Row], NameAndMark], list[Picture]]] = {
     RadarChart: _draw_columns,
     LineChart: _draw_columns,
     DotChart: _draw_dots,

@@ -60,7 +60,7 @@ def sheets(store: Store, query: ReportQuery, results: Path) -> list[Sheet]:
         return [*opinions, *failures, more] if opinions else [sheet(REPORTS["leaderboard"], board)]
     averages = _averages(paper)
     marks = with_labels(store, counts(store, query), among)
-    rest = [*_mark_counts(marks), *failures, more]
+    rest = [*_fault_counts(marks), *failures, more]
     for most, most_averages in _SHARES:
         parts = [_best_runs(board, most), *_first_rows(averages, most_averages), *rest]
         if sum(1 for part in parts for _ in lines(part, _WIDTH)) <= SCREEN:
@@ -119,7 +119,7 @@ def _averages(numbers: Table) -> list[Sheet]:
     return average_sheets
 
 
-def _mark_counts(guards: Table) -> Iterator[Sheet]:
+def _fault_counts(guards: Table) -> Iterator[Sheet]:
     rows = guards.dicts()
     body = []
     for mark in WORST_FIRST:

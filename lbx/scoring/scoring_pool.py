@@ -60,7 +60,7 @@ class ScoringPool:
 
     def __enter__(self) -> Self:
         if self._workers > 1:
-            self._executor = worker_pool(self._workers, preload=_PRELOADED, initializer=_begin)
+            self._executor = worker_pool(self._workers, preload=_PRELOADED, initializer=_initialize_worker)
         return self
 
     def __exit__(
@@ -110,7 +110,7 @@ def _no_main_module() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _begin() -> None:
+def _initialize_worker() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of the terminal; the parent decides
 

@@ -81,7 +81,7 @@ def select_samples(
     places = {}
     for task in tasks:
         samples = islice(benchmarks[task.benchmark].samples(bundle, task.name), choice.limit)
-        places[task.full_name] = frozenset(_of_documents(_positions_by_document(samples), choice))
+        places[task.full_name] = frozenset(_positions_on_documents(_positions_by_document(samples), choice))
     return Selection(places)
 
 
@@ -94,7 +94,7 @@ def _positions_by_document(samples: Iterable[Sample]) -> dict[str, list[int]]:
     return positions
 
 
-def _of_documents(documents: Mapping[str, Sequence[int]], choice: SampleChoice) -> Iterator[int]:
+def _positions_on_documents(documents: Mapping[str, Sequence[int]], choice: SampleChoice) -> Iterator[int]:
     """Positions of the samples on documents that --documents or --sample selects."""
     if choice.documents is not None:
         for places in islice(documents.values(), choice.documents):

@@ -119,7 +119,7 @@ def test_blocks_keep_every_token_in_its_lane_and_in_order(data):
             assert blocks.drop(sequence) == sorted(before - {cell // grain for cells in held for cell in cells})
         in_use = {cell // grain for cells in held for cell in cells}
         assert [blocks.length(s) for s in range(4)] == [len(cells) for cells in held]
-        assert blocks.free_cells == count - len(in_use)
+        assert blocks.free_blocks == count - len(in_use)
         assert blocks.end == grain * (1 + max(in_use, default=-1))
         for cells in held:
             assert cells == sorted(cells)

@@ -156,7 +156,7 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
     # Text before the block is kept in front of the answer; stop strings only end text after the block.
     behind = answer if reply.reasoning is not None or not closed else _text_after_block(text, marks)
     before = answer.removesuffix(behind)
-    stopped = _up_to_stop(request, behind, tokenizer)
+    stopped = _cut_at_stop(request, behind, tokenizer)
     return Completion(
         text=answer if stopped is None else before + stopped,
         output_tokens=len(tokenizer.encode(text, special=True)) if reply.output_tokens is None else reply.output_tokens,
@@ -185,7 +185,7 @@ def _cut_before_block(request: Request, text: str, tokenizer: Tokenizer) -> str:
     if request.opens_reasoning or opening_end(text, marks.open) or text.lstrip().startswith(marks.close):
         return text
     closing = text.find(marks.close)
-    stopped = _up_to_stop(request, text[:closing], tokenizer) if closing >= 0 else None
+    stopped = _cut_at_stop(request, text[:closing], tokenizer) if closing >= 0 else None
     return text if stopped is None else text[:closing]
 
 
@@ -199,7 +199,7 @@ def _reasoning_text(text: str, marks: ReasoningMarks, *, opened: bool) -> str:
     return inside.partition(marks.open)[2]
 
 
-def _up_to_stop(request: Request, answer: str, tokenizer: Tokenizer) -> str | None:
+def _cut_at_stop(request: Request, answer: str, tokenizer: Tokenizer) -> str | None:
     """Answer before the first stop that ``min_new_tokens`` allows, or None without a stop.
 
     The server's tokens are unknown: the text of a stop token ends the answer only after its first words, as leading

@@ -90,8 +90,8 @@ class HfBackend:
                 ),
                 max_cells=self._kv_cells,
                 max_step=self._chunk or self.info.context_window,
-                parts=packing.parts,
-                pieces=pieces,
+                uses_parts=packing.parts,
+                takes_pieces=pieces,
                 name=self.info.model,
             )
         return copies.HfCopies(

@@ -147,7 +147,7 @@ class CellStore(Cache):  # type: ignore[misc]  # transformers is not typed
         self.current_pass = next_pass
 
     @property
-    def cells(self) -> list[CellLayer]:
+    def cell_layers(self) -> list[CellLayer]:
         return [layer for layer in self.layers if isinstance(layer, CellLayer)]
 
     @property
@@ -166,7 +166,7 @@ class CellStore(Cache):  # type: ignore[misc]  # transformers is not typed
         """Size of a cell in all layers together; 0 before the first pass."""
         return sum(
             states.element_size() * states.shape[1] * states.shape[3]
-            for layer in self.cells
+            for layer in self.cell_layers
             if layer.is_initialized
             for states in (layer.keys, layer.values)
         )
@@ -174,7 +174,7 @@ class CellStore(Cache):  # type: ignore[misc]  # transformers is not typed
     @property
     def bytes(self) -> int:
         return sum(
-            states.nbytes for layer in self.cells if layer.is_initialized for states in (layer.keys, layer.values)
+            states.nbytes for layer in self.cell_layers if layer.is_initialized for states in (layer.keys, layer.values)
         )
 
 

@@ -112,7 +112,7 @@ def _pack_in_one_row(model: Any, pieces: bool) -> Packing:
 
 
 def _make_sequences(model: Any, *, parts: bool, pieces: bool) -> HfSequences:
-    return HfSequences(model, max_sequences=3, max_cells=64, max_step=64, parts=parts, pieces=pieces)
+    return HfSequences(model, max_sequences=3, max_cells=64, max_step=64, uses_parts=parts, takes_pieces=pieces)
 
 
 def _rejection_reason(model: Any, memory: SequenceMemory, method: str) -> str | None:

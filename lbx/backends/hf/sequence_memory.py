@@ -67,12 +67,12 @@ class HfSequences:
         max_sequences: int,
         max_cells: int,
         max_step: int,
-        parts: bool = True,
-        pieces: bool = True,
+        uses_parts: bool = True,
+        takes_pieces: bool = True,
         name: str = "the model",
     ) -> None:
         self._model, self._config, self._name = model, model.config, name
-        self._parts, self._pieces = parts, pieces
+        self._parts, self._pieces = uses_parts, takes_pieces
         self._forward = Forward(model)
         # Llama 4 scales queries by positions that it derives from the cache's length, ignoring ``position_ids``.
         self._derives_positions = bool(getattr(model.config.get_text_config(), "attn_temperature_tuning", False))
@@ -81,14 +81,14 @@ class HfSequences:
         self.max_step = max(max_step, max_sequences)
         cheap_cells = 6 * int(getattr(model.config.get_text_config(), "hidden_size", 0))
         # In parts, a sequence attends to its own cells only.
-        price = NO_CROSS_ATTENTION if parts else _PASS_TOKENS[self._device.type == "cuda"] * cheap_cells
+        price = NO_CROSS_ATTENTION if uses_parts else _PASS_TOKENS[self._device.type == "cuda"] * cheap_cells
         forks_anywhere = not self._store.states
         self.traits = MemoryTraits(
             cheap_cells,
             price,
             forks_anywhere=forks_anywhere,
             trunks=2 if forks_anywhere else min(FORKS, max(1, max_sequences // 2)),
-            follow_limit=NO_LIMIT if pieces else ONE_BY_ONE_LIMIT,
+            follow_limit=NO_LIMIT if takes_pieces else ONE_BY_ONE_LIMIT,
         )
         self._table = CellTable(max_sequences, max_cells)
         self.max_sequences, self.max_cells = max_sequences, max_cells
@@ -259,7 +259,7 @@ class HfSequences:
                         device=self._device,
                         dtype=self._model.dtype,
                     )
-                    for window in {layer.window for layer in self._store.cells}
+                    for window in {layer.window for layer in self._store.cell_layers}
                 }
             else:
                 mask = self._begin_with_mask(row, cells, capacity, positions)
@@ -346,7 +346,7 @@ class HfSequences:
         free = _free_bytes(self._model) if self._cell_bytes else None
         for size in sizes:
             # The old and the new tensors of one layer exist at the same time while it is copied.
-            copied = capacity * self._cell_bytes // max(1, len(self._store.cells))
+            copied = capacity * self._cell_bytes // max(1, len(self._store.cell_layers))
             needed = (size - capacity) * self._cell_bytes + copied
             if free is None or needed <= free:
                 return size

@@ -60,7 +60,7 @@ class BatchInvariantCells:
     @property
     def free(self) -> int:
         """Cells of free blocks."""
-        return self._blocks.free_cells * GRAIN
+        return self._blocks.free_blocks * GRAIN
 
     @property
     def used(self) -> int:

@@ -78,13 +78,13 @@ class Blocks:
         self._lengths = [0] * sequences
 
     @property
-    def free_cells(self) -> int:
+    def free_blocks(self) -> int:
         """Number of blocks without an owner."""
         return int(np.count_nonzero(self._users == 0))
 
     @property
     def used(self) -> int:
-        return len(self._users) - self.free_cells
+        return len(self._users) - self.free_blocks
 
     @property
     def end(self) -> int:

@@ -92,12 +92,12 @@ class LlamaTokenizer:
     @cached_property
     def hidden_tokens(self) -> Mapping[str, int]:
         attributes = self._lib.LLAMA_TOKEN_ATTR_CONTROL | self._lib.LLAMA_TOKEN_ATTR_UNKNOWN
-        return {**self._texts(attributes), **self._printed_tokens}
+        return {**self._ids_by_text(attributes), **self._printed_tokens}
 
     @cached_property
     def _unflagged_tokens(self) -> Mapping[str, int]:
         """Control tokens that llama.cpp takes for text tokens."""
-        added = self._texts(self._lib.LLAMA_TOKEN_ATTR_USER_DEFINED)
+        added = self._ids_by_text(self._lib.LLAMA_TOKEN_ATTR_USER_DEFINED)
         return {text: number for text, number in added.items() if is_control_token(text, self.chat_template)}
 
     @cached_property
@@ -105,7 +105,7 @@ class LlamaTokenizer:
         is_bpe = self._lib.llama_vocab_type(self._vocab) == self._lib.LLAMA_VOCAB_TYPE_BPE
         return {text: number for text, number in self._unflagged_tokens.items() if is_bpe and text in _PRINTED}
 
-    def _texts(self, attributes: int) -> dict[str, int]:
+    def _ids_by_text(self, attributes: int) -> dict[str, int]:
         """{text: id} of the tokens with one of these attributes."""
         attribute, vocab = self._lib.llama_vocab_get_attr, self._vocab
         return {text: i for i in range(self.size) if attribute(vocab, i) & attributes and (text := self._text(i))}

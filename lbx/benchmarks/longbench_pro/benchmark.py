@@ -183,7 +183,7 @@ class LongBenchPro(Benchmark):
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
         """Return the official report; with ``averages_only`` without iterations, BoN-n and pass@n."""
-        return group_scores(tasks, tries=not averages_only)
+        return group_scores(tasks, with_tries=not averages_only)
 
 
 def _new_tokens(mode: Mode) -> int:

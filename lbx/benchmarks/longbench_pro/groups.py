@@ -96,9 +96,9 @@ class _ReportRows:
     official: bool = False
 
 
-def group_scores(tasks: Mapping[str, Sequence[ScoredSample]], *, tries: bool = True) -> list[GroupScore]:
+def group_scores(tasks: Mapping[str, Sequence[ScoredSample]], *, with_tries: bool = True) -> list[GroupScore]:
     """Return the report over the answers in the data's order."""
-    return report(_in_order(tasks), tries=tries)
+    return report(_in_order(tasks), tries=with_tries)
 
 
 def report(rows: Sequence[ScoredSample], *, tries: bool = True) -> list[GroupScore]:

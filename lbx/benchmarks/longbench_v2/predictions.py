@@ -64,7 +64,7 @@ class LongBenchV2Format(PredictionFormat):
     def _prediction(self, task: str, name: str, number: int, iteration: int, line: PredictionLine) -> Prediction:
         if "pred" not in line.values and "judge" not in line.values and line.values.get("error") is not None:
             return Prediction(line, task, name, number, None, error=str(line.values["error"]), iteration=iteration)
-        judge = _judge(line)
+        judge = _is_judged_right(line)
         answer, letter = _letter(line, judge=judge)
         cot = line.optional_text("response_cot")
         prediction = Prediction(
@@ -161,7 +161,7 @@ def _sample_id(line: PredictionLine, number: int) -> str:
     return value if isinstance(value, str) else f"{number:04d}"
 
 
-def _judge(line: PredictionLine) -> bool:
+def _is_judged_right(line: PredictionLine) -> bool:
     """Return whether a row's 'judge' marks it as right. Like result.py, convert the value with ``int``.
 
     Without a judgement, at which result.py stops, the letters decide.

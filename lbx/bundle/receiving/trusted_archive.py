@@ -155,13 +155,13 @@ class TrustedArchive:
             self._check_name(path)
         here = {path: entry for path, entry in self.contents.entries.items() if path not in self.contents.base_paths}
         tally = Tally(progress, stage, sum(entry.size for entry in here.values()))
-        read = self._in_order if self.archive_files.is_compressed else self._in_parallel
+        read = self._read_in_order if self.archive_files.is_compressed else self._read_in_parallel
         problems, seen = read(sink, tally, name_all)
         problems += [f"{path} (missing)" for path in here if path not in seen]
         if problems:
             raise damage_error(self._archive, problems, _COPY_AGAIN)
 
-    def _in_order(self, sink: Sink, tally: Tally, name_all: bool) -> tuple[list[str], set[str]]:
+    def _read_in_order(self, sink: Sink, tally: Tally, name_all: bool) -> tuple[list[str], set[str]]:
         """Read the payload of a compressed archive, which allows sequential access only."""
         problems, seen = [], set()
         for entry, _ in self._payload_entries():
@@ -175,7 +175,7 @@ class TrustedArchive:
             seen.add(entry.path)
         return problems, seen
 
-    def _in_parallel(self, sink: Sink, tally: Tally, name_all: bool) -> tuple[list[str], set[str]]:
+    def _read_in_parallel(self, sink: Sink, tally: Tally, names_all_problems: bool) -> tuple[list[str], set[str]]:
         """Read all headers, then the files by descending size, so that the threads finish at about the same time."""
         results = []
         for entry, offset in self._payload_entries():
@@ -183,14 +183,14 @@ class TrustedArchive:
             results.append((entry, offset))
         seen = {entry.path for entry, _ in results}
         missing = sorted(self.contents.entries.keys() - seen - self.contents.base_paths.keys())
-        if missing and not name_all:
+        if missing and not names_all_problems:
             raise damage_error(self._archive, [f"{path} (missing)" for path in missing], _COPY_AGAIN)
 
         def work(job: tuple[ManifestEntry, int]) -> list[str]:
             entry, offset = job
             checkpoints = Checkpoints() if needs_content_check(entry.path) else None
             blocks = self._reader.blocks(offset, entry.size)
-            problems = self._take(entry, blocks, sink, tally, name_all=name_all, checkpoints=checkpoints)
+            problems = self._take(entry, blocks, sink, tally, name_all=names_all_problems, checkpoints=checkpoints)
             if checkpoints is not None and not problems:
                 proven = VerifiedReader(self._reader, [offset], [checkpoints], self._archive)
                 self.check_content(entry, io.BufferedReader(Extent(proven, offset, entry.size)))

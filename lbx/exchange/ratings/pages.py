@@ -203,11 +203,11 @@ def _pages(folder: Path) -> list[RatedDocument]:
 
 def _page(path: Path) -> RatedDocument:
     line = page_line(path)
-    _check_places(line)
+    _refuse_fields_without_question(line)
     return _document(line, path.name, line.values)
 
 
-def _check_places(line: PredictionLine) -> None:
+def _refuse_fields_without_question(line: PredictionLine) -> None:
     """Raise UsageError if a field "KEY #i" has no question."""
     number_asked = next(number for number in count() if f"{ASKED}{_FIELD}{number}" not in line.values)
     places = {str(number) for number in range(number_asked)}

@@ -220,6 +220,13 @@ def zip_members(path: Path) -> list[str]:
 
 
 @cached_by_mtime
+def read_zip_text(path: Path, member: str) -> str:
+    """Read a small UTF-8 file inside a zip. Raises BundleError."""
+    with _open_zip(path) as archive, _open_member(archive, member) as file:
+        return _decode(file.read(_LIMIT), f"{path}, {member}")
+
+
+@cached_by_mtime
 def count_zip_lines(path: Path, member: str) -> int:
     """Count the lines that are not blank, without parsing them. Raises BundleError."""
     source = f"{path}, {member}"

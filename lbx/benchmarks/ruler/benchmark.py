@@ -1,0 +1,131 @@
+"""RULER (NVIDIA, 2024): needles, variable tracking, word counts and questions at any length.
+
+Source: https://github.com/NVIDIA/RULER/tree/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a, the paper arXiv:2404.06654. The
+samples depend on the model's tokenizer: lbx makes those of the authors' ``prepare.py --tokenizer_type hf``. A task's name
+is that of the authors and a length in tokens, "vt_32768". A prompt is the sample and the answer prefix, which the answer
+continues:
+
+    {"index": 0, "input": "...", "outputs": ["ABCDE"], "length": 4062, "answer_prefix": " Answer: ..."}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Sample, Task, Truncation
+from lbx.benchmarks.base.asked_model import AskedModel
+from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
+from lbx.benchmarks.ruler.official import CONSTANTS, DATA, task_texts
+from lbx.benchmarks.ruler.samples import CARD, SampleSet, required_files
+from lbx.benchmarks.ruler.settings import RulerSettings
+from lbx.benchmarks.ruler.tasks import LENGTHS, STANDARD_TASKS, TASKS, is_task, split_task, task_name
+
+
+def _check_mode(task: str, mode: Mode) -> None:
+    if mode.thinking and mode.template != CARD:
+        raise UsageError(
+            f"Reasoning needs the model's chat template, but ruler/{task} sends bare text.",
+            fix=f"Pass --template {CARD}, or remove the option.",
+        )
+
+
+class Ruler(Benchmark):
+    """RULER, for one model or for none: only with a model can it make samples."""
+
+    name = "ruler"
+    metric_version = 1
+    needs_model = True
+    data = DATA
+    catalogue = TaskCatalogue(STANDARD_TASKS, accepts=is_task, open_tasks=())
+    protocol = AskingProtocol(frozenset({"template"}), check_mode=_check_mode)
+    scoring = ScoringRules(average_of="mean of 13 tasks", cluster_name="sample")
+
+    def __init__(self, model: AskedModel | None = None, mode: Mode = PLAIN) -> None:
+        self._model = model
+        self._mode = mode
+        self._sample_set: SampleSet | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the tokenizer, which another process loads itself."""
+        return {**self.__dict__, "_sample_set": None}
+
+    def for_model(self, model: AskedModel, mode: Mode) -> Ruler:
+        return Ruler(model, mode)
+
+    def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
+        """Return the tasks at the named or the standard lengths with all their files in the bundle.
+
+        Without names, lengths beyond the model's context window are left out.
+
+        Raises:
+            UsageError: the window is smaller than every standard length.
+        """
+        if names is None:
+            names = [task_name(task, length) for length in self._lengths() for task in TASKS]
+        samples = RulerSettings.from_bundle(bundle).samples if names else 0
+        available = {
+            task for task in TASKS if all(bundle.file(file) is not None for file in required_files(task))
+        }
+        return [
+            Task(self.name, name, ("string_match",), samples) for name in names if split_task(name)[0] in available
+        ]
+
+    def _lengths(self) -> list[int]:
+        window = self._model.context_window if self._model else None
+        lengths = [length for length in LENGTHS if window is None or length <= window]
+        if not lengths:
+            raise UsageError(
+                f"No standard length of RULER fits the model's context window of {window:,} tokens.",
+                fix=f"Name a length yourself, e.g. --tasks ruler/vt_{window}.",
+            )
+        return lengths
+
+    def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
+        """Yield the authors' samples for the model's tokenizer.
+
+        Raises:
+            UsageError: there is no model, no sample fits into the length, or there are too few questions.
+            BundleError: the bundle lacks a file, or a file is damaged.
+        """
+        if self._model is None:
+            raise UsageError(
+                "The samples of RULER depend on a model's tokenizer, and no model was given.",
+                fix="Use a command that takes a model.",
+                command="lbx prompts --model CARD --tasks ruler/vt_4096",
+            )
+        return self._open_set(bundle, self._model).samples(self.name, task)
+
+    def _open_set(self, bundle: Bundle, model: AskedModel) -> SampleSet:
+        if self._sample_set is None or self._sample_set.bundle.root != bundle.root:
+            tokenizer, sha256, wrapping_tokens = model.load_tokenizer()
+            self._sample_set = SampleSet(
+                bundle=bundle,
+                settings=RulerSettings.from_bundle(bundle),
+                tokenizer_sha256=sha256,
+                count=lambda text: len(tokenizer.encode(text, special=True)),
+                template=self._mode.template,
+                wrapping_tokens=wrapping_tokens,
+            )
+        return self._sample_set
+
+    def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
+        """Return the sample and its answer prefix; a model that reasons gets no prefix."""
+        task, _ = split_task(sample.task)
+        budget = task_texts(bundle, task).answer_tokens
+        prompt = Prompt(
+            before="",
+            document=sample.context,
+            after="",
+            answer_prefix="" if mode.thinking else str(sample.meta["answer_prefix"]),
+            max_new_tokens=budget,
+            truncation=Truncation.REFUSE,
+            chat=mode.template == CARD,
+            source=f"data/files/{CONSTANTS}",
+        )
+        # The length excludes BOS, so that a sample may fill the window but for one token.
+        excess = sample.length + 1 - mode.context_window
+        return replace(prompt, max_new_tokens=budget - 1) if excess == 1 and not mode.thinking else prompt

@@ -1,0 +1,105 @@
+"""RULER's templates and constants, read from the authors' files in the bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.benchmarks.base.files import damaged_file_error, read_text
+from lbx.benchmarks.base.literals import assigned_texts, read_literals
+from lbx.benchmarks.base.sources import DataSource
+from lbx.benchmarks.ruler.tasks import QUESTIONS, family_of
+
+SCRIPTS = "NVIDIA/RULER/scripts/data"
+CONSTANTS = f"{SCRIPTS}/synthetic/constants.py"
+DATA = DataSource(recipe="bundle/ruler.toml", required_file=CONSTANTS)
+TASK_TEMPLATE = "{task_template}"
+"""Field of a model's template for the template of the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTexts:
+    """Texts of a group of tasks in constants.py.
+
+    Attributes:
+        answer_tokens: budget of an answer.
+        prefix_characters: number of the answer prefix's first characters by which the scripts find it in a sample.
+    """
+
+    template: str
+    answer_prefix: str
+    answer_tokens: int
+    prefix_characters: int = 10
+
+
+def task_texts(bundle: Bundle, task: str) -> TaskTexts:
+    """Return the texts of a task. Raises BundleError: the bundle lacks constants.py, or has another one."""
+    path = DATA.official_file(bundle, CONSTANTS)
+    entry = read_literals(path, ("TASKS",))["TASKS"]
+    values = entry.get(family_of(task)) if isinstance(entry, Mapping) else None
+    try:
+        return TaskTexts(
+            template=_text(values, "template"),
+            answer_prefix=_text(values, "answer_prefix"),
+            answer_tokens=int(values["tokens_to_generate"]),
+            prefix_characters=8 if task in QUESTIONS else 10,
+        )
+    except (TypeError, KeyError, ValueError) as exc:
+        raise damaged_file_error(str(path), f"TASKS has no usable entry {family_of(task)!r}") from exc
+
+
+def _text(values: Any, key: str) -> str:
+    if not isinstance(values[key], str):
+        raise TypeError(key)
+    return str(values[key])
+
+
+def model_template(bundle: Bundle, name: str) -> str:
+    """Return a model's template from template.py.
+
+    Raises:
+        UsageError: the authors have no template of that name.
+        BundleError: the bundle lacks template.py, or has another one.
+    """
+    path = DATA.official_file(bundle, f"{SCRIPTS}/template.py")
+    templates = read_literals(path, ("Templates",))["Templates"]
+    if not isinstance(templates, dict) or TASK_TEMPLATE not in str(templates.get("base")):
+        raise damaged_file_error(str(path), "Templates has no entry 'base'")
+    if name not in templates:
+        names = ", ".join(sorted(map(str, templates)))
+        raise UsageError(
+            f"RULER has no template {name!r}.", fix=f"Pass --template card (the model's own) or one of {names}."
+        )
+    return str(templates[name])
+
+
+def needle_text(bundle: Bundle) -> str:
+    """Sentence with a needle, with fields for its kind, key and value."""
+    return _assigned_text(bundle, "niah.py", "needle")
+
+
+def noise_text(bundle: Bundle) -> str:
+    """Line of the haystack of noise."""
+    return _assigned_text(bundle, "niah.py", "haystack")
+
+
+def document_text(bundle: Bundle) -> str:
+    """Heading and text of a document among others, with fields for its number and text."""
+    return _assigned_text(bundle, "qa.py", "DOCUMENT_PROMPT")
+
+
+def _assigned_text(bundle: Bundle, file: str, name: str) -> str:
+    return _find_text(read_text(path := DATA.official_file(bundle, f"{SCRIPTS}/synthetic/{file}")), path, name)
+
+
+@lru_cache(maxsize=8)
+def _find_text(content: str, path: Path, name: str) -> str:
+    texts = assigned_texts(content, str(path), name)
+    if not texts:
+        raise damaged_file_error(str(path), f"it assigns no text to {name}")
+    return texts[0]

@@ -1,0 +1,140 @@
+"""Question tasks (qa_1, qa_2): questions of SQuAD and HotpotQA on one paragraph or several among many others."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from lbx.base.errors import UsageError
+from lbx.base.layout import Bundle
+from lbx.benchmarks.base.files import damaged_file_error, read_json, read_json_array
+from lbx.benchmarks.ruler.generator import Draft, Generator, Room, UnusableDrawError
+from lbx.benchmarks.ruler.official import DATA, SCRIPTS, document_text
+
+
+def question_file(dataset: str) -> str:
+    """Return the path of a dataset in a bundle."""
+    return f"{SCRIPTS}/synthetic/json/{dataset}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, and its documents as indices in ``QuestionSet.documents``.
+
+    Attributes:
+        answers: accepted answers, repetitions included.
+        own: documents with the answer.
+        more: other paragraphs of the same article.
+    """
+
+    text: str
+    answers: tuple[str, ...]
+    own: tuple[int, ...]
+    more: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSet:
+    """Questions of a dataset, and its distinct paragraphs in code-point order."""
+
+    questions: Sequence[Question]
+    documents: Sequence[str]
+
+
+def read_questions(bundle: Bundle, dataset: str) -> QuestionSet:
+    """Read a dataset. Raises BundleError: the bundle lacks its file, or the file is damaged."""
+    path = DATA.official_file(bundle, question_file(dataset))
+    stat = path.stat()
+    return _read_questions(path, dataset, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=2)
+def _read_questions(path: Path, dataset: str, _mtime_ns: int, _size: int) -> QuestionSet:
+    try:
+        questions = _read_squad(path) if dataset == "squad" else _read_hotpotqa(path)
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise damaged_file_error(str(path), f"it is not a file of {dataset} ({type(exc).__name__}: {exc})") from exc
+    if not questions.questions:
+        raise damaged_file_error(str(path), "it has no questions")
+    return questions
+
+
+def _read_squad(path: Path) -> QuestionSet:
+    articles = read_json(path)["data"]
+    documents = sorted({paragraph["context"] for article in articles for paragraph in article["paragraphs"]})
+    index = {document: number for number, document in enumerate(documents)}
+    questions = []
+    for article in articles:
+        numbers = [index[paragraph["context"]] for paragraph in article["paragraphs"]]
+        for own, paragraph in zip(numbers, article["paragraphs"], strict=True):
+            more = tuple(number for number in numbers if number != own)
+            questions += [
+                Question(row["question"], tuple(answer["text"] for answer in row["answers"]), (own,), more)
+                for row in paragraph["qas"]
+                if not row["is_impossible"]
+            ]
+    return QuestionSet(questions, documents)
+
+
+def _read_hotpotqa(path: Path) -> QuestionSet:
+    rows = [(row["question"], str(row["answer"]), [*_contexts(row)]) for row in _rows(path)]
+    documents = sorted({document for _, _, contexts in rows for document in contexts})
+    index = {document: number for number, document in enumerate(documents)}
+    questions = [
+        Question(question, (answer,), tuple(index[document] for document in contexts))
+        for question, answer, contexts in rows
+    ]
+    return QuestionSet(questions, documents)
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    return (row.values for row in read_json_array(path))
+
+
+def _contexts(row: Mapping[str, Any]) -> Iterator[str]:
+    for title, sentences in row["context"]:
+        yield f"{title}\n{''.join(sentences)}"
+
+
+class Questions(Generator):
+    """Generator of a question task."""
+
+    def __init__(self, bundle: Bundle, dataset: str, template: str, room: Room, seed: int) -> None:
+        self.room = room
+        self._set = read_questions(bundle, dataset)
+        self._document = document_text(bundle)
+        self._template = template
+        self._seed = seed
+        self._random = random.Random(seed)  # noqa: S311 - the authors' draws
+
+    def draw(self, size: int, number: int) -> Draft:
+        if number >= len(self._set.questions):
+            raise UsageError(
+                f"{self.room.name} has {number:,} questions and cannot make more samples. NVIDIA's script would try "
+                "for ever.",
+                fix=f"Pass --limit {number}, or set samples = {number} in ruler/ruler.toml of the recipe.",
+            )
+        question = self._set.questions[number]
+        documents = self._choose_documents(question, size)
+        random.Random(self._seed).shuffle(documents)  # noqa: S311 - the same permutation in every sample
+        context = "\n\n".join([self._document.format(i=i, document=text) for i, text in enumerate(documents, 1)])
+        return Draft(self._template.format(context=context, query=question.text), question.answers, question.text)
+
+    def _choose_documents(self, question: Question, size: int) -> list[str]:
+        documents, own, more = self._set.documents, question.own, question.more
+        if size >= len(documents):
+            return [*(documents * -(-size // len(documents)))[:size]]
+        room = size - len(own)
+        if room > len(more):
+            related = {*own, *more}
+            others = [number for number in range(len(documents)) if number not in related]
+            chosen = [*own, *more, *self._random.sample(others, max(0, room - len(more)))]
+        else:
+            if room < 0:
+                raise UnusableDrawError("the question has more documents than the sample")
+            chosen = [*own, *self._random.sample(more, room)]
+        return [documents[number] for number in chosen]

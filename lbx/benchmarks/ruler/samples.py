@@ -1,0 +1,219 @@
+"""Samples of RULER for one tokenizer, byte for byte those of the authors' scripts with the same settings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+from lbx.base.layout import Bundle
+from lbx.base.records import Sample, canonical_json, sha256_text
+from lbx.benchmarks.base.files import cached_by_mtime, damaged_file_error, read_text
+from lbx.benchmarks.ruler.chains import Chains
+from lbx.benchmarks.ruler.generator import Draft, Room
+from lbx.benchmarks.ruler.needles import ESSAYS, Needles
+from lbx.benchmarks.ruler.official import (
+    CONSTANTS,
+    DATA,
+    SCRIPTS,
+    TASK_TEMPLATE,
+    TaskTexts,
+    model_template,
+    noise_text,
+    task_texts,
+)
+from lbx.benchmarks.ruler.questions import Questions, question_file
+from lbx.benchmarks.ruler.sentences import PARAMETERS_FILE
+from lbx.benchmarks.ruler.settings import RulerSettings
+from lbx.benchmarks.ruler.shaping import join_lines, split_answer_prefix
+from lbx.benchmarks.ruler.tasks import NEEDLES, QUESTIONS, family_of, split_task
+from lbx.benchmarks.ruler.token_counts import CountTokens, kept_counts
+from lbx.benchmarks.ruler.word_counts import CommonWords, FrequentWords
+from lbx.benchmarks.ruler.words import shuffled_words, word_file
+
+log = logging.getLogger("lbx")
+
+CARD = "card"
+"""Value of ``--template`` for the model's own chat template."""
+BUNDLED_COUNTS = "ruler/counts"
+ENGLISH_WORDS = f"{SCRIPTS}/synthetic/json/english_words.json"
+_VERSION = 1
+"""Version of this code, raised if a sample changes."""
+_STEPS = {"niah": 25, "variable_tracking": 10, "common_words_extraction": 10, "qa": 10}
+"""Smallest size of a sample, by group of tasks."""
+_SHORT = 4096
+_SHORT_STEP = 5
+"""Smallest size of needle tasks without essays and of vt, below a length of ``_SHORT``."""
+_ESSAY_STEP = 500
+_REPORT_S = 30.0
+
+
+class _Samples(Protocol):
+    def samples(self, count: CountTokens) -> Iterator[Draft]: ...
+
+
+def required_files(task: str) -> list[str]:
+    """Return the paths in a bundle without which a task cannot be made."""
+    files = [CONSTANTS]
+    if task in NEEDLES:
+        rules = NEEDLES[task]
+        files.append(f"{SCRIPTS}/synthetic/niah.py")
+        files += map(word_file, ("adjective", "noun")) if "words" in (rules.key, rules.value) else ()
+        files += (ESSAYS, PARAMETERS_FILE) if rules.haystack == "essay" else ()
+    elif task == "vt":
+        files.append(f"{SCRIPTS}/synthetic/niah.py")
+    elif task == "cwe":
+        files += map(word_file, ("adjective", "noun", "verb"))
+    elif task in QUESTIONS:
+        files += (f"{SCRIPTS}/synthetic/qa.py", question_file(QUESTIONS[task]))
+    return files
+
+
+@dataclass(frozen=True)
+class SampleSet:
+    """Samples of one bundle, tokenizer and template.
+
+    Attributes:
+        tokenizer_sha256: identity of the tokenizer.
+        count: counts the tokens of a text, control tokens as single tokens and without BOS.
+        template: name of a model's template in the authors' template.py, ``CARD`` or "".
+        wrapping_tokens: tokens that the card's chat template adds to a prompt.
+    """
+
+    bundle: Bundle
+    settings: RulerSettings
+    tokenizer_sha256: str
+    count: CountTokens
+    template: str = ""
+    wrapping_tokens: int = 0
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of everything that decides the samples of a task and a length besides the bundle's files."""
+        settings = {name: value for name, value in asdict(self.settings).items() if name != "samples"}
+        wrapping_tokens = self.wrapping_tokens if self.template == CARD else 0
+        return sha256_text(
+            canonical_json([_VERSION, settings, self.tokenizer_sha256, self.template, wrapping_tokens])
+        )
+
+    def samples(self, benchmark: str, name: str) -> Iterator[Sample]:
+        """Yield the samples of a task, counting tokens only if their counts are not kept.
+
+        Raises:
+            UsageError: no sample fits into the length, or there are too few questions.
+            BundleError: the bundle lacks a file, or a file is damaged.
+        """
+        task, _ = split_task(name)
+        description = {
+            "task": name, "samples": self.digest, "tokenizer": self.tokenizer_sha256, "template": self.template,
+            "sources": {file: _file_sha256(DATA.official_file(self.bundle, file)) for file in required_files(task)},
+        }  # fmt: skip
+        texts = task_texts(self.bundle, task)
+        report = _Reporter(f"{benchmark}/{name}", self.settings.samples, self.count)
+        with kept_counts(description, self.bundle.file(BUNDLED_COUNTS)) as counts:
+            drafts = self._generator(name, texts).samples(counts.counter(report.count))
+            for number, draft in enumerate(islice(drafts, self.settings.samples)):
+                yield self._sample(benchmark, name, texts, number, draft)
+                report.number = number + 1
+
+    def _sample(self, benchmark: str, name: str, texts: TaskTexts, number: int, draft: Draft) -> Sample:
+        task, length = split_task(name)
+        text = draft.text
+        if self.settings.remove_newline_tab and task != "vt":  # vt has joined lines before counting
+            text = join_lines(text)
+        text, prefix = split_answer_prefix(text, texts.answer_prefix, texts.prefix_characters)
+        return Sample(
+            benchmark=benchmark,
+            task=name,
+            sample_id=f"{self.digest[:8]}-{number:04d}",
+            context=text,
+            question=draft.query,
+            references=draft.outputs,
+            length=draft.tokens,
+            length_unit="tokens",
+            meta={
+                "answer_prefix": prefix,
+                # niah.py overwrites the sample's number by the position of its first answer.
+                "index": text.find(draft.outputs[0]) if task in NEEDLES else number,
+                "max_length": length,
+            },
+        )
+
+    def _generator(self, name: str, texts: TaskTexts) -> _Samples:
+        task, length = split_task(name)
+        bundle, seed = self.bundle, self.settings.seed
+        frame, template_tokens = self._frame()
+        template = frame.format(task_template=texts.template) + texts.answer_prefix
+        room = Room(f"ruler/{name}", length - template_tokens, texts.answer_tokens, _step(task, length))
+        if task in NEEDLES:
+            return Needles(bundle, NEEDLES[task], template, room, seed)
+        if task == "vt":
+            return Chains(
+                noise_text(bundle), template, texts, room, seed,
+                template_tokens=template_tokens, joins_lines=self.settings.remove_newline_tab,
+            )  # fmt: skip
+        if task == "cwe":
+            words = shuffled_words(bundle, seed)
+            return CommonWords(template, room, seed, length, words, partial(_english_words, bundle))
+        if task == "fwe":
+            return FrequentWords(template, room, seed)
+        return Questions(bundle, QUESTIONS[task], template, room, seed)
+
+    def _frame(self) -> tuple[str, int]:
+        """Return the text around the task's template, and the tokens that are left free for another one."""
+        if self.template == CARD:
+            return TASK_TEMPLATE, self.wrapping_tokens
+        frame = model_template(self.bundle, self.template or "base")
+        if self.settings.prepare_for_ns:
+            return TASK_TEMPLATE, self.count(frame)  # the placeholder's tokens count, as officially
+        return frame, 0
+
+
+def _step(task: str, length: int) -> int:
+    if task in NEEDLES and NEEDLES[task].haystack == "essay":
+        return _ESSAY_STEP
+    if length < _SHORT and (task in NEEDLES or task == "vt"):
+        return _SHORT_STEP
+    return _STEPS.get(family_of(task), 1)
+
+
+class _Reporter:
+    """Log lines while samples are made, which may take minutes."""
+
+    def __init__(self, name: str, total: int, count: CountTokens) -> None:
+        self.number = 0
+        self._name, self._total, self._count = name, total, count
+        self._last_s = time.monotonic()
+
+    def count(self, text: str) -> int:
+        if (now := time.monotonic()) - self._last_s > _REPORT_S:
+            self._last_s = now
+            log.info(f"{self._name}: {self.number:,} of {self._total:,} samples made.")
+        return self._count(text)
+
+
+@cached_by_mtime
+def _file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _english_words(bundle: Bundle) -> Sequence[str]:
+    return _read_english_words(DATA.official_file(bundle, ENGLISH_WORDS))
+
+
+@cached_by_mtime
+def _read_english_words(path: Path) -> list[str]:
+    content: Any = json.loads(read_text(path))
+    if not isinstance(content, dict):
+        raise damaged_file_error(str(path), "it is not an object of words; a Git LFS pointer is not the file")
+    return [str(word) for word in content.values()]
+
+

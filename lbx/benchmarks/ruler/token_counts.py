@@ -1,0 +1,130 @@
+"""Token counts of the texts that a generator tries, kept so that a set of samples is counted once.
+
+A generator's draws depend on a tokenizer only through these counts. With the counts of an earlier run it makes the same
+samples again without a tokenizer, in a fraction of the time, and a file of them has kilobytes where the samples have
+gigabytes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lbx.base.inputs import read_input
+from lbx.base.limits import SMALL
+from lbx.base.outputs import atomic_file
+from lbx.base.records import canonical_json, sha256_text
+
+log = logging.getLogger("lbx")
+
+CountTokens = Callable[[str], int]
+"""Returns the number of tokens of a text, without BOS."""
+
+
+@dataclass(slots=True)
+class CountLog:
+    """Counts in the order in which a generator asks for them.
+
+    Attributes:
+        entries: (characters, tokens) of each text.
+    """
+
+    entries: list[tuple[int, int]] = field(default_factory=list)
+
+    def counter(self, count: CountTokens) -> CountTokens:
+        """Return a function that answers from the log first, and then counts and extends the log.
+
+        A text with another number of characters than its entry ends the log there: it belongs to other texts.
+        """
+        position = 0
+
+        def count_tokens(text: str) -> int:
+            nonlocal position
+            index, position = position, position + 1
+            if index < len(self.entries):
+                characters, tokens = self.entries[index]
+                if characters == len(text):
+                    return tokens
+                log.warning(f"{len(text)} {index} {characters} {len(self.entries)} {text[:60]!r} Kept token counts of RULER do not belong to these texts; they are counted again.")
+                del self.entries[index:]
+            tokens = count(text)
+            if index == len(self.entries):  # another iteration over the same samples may be ahead
+                self.entries.append((len(text), tokens))
+            return tokens
+
+        return count_tokens
+
+
+_LOGS: dict[str, CountLog] = {}
+
+
+@contextmanager
+def kept_counts(description: Mapping[str, Any], bundled: Path | None) -> Iterator[CountLog]:
+    """Open the counts of a set of samples, and keep the new ones at the end, also after an interruption.
+
+    Args:
+        description: everything that decides the texts and their counts.
+        bundled: folder with counts in the bundle.
+    """
+    digest = sha256_text(canonical_json(description))
+    counts = _LOGS.get(digest)
+    if counts is None:
+        counts = _LOGS[digest] = max(
+            (_read_log(folder / f"{digest}.json") for folder in (bundled, kept_folder()) if folder),
+            key=lambda candidate: len(candidate.entries),
+            default=CountLog(),
+        )
+    before = [*counts.entries]
+    try:
+        yield counts
+    finally:
+        if counts.entries != before:
+            _write_log(digest, description, counts)
+
+
+def kept_folder() -> Path | None:
+    """Folder of kept counts: ``lbx/ruler`` in the user's cache folder; None without a home folder."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    try:
+        cache = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
+    except RuntimeError:
+        return None
+    return cache / "lbx" / "ruler"
+
+
+def _read_log(path: Path) -> CountLog:
+    try:
+        content = json.loads(read_input(path, SMALL))
+        entries = [(characters, tokens) for characters, tokens in content["counts"]]
+        if content["sha256"] == _digest_of(entries) and all(type(n) is int for entry in entries for n in entry):
+            return CountLog(entries)
+        log.warning(f"{path} is damaged: its samples are counted again.")
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        log.warning(f"Cannot use {path} ({exc}): its samples are counted again.")
+    return CountLog()
+
+
+def _write_log(digest: str, description: Mapping[str, Any], counts: CountLog) -> None:
+    folder = kept_folder()
+    if folder is None:
+        return
+    path = folder / f"{digest}.json"
+    content = {"made_by": dict(description), "counts": counts.entries, "sha256": _digest_of(counts.entries)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path) as file:
+            file.write(canonical_json(content).encode())
+    except OSError as exc:
+        log.info(f"The token counts of RULER's samples are not kept: {exc}.")
+
+
+def _digest_of(entries: list[tuple[int, int]]) -> str:
+    return sha256_text(canonical_json(entries))

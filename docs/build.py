@@ -23,6 +23,7 @@ CONTENTS: dict[str, list[str]] = {
     "Start": ["README.md", "docs/getting-started.md", "docs/glossary.md"],
     "Measure": [
         "docs/running.md",
+        "docs/ruler.md",
         "docs/prompts.md",
         "docs/models.md",
         "docs/judging.md",

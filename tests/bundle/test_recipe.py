@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -140,11 +142,34 @@ def test_the_projects_recipes_compose() -> None:
     assert len(load_recipes(paths, name="all").sources) == sum(len(load_recipes([path]).sources) for path in paths)
 
 
+RENAMED = ("NVIDIA/RULER/scripts/data/synthetic/json/", "wonderwords/", "nltk/")
+"""Folders of a bundle for data that has the names of the authors' scripts instead of its own."""
+WITHOUT_COMMIT = ("https://rajpurkar.github.io/SQuAD-explorer/dataset/dev-v2.0.json",)
+"""Addresses without a commit, pinned by their SHA-256 alone."""
+
+
+def https_sources() -> list[HttpsSource]:
+    paths = (REPOSITORY / "bundle").glob("*.toml")
+    return [s for path in paths for s in load_recipes([path]).sources if isinstance(s, HttpsSource)]
+
+
 def test_https_sources_are_pinned_to_a_commit_and_lie_without_it() -> None:
-    for path in (REPOSITORY / "bundle").glob("*.toml"):
-        for source in load_recipes([path]).sources:
-            if isinstance(source, HttpsSource):
-                owner, repo, commit, *rest = source.url.removeprefix("https://raw.githubusercontent.com/").split("/")
-                assert len(commit) == 40
-                # Of two commits of one repository the older one's places say so.
-                assert source.to in ("/".join([owner, folder, *rest]) for folder in (repo, f"{repo}-{commit[:7]}"))
+    for source in https_sources():
+        if source.to.startswith(RENAMED):
+            assert source.url in WITHOUT_COMMIT or re.search("/[0-9a-f]{40}/", source.url)
+            continue
+        owner, repo, commit, *rest = source.url.removeprefix("https://raw.githubusercontent.com/").split("/")
+        assert len(commit) == 40
+        # Of two commits of one repository the older one's places say so.
+        assert source.to in ("/".join([owner, folder, *rest]) for folder in (repo, f"{repo}-{commit[:7]}"))
+
+
+def test_pinned_hashes_are_those_of_the_authors_files(upstreams: list[Path]) -> None:
+    checked = set()
+    for source in https_sources():
+        places = [folder / source.url.partition("githubusercontent.com/")[2] for folder in upstreams]
+        for place in places:
+            if place.is_file():
+                assert sha256(place.read_bytes()).hexdigest() == source.sha256, source.to
+                checked.add(source.to.split("/")[1])
+    assert checked >= {"RULER", "LEval", "LVEval", "LongBench"}

@@ -1,8 +1,8 @@
 """RULER (NVIDIA, 2024): needles, variable tracking, word counts and questions at any length.
 
 Source: https://github.com/NVIDIA/RULER/tree/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a, the paper arXiv:2404.06654. The
-samples depend on the model's tokenizer: lbx makes those of the authors' ``prepare.py --tokenizer_type hf``. A task's name
-is that of the authors and a length in tokens, "vt_32768". A prompt is the sample and the answer prefix, which the answer
+samples depend on the model's tokenizer: lbx makes those of the authors' ``prepare.py --tokenizer_type hf``. The name of a
+task is the authors' name and a length in tokens, "vt_32768". A prompt is a sample and its answer prefix, which the answer
 continues:
 
     {"index": 0, "input": "...", "outputs": ["ABCDE"], "length": 4062, "answer_prefix": " Answer: ..."}
@@ -68,11 +68,9 @@ class Ruler(Benchmark):
             names = [task_name(task, length) for length in self._lengths() for task in TASKS]
         samples = RulerSettings.from_bundle(bundle).samples if names else 0
         available = {
-            task for task in TASKS if all(bundle.file(file) is not None for file in required_files(task))
+            task for task in TASKS if all(bundle.file(file) is not None for file in required_files(bundle, task))
         }
-        return [
-            Task(self.name, name, ("string_match",), samples) for name in names if split_task(name)[0] in available
-        ]
+        return [Task(self.name, name, ("string_match",), samples) for name in names if split_task(name)[0] in available]
 
     def _lengths(self) -> list[int]:
         window = self._model.context_window if self._model else None

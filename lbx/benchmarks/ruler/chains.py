@@ -6,6 +6,7 @@ import random
 import string
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -52,7 +53,7 @@ class _ChainTexts(Generator):
         self._joins_lines = joins_lines
 
     def _hide_chain(self, names: list[str], value: str, size: int) -> str:
-        links = (f"VAR {name} = VAR {before} " for before, name in zip(names, names[1:], strict=False))
+        links = (f"VAR {name} = VAR {before} " for before, name in pairwise(names))
         lines = [self._noise] * size
         positions = sorted(self._draws.random.sample(range(size), _NAMES))
         for count, (position, link) in enumerate(zip(positions, [f"VAR {names[0]} = {value}", *links], strict=True)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import uuid
 from collections.abc import Sequence
 from functools import lru_cache
@@ -11,14 +10,14 @@ from functools import lru_cache
 import numpy as np
 
 from lbx.base.layout import Bundle
-from lbx.benchmarks.base.files import damaged_file_error, read_json
+from lbx.benchmarks.ruler.essays import read_essays
 from lbx.benchmarks.ruler.generator import Draft, Generator, Room
-from lbx.benchmarks.ruler.official import DATA, SCRIPTS, needle_text, noise_text
+from lbx.benchmarks.ruler.official import needle_text, noise_text
 from lbx.benchmarks.ruler.sentences import SentenceSplitter, read_parameters
 from lbx.benchmarks.ruler.tasks import NeedleRules
+from lbx.benchmarks.ruler.token_counts import CountTokens
 from lbx.benchmarks.ruler.words import WordPairs, word_list
 
-ESSAYS = f"{SCRIPTS}/synthetic/json/PaulGrahamEssays.json"
 _DEPTHS = [int(depth) for depth in np.round(np.linspace(0, 100, num=40, endpoint=True)).astype(int)]
 """Possible positions of needles in essays, in percent."""
 _SINGULAR = (("Some", "A"), ("are all", "is"), ("are", "is"), ("answers", "answer"))
@@ -47,6 +46,13 @@ class Needles(Generator):
         self._noise = noise_text(bundle) if rules.haystack == "noise" else ""
         self._essays = Essays(bundle) if rules.haystack == "essay" else None
         self._pairs = _word_pairs(bundle) if rules.key == "words" or rules.value == "words" else ()
+
+    def find_size(self, count: CountTokens, extra: int = 0) -> int:
+        size = super().find_size(count, extra)
+        if self._essays:
+            # Larger sizes in the search may repeat words: too long either way, and draws do not depend on words.
+            self._essays.source.check_size(size, self.room.name)
+        return size
 
     def draw(self, size: int, number: int) -> Draft:
         rules = self._rules
@@ -103,16 +109,12 @@ class Essays:
     """Sentences of the essays' first words; the essays repeat if they are too short."""
 
     def __init__(self, bundle: Bundle) -> None:
-        path = DATA.official_file(bundle, ESSAYS)
-        text = read_json(path).get("text")
-        if not isinstance(text, str) or not text.strip():
-            raise damaged_file_error(str(path), "it has no text")
-        self._words = re.sub(r"\s+", " ", text).split(" ")
+        self.source = read_essays(bundle)
         self._splitter = SentenceSplitter(read_parameters(bundle))
         self.sentences = lru_cache(maxsize=4)(self._split)
 
     def _split(self, size: int) -> list[str]:
-        words = self._words * -(-size // len(self._words))
+        words = [*self.source.words] * -(-size // len(self.source.words))
         return self._splitter.split(" ".join(words[:size]).strip())
 
 

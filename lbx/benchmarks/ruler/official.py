@@ -41,7 +41,7 @@ def task_texts(bundle: Bundle, task: str) -> TaskTexts:
     """Return the texts of a task. Raises BundleError: the bundle lacks constants.py, or has another one."""
     path = DATA.official_file(bundle, CONSTANTS)
     entry = read_literals(path, ("TASKS",))["TASKS"]
-    values = entry.get(family_of(task)) if isinstance(entry, Mapping) else None
+    values: Any = entry.get(family_of(task)) if isinstance(entry, Mapping) else None
     try:
         return TaskTexts(
             template=_text(values, "template"),

@@ -127,7 +127,7 @@ class Questions(Generator):
     def _choose_documents(self, question: Question, size: int) -> list[str]:
         documents, own, more = self._set.documents, question.own, question.more
         if size >= len(documents):
-            return [*(documents * -(-size // len(documents)))[:size]]
+            return ([*documents] * -(-size // len(documents)))[:size]
         room = size - len(own)
         if room > len(more):
             related = {*own, *more}

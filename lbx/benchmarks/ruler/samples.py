@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from itertools import islice
@@ -17,8 +17,9 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks.base.files import cached_by_mtime, damaged_file_error, read_text
 from lbx.benchmarks.ruler.chains import Chains
+from lbx.benchmarks.ruler.essays import WHOLE_FILE, essay_files
 from lbx.benchmarks.ruler.generator import Draft, Room
-from lbx.benchmarks.ruler.needles import ESSAYS, Needles
+from lbx.benchmarks.ruler.needles import Needles
 from lbx.benchmarks.ruler.official import (
     CONSTANTS,
     DATA,
@@ -49,8 +50,9 @@ _VERSION = 1
 _STEPS = {"niah": 25, "variable_tracking": 10, "common_words_extraction": 10, "qa": 10}
 """Smallest size of a sample, by group of tasks."""
 _SHORT = 4096
+"""Length in tokens below which samples are made of smaller steps and fewer words."""
 _SHORT_STEP = 5
-"""Smallest size of needle tasks without essays and of vt, below a length of ``_SHORT``."""
+"""Smallest size of needle tasks without essays and of vt in short samples."""
 _ESSAY_STEP = 500
 _REPORT_S = 30.0
 
@@ -59,14 +61,14 @@ class _Samples(Protocol):
     def samples(self, count: CountTokens) -> Iterator[Draft]: ...
 
 
-def required_files(task: str) -> list[str]:
-    """Return the paths in a bundle without which a task cannot be made."""
+def required_files(bundle: Bundle, task: str) -> list[str]:
+    """Return the paths of the files that a task is made from, whether or not the bundle has them."""
     files = [CONSTANTS]
     if task in NEEDLES:
         rules = NEEDLES[task]
         files.append(f"{SCRIPTS}/synthetic/niah.py")
         files += map(word_file, ("adjective", "noun")) if "words" in (rules.key, rules.value) else ()
-        files += (ESSAYS, PARAMETERS_FILE) if rules.haystack == "essay" else ()
+        files += (*(essay_files(bundle) or [WHOLE_FILE]), PARAMETERS_FILE) if rules.haystack == "essay" else ()
     elif task == "vt":
         files.append(f"{SCRIPTS}/synthetic/niah.py")
     elif task == "cwe":
@@ -99,9 +101,7 @@ class SampleSet:
         """Hash of everything that decides the samples of a task and a length besides the bundle's files."""
         settings = {name: value for name, value in asdict(self.settings).items() if name != "samples"}
         wrapping_tokens = self.wrapping_tokens if self.template == CARD else 0
-        return sha256_text(
-            canonical_json([_VERSION, settings, self.tokenizer_sha256, self.template, wrapping_tokens])
-        )
+        return sha256_text(canonical_json([_VERSION, settings, self.tokenizer_sha256, self.template, wrapping_tokens]))
 
     def samples(self, benchmark: str, name: str) -> Iterator[Sample]:
         """Yield the samples of a task, counting tokens only if their counts are not kept.
@@ -111,10 +111,14 @@ class SampleSet:
             BundleError: the bundle lacks a file, or a file is damaged.
         """
         task, _ = split_task(name)
+        files = {file: DATA.official_file(self.bundle, file) for file in required_files(self.bundle, task)}
         description = {
-            "task": name, "samples": self.digest, "tokenizer": self.tokenizer_sha256, "template": self.template,
-            "sources": {file: _file_sha256(DATA.official_file(self.bundle, file)) for file in required_files(task)},
-        }  # fmt: skip
+            "task": name,
+            "samples": self.digest,
+            "tokenizer": self.tokenizer_sha256,
+            "template": self.template,
+            "sources": {file: _file_sha256(path) for file, path in files.items()},
+        }
         texts = task_texts(self.bundle, task)
         report = _Reporter(f"{benchmark}/{name}", self.settings.samples, self.count)
         with kept_counts(description, self.bundle.file(BUNDLED_COUNTS)) as counts:
@@ -161,7 +165,8 @@ class SampleSet:
             )  # fmt: skip
         if task == "cwe":
             words = shuffled_words(bundle, seed)
-            return CommonWords(template, room, seed, length, words, partial(_english_words, bundle))
+            larger_list = partial(_english_words, bundle)
+            return CommonWords(template, room, seed, is_short=length < _SHORT, words=words, english_words=larger_list)
         if task == "fwe":
             return FrequentWords(template, room, seed)
         return Questions(bundle, QUESTIONS[task], template, room, seed)
@@ -215,5 +220,3 @@ def _read_english_words(path: Path) -> list[str]:
     if not isinstance(content, dict):
         raise damaged_file_error(str(path), "it is not an object of words; a Git LFS pointer is not the file")
     return [str(word) for word in content.values()]
-
-

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from lbx.base.layout import Bundle
 from lbx.benchmarks.base.files import damaged_file_error, read_zip_text
-from lbx.benchmarks.ruler.official import DATA
+from lbx.benchmarks.ruler.essays import DATA
 
 PARAMETERS_FILE = "nltk/punkt_tab.zip"
 _MEMBERS = "punkt_tab/english"
@@ -35,8 +35,7 @@ _INITIAL = re.compile(r"[^\W\d]\.$")
 _PUNCTUATION = frozenset(";:,.!?")
 _WHITE = " \t\n\r\v\f"
 
-# Bits of an orthographic context: seen with an upper-case or lower-case first letter, at the beginning of a sentence, inside
-# or unknown.
+# Bits of a word's contexts: its first letter in upper or lower case, at the beginning of a sentence, inside or unknown.
 _INSIDE_UPPER = 1 << 2
 _UPPER = 1 << 1 | 1 << 2 | 1 << 3
 _BEGIN_LOWER = 1 << 4
@@ -160,9 +159,9 @@ class SentenceSplitter:
             return False
         begins = self._begins_sentence(following, next_type)
         is_upper = following[0].isupper()
-        if (is_abbreviation or is_ellipsis) and not is_initial:
-            if begins or (is_upper and next_type in self._parameters.starters):
-                return True
+        follows_beginning = begins or (is_upper and next_type in self._parameters.starters)
+        if (is_abbreviation or is_ellipsis) and not is_initial and follows_beginning:
+            return True
         if is_initial or word_type == _NUMBER_TYPE:
             if begins is False:
                 return False

@@ -51,7 +51,7 @@ class CountLog:
                 characters, tokens = self.entries[index]
                 if characters == len(text):
                     return tokens
-                log.warning(f"{len(text)} {index} {characters} {len(self.entries)} {text[:60]!r} Kept token counts of RULER do not belong to these texts; they are counted again.")
+                log.warning("Kept token counts of RULER do not belong to these texts; they are counted again.")
                 del self.entries[index:]
             tokens = count(text)
             if index == len(self.entries):  # another iteration over the same samples may be ahead

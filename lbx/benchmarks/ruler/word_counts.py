@@ -14,8 +14,6 @@ from lbx.benchmarks.ruler.token_counts import CountTokens
 
 _COMMON = 10
 """Number of common words."""
-_SHORT = 4096
-"""Length in tokens below which cwe repeats its words less often."""
 _WORD_LETTERS = 6
 _ZETA_OF_2 = np.pi**2 / 6
 """Sum of all k**-2, the divisor of the counts of words."""
@@ -29,7 +27,7 @@ class CommonWords(Generator):
     """Generator of cwe.
 
     Args:
-        length: length of the task in tokens.
+        is_short: whether the words are repeated less often, as below a length of 4,096 tokens.
         words: all words, in random order.
         english_words: returns the larger list that samples with more words than ``words`` are drawn from.
     """
@@ -37,9 +35,15 @@ class CommonWords(Generator):
     first_size = 4096
 
     def __init__(
-        self, template: str, room: Room, seed: int, length: int, words: Sequence[str],
+        self,
+        template: str,
+        room: Room,
+        seed: int,
+        *,
+        is_short: bool,
+        words: Sequence[str],
         english_words: Callable[[], Sequence[str]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.room = room
         self._template = template
         self._seed = seed
@@ -47,7 +51,7 @@ class CommonWords(Generator):
         self._words = words
         self._english_words = english_words
         # (words, repetitions of common words, of others) of the example, and repetitions in the sample
-        self._example, self._repetitions = ((20, 3, 1), (6, 1)) if length < _SHORT else ((40, 10, 3), (30, 3))
+        self._example, self._repetitions = ((20, 3, 1), (6, 1)) if is_short else ((40, 10, 3), (30, 3))
 
     def highest_size(self, tokens: int, size: int) -> int:
         return max(int(self.room.limit // (tokens / size)) * 2, self.room.step * 2)

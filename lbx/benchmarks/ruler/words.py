@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from random import Random
+from typing import Any
 
 from lbx.base.layout import Bundle
 from lbx.benchmarks.base.files import damaged_file_error, read_text
@@ -67,7 +68,7 @@ class WordPairs(Sequence[str]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def __getitem__(self, index: int) -> str:  # type: ignore[override] - slices have no use
+    def __getitem__(self, index: Any) -> Any:
         number = bisect_right(self._ends, index)
         block = self._blocks[number]
         position = index - (self._ends[number - 1] if number else 0)

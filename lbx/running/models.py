@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lbx.backends import Embedder
     from lbx.base.layout import Bundle
     from lbx.base.records import Task
+    from lbx.benchmarks.base.benchmark import Benchmark
     from lbx.spec.run_spec import RunSpec
 
 log = logging.getLogger("lbx")
@@ -37,27 +38,32 @@ def debugging() -> bool:
     return bool(os.environ.get("LBX_DEBUG"))
 
 
-def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) -> list[Task]:
+def choose_tasks(
+    bundle: Bundle, names: Sequence[str], settings: RunSettings, benchmarks: Mapping[str, Benchmark]
+) -> list[Task]:
     """Return the tasks that match names and patterns.
+
+    Args:
+        benchmarks: of the run.
 
     Raises:
         UsageError: a name is unknown, or a task's benchmark does not support the prompting mode.
     """
-    tasks = select(bundle, list(names))
+    tasks = select(bundle, list(names), benchmarks)
     for mode in MODES:
         if getattr(settings, mode) == ASKING[mode].default:
             continue
-        without = [task.full_name for task in tasks if mode not in BENCHMARKS[task.benchmark].protocol.modes]
+        without = [task.full_name for task in tasks if mode not in benchmarks[task.benchmark].protocol.modes]
         if without:
             more = f" and {len(without) - _MAX_NAMES} more" if len(without) > _MAX_NAMES else ""
-            knowing = [name for name, benchmark in BENCHMARKS.items() if mode in benchmark.protocol.modes]
+            knowing = [name for name, benchmark in benchmarks.items() if mode in benchmark.protocol.modes]
             option = ASKING[mode].names[0].rpartition("/")[2]  # "--no-..." for options that are on by default
             raise UsageError(
                 f"{option} does not apply to {', '.join(without[:_MAX_NAMES])}{more}.",
                 fix=f"It applies to {' and '.join(knowing)}: pass only their tasks, or remove the option.",
             )
     for task in tasks:
-        BENCHMARKS[task.benchmark].protocol.check_mode(task.name, settings.mode(context_window=0))
+        benchmarks[task.benchmark].protocol.check_mode(task.name, settings.mode(context_window=0))
     return tasks
 
 

@@ -10,6 +10,7 @@ from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Sample, Score, ScoredSa
 from lbx.benchmarks import AskedModel
 from lbx.benchmarks.base.aggregates import task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, TaskCatalogue, no_model_error
+from lbx.benchmarks.own.benchmark import CustomFormat
 
 NAME = "words"
 LENGTHS = (64, 128, 100_000)
@@ -31,6 +32,7 @@ class Words(Benchmark):
     metric_version = 1
     catalogue = TaskCatalogue(tuple(f"count_{length}" for length in LENGTHS), accepts=lambda task: length_of(task) > 0)
     protocol = AskingProtocol(modes=frozenset({"template"}))
+    predictions = CustomFormat(NAME, catalogue.names)
 
     def __init__(self, model: AskedModel | None = None, template: str = "") -> None:
         self._model, self._template = model, template

@@ -207,7 +207,7 @@ def _missing_data_error(bundle: Bundle, family: Benchmark, name: str) -> UsageEr
     )
 
 
-def _unknown_task_error(bundle: Bundle, name: str, families: Iterable[Benchmark]) -> UsageError:
+def _unknown_task_error(bundle: Bundle, name: str, families: Sequence[Benchmark]) -> UsageError:
     names = ["all"]
     lacking: list[UsageError] = []
     for family in families:
@@ -222,7 +222,9 @@ def _unknown_task_error(bundle: Bundle, name: str, families: Iterable[Benchmark]
             lacking.append(_missing_data_error(bundle, family, f"{family.name}/{name}"))
     near = get_close_matches(name, names, n=3)
     # "qasper" differs from "longbench/qasper" in many letters, but is probably meant.
-    near = list(dict.fromkeys([full for full in names if full.partition("/")[2] == name] + near))
+    same_task = [full for full in names if full.partition("/")[2] == name]
+    same_task += [f"{family.name}/{name}" for family in families if family.catalogue.accepts(name)]
+    near = list(dict.fromkeys(same_task + near))
     if lacking and not near:
         return lacking[0]
     return UsageError(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from lbx.backends import ModelCard
 from lbx.backends.tokenizer_loading import context_window_of, load_tokenizer
+from lbx.base.errors import BackendError
 from lbx.base.layout import Bundle
 from lbx.base.run_options import EFFORTS
 from lbx.benchmarks import AskedModel, ModelTokenizer, model_families
@@ -50,8 +51,11 @@ def _wrapping_tokens(card: ModelCard, tokenizer: Tokenizer) -> int:
     if not tokenizer.chat_template:
         return 0
     ends = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}
-    template = ChatTemplate(tokenizer.chat_template, **ends, kwargs=card.chat.kwargs)
-    switch = find_switch(template, tokenizer.reasoning_marks, EFFORTS)
-    # Runs with and without reasoning share the samples, so they must fit in both.
-    wrappers = [Wrapper(tokenizer, template.with_variables(values or {})) for values in ({}, switch.on, switch.off)]
-    return max(len(wrapper.encode(wrapper.wrap("", chat=True))) for wrapper in wrappers)
+    try:
+        template = ChatTemplate(tokenizer.chat_template, **ends, kwargs=card.chat.kwargs)
+        switch = find_switch(template, tokenizer.reasoning_marks, EFFORTS)
+        # Runs with and without reasoning share the samples, so they must fit in both.
+        wrappers = [Wrapper(tokenizer, template.with_variables(values or {})) for values in ({}, switch.on, switch.off)]
+        return max(len(wrapper.encode(wrapper.wrap("", chat=True))) for wrapper in wrappers)
+    except BackendError:  # raised again by each prompt in this template; bare prompts do not need it
+        return 0

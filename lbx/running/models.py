@@ -13,7 +13,7 @@ from lbx.backends.counting import CountingBackend, with_small_cache
 from lbx.backends.endpoint.options import EndpointEmbeddingOptions, EndpointOptions
 from lbx.backends.options import ScriptedOptions
 from lbx.base.errors import DoesNotFitError, UsageError
-from lbx.base.run_options import ASKING, EFFORTS, MODES
+from lbx.base.run_options import ASKING, CARD_TEMPLATE, EFFORTS, MODES
 from lbx.benchmarks import BENCHMARKS, select
 from lbx.inference.model import AnsweringBackend
 from lbx.prompting.control_tokens import THINK
@@ -168,7 +168,8 @@ def make_prompter(card: ModelCard, backend: Backend, settings: RunSettings) -> P
     """Make the prompter of one model and these settings, logging settings that do not reach the model.
 
     Raises:
-        UsageError: the template does not support the requested reasoning effort.
+        UsageError: the template does not support the requested reasoning effort, or ``settings.template`` cannot be
+            applied.
     """
     window = backend.info.context_window
     return Prompter(
@@ -188,6 +189,12 @@ def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatT
     """The model's template; None if prompts go to the model unchanged or a server applies the template."""
     tokenizer, chat = backend.tokenizer, card.chat
     if backend.info.wraps_prompts:
+        if settings.template not in ("", CARD_TEMPLATE):
+            raise UsageError(
+                f"--prompt-template {settings.template} cannot be used with {card.name}: its server puts every prompt "
+                "into the model's own chat template.",
+                fix='Pass --prompt-template card, or set api = "completions" in the card if the server supports it.',
+            )
         _report_ignored_options(
             settings,
             "its server applies the chat template",
@@ -195,6 +202,11 @@ def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatT
         )
         return None
     source = chat.choose_template(tokenizer.chat_template) if settings.chat else None
+    if settings.template == CARD_TEMPLATE and not source:
+        raise UsageError(
+            f"--prompt-template card needs the model's chat template, but {card.name} has none.",
+            fix="Set its template in a card (template_file under [chat]), or remove the option.",
+        )
     if not source:
         if settings.chat and chat.enabled and not isinstance(card.options, ScriptedOptions):
             log.warning(

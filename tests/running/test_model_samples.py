@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,15 +10,19 @@ import pytest
 from command_line import Lbx, fails
 from model_family import NAME, SAMPLES, Words
 
+from lbx.backends import resolve_model
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS, all_tasks, select
+from lbx.judging.rating_choice import documents, make_rating_set
+from lbx.running.asked_model import load_model_tokenizer
 from lbx.running.plan import plan_each
 from lbx.running.preparing import resolve
 from lbx.running.sent_prompts import prompts
 from lbx.running.sharding import plan_shards
 from lbx.spec.run_spec import RunSpec
 from lbx.store import Store
+from lbx.web.browsing import BrowsingPages
 
 HF = Path(__file__).resolve().parents[2] / "models" / "demo" / "hf"
 TEMPLATE = "{% for m in messages %}<s>{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}answer:{% endif %}"
@@ -100,9 +105,10 @@ def test_each_model_of_a_file_has_its_own_samples(
     assert not set.intersection(*names.values())
     report = lbx.ok("report", results, "--format", "json").stdout
     assert "count_99" in report
-    for run in names:
-        shown = lbx.ok("show", results, "--prompt", "--tasks", f"{NAME}/count_99", "--run", run).stdout
-        assert " There are" in shown and "the hashes match" in shown
+    for model, samples in names.items():
+        sample = f"{NAME}/{min(samples)}"
+        shown = lbx.ok("show", results, sample, "--prompt", "--run", model).stdout
+        assert " There are" in shown, shown
 
 
 def test_gguf_and_folder_make_samples_of_the_same_texts(bundle: Path, demo_gguf: Path) -> None:
@@ -152,15 +158,49 @@ def test_a_template_is_refused_elsewhere(bundle: Path, scripted: Path) -> None:
         resolve(spec(bundle, scripted, "needle", template="card"))
     with pytest.raises(UsageError, match="exclude each other"):
         spec(bundle, scripted, template="card", chat=False)
+    scripted.write_text(scripted.read_text("utf-8").partition("[chat]")[0], "utf-8")
+    with pytest.raises(UsageError, match="needs the model's chat template, but scripted has none"):
+        next(_texts(spec(bundle, scripted, f"{NAME}/count_64", template="card")))
 
 
-def test_commands_without_a_model_work(lbx: Lbx, bundle: Path, scripted: Path) -> None:
+def test_parity_asks_the_first_models_samples(lbx: Lbx, bundle: Path, scripted: Path) -> None:
+    pytest.importorskip("transformers", reason="needs lbx[hf]")
+    of_task = ("--bundle", bundle, "--tasks", f"{NAME}/count_64", "--limit", 1, "--json")
+    shown = [json.loads(lbx.ok("parity", *models, *of_task).stdout) for models in ((scripted, HF), (HF, scripted))]
+    names = [next(resolve(spec(bundle, model)).sample_rows()).sample.sample_id for model in (scripted, HF)]
+    assert [parity["prompts"][0]["sample_id"] for parity in shown] == names
+
+
+@pytest.mark.parametrize(
+    ("switch", "more"), [("", 0), ("{% if enable_thinking is false %}<think></think>{% endif %}", 15)]
+)
+def test_the_tokens_around_a_message_count_the_longest_form(
+    bundle: Path, scripted: Path, switch: str, more: int
+) -> None:
+    scripted.write_text(scripted.read_text("utf-8").replace("{% endif %}'", f"{switch}{{% endif %}}'"), "utf-8")
+    opened = Bundle(bundle)
+    tokenizer = load_model_tokenizer(resolve_model(str(scripted)), opened)
+    assert tokenizer.wrapping_tokens == len("answer:") + 2 + more
+
+
+def test_commands_without_a_model_work(lbx: Lbx, bundle: Path, scripted: Path, tmp_path: Path) -> None:
     opened = Bundle(bundle)
     assert NAME in {task.benchmark for task in all_tasks(opened)}
     assert f"{NAME}/count_64" in lbx.ok("tasks", "--bundle", bundle).stdout
     (task,) = select(opened, [f"{NAME}/count_77"])
     with pytest.raises(UsageError, match="this command does not have it"):
         list(BENCHMARKS[NAME].samples(opened, task.name))
+    results = tmp_path / "r.duckdb"
+    lbx.ok("run", "--bundle", bundle, "--model", scripted, "--tasks", f"{NAME}/count_64", "-o", results, "--no-plan")
+    with Store(results, read_only=True) as store:
+        questions, _ = make_rating_set(store, (), kind="score", questions="all", bundle=opened)
+        (document, *_) = store.query("SELECT context_sha256 FROM samples").rows[0]
+    assert len(questions.items) == SAMPLES and documents(opened, questions.items) == {}
+    pages = BrowsingPages(results, bundle=opened)
+    assert pages._document_text(document) is None
+    (tmp_path / "count_64.jsonl").write_text('{"id": "0", "output": "8"}\n', "utf-8")
+    imported = lbx.ok("import", NAME, tmp_path / "count_64.jsonl", "--bundle", bundle, "-m", "M", "-o", results)
+    assert "The bundle is not used" in imported.stderr
 
 
 def test_a_server_without_a_tokenizer_is_refused(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ def command_table(name: str) -> str:
         spelled = ", ".join(f"`{text}`" for text in (*option.opts, *option.secondary_opts))
         value = "" if option.is_flag else f" {option.metavar or ''}".rstrip()
         default = option.default
-        plain = default is not None and default is not False and not option.is_flag and default != ()
+        plain = default is not None and default is not False and not option.is_flag and default not in ((), "")
         text = option.help + (f" Default: {getattr(default, 'value', default)}." if plain else "")
         panel = getattr(option, "rich_help_panel", None) or "Options"
         panels.setdefault(panel, []).append(f"| {spelled}{value} | {cell(text)} |")

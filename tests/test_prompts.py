@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lbx.backends.scripted import BOS, EOS, ByteTokenizer
 from lbx.base.errors import BackendError, PromptError
-from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
+from lbx.base.records import Prompt, SampleKey, Sampling, Truncation, sha256_text
 from lbx.prompting.chat_template import ChatTemplate, template_variables
 from lbx.prompting.prompter import Prompter
 from lbx.prompting.wrapping import Wrapper
@@ -405,6 +405,56 @@ def test_a_document_that_spells_a_templates_switch_changes_nothing_else(
     request = prompter(template=source).request(KEY, prompt(document), Sampling())
     assert f"<SPECIAL_11>User\nRead: {document} Question?\n<SPECIAL_11>Assistant\n<think>\n" in read(request.token_ids)
     assert request.opens_reasoning
+
+
+@pytest.mark.parametrize(
+    ("template", "chat", "expected"),
+    [
+        (TEMPLATE, True, "«s»user: Read: a</s> Question?«/s»answer: It is"),
+        (TEMPLATE, False, "«s»Read: a</s> Question? It is"),
+        (None, True, "«s»Read: a</s> Question? It is"),
+    ],
+)
+def test_an_answers_prefix_follows_the_template(template: str | None, chat: bool, expected: str) -> None:
+    made = prompter(template=template)
+    sent = made.read(KEY, prompt("a</s>", chat=chat, answer_prefix=" It is"), Sampling())
+    assert read(sent.request.token_ids) == expected
+    assert sent.request.prompt_sha256 == sha256_text(sent.text) and sent.text.endswith(" It is")
+    assert sent.request.token_ids.count(BOS) == sent.request.bos_tokens == 1
+    assert sent.request.prompt_sha256 != made.read(KEY, prompt("a</s>", chat=chat), Sampling()).request.prompt_sha256
+
+
+@pytest.mark.parametrize("rule", [Truncation.MIDDLE, Truncation.DOCUMENT_END, Truncation.WORDS_END])
+def test_an_answers_prefix_takes_its_room_and_is_never_cut(rule: Truncation) -> None:
+    for chat in (True, False):
+        cut = prompt("words " * 100, rule, chat=chat, answer_prefix=" It is </s>")
+        sent = prompter(window=120, template=TEMPLATE).read(KEY, cut, Sampling())
+        assert sent.request.truncated and len(sent.request.token_ids) + cut.max_new_tokens <= 120
+        assert read(sent.request.token_ids).endswith("answer: It is </s>" if chat else " Question? It is </s>")
+
+
+def test_an_answers_prefix_ends_the_last_message_for_a_server() -> None:
+    served = Prompter(ByteTokenizer(), context_window=1000, sends_turns=True)
+    request = served.request(KEY, prompt("a", turns=("b", "c"), answer_prefix=" It is"), Sampling())
+    assert request.turns == ("b", "c It is")
+    request = served.request(KEY, prompt("a", answer_prefix=" It is"), Sampling())
+    assert read(request.token_ids).endswith("Question? It is")
+
+
+def test_an_answers_prefix_does_not_close_the_reasoning() -> None:
+    opening = TEMPLATE + "<think>\n"
+    assert prompter(template=opening).request(KEY, prompt("a", answer_prefix="It is"), Sampling()).opens_reasoning
+    assert not prompter(template=TEMPLATE).request(KEY, prompt("a", answer_prefix="It is"), Sampling()).opens_reasoning
+
+
+def test_a_template_in_the_text_has_control_tokens() -> None:
+    text = prompt("a", Truncation.REFUSE, before="<s>user: ", after="</s>answer:", chat=False, answer_prefix=" It is")
+    as_text, as_tokens = (
+        prompter().request(KEY, dataclasses.replace(text, reads_control_tokens=reads), Sampling()).token_ids
+        for reads in (False, True)
+    )
+    assert read(as_text) == "«s»<s>user: a</s>answer: It is"
+    assert read(as_tokens) == "«s»user: a«/s»answer: It is"
 
 
 WHITE = st.text(st.sampled_from(" \n\t\u3000\x0b\x1c"), max_size=4)

@@ -10,6 +10,7 @@ The package gguf is too slow: for a header with a vocabulary of 150,000 tokens a
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import struct
@@ -29,7 +30,8 @@ _LONGEST = 1 << 20
 _LONGEST_GGUF, _LONGEST_JSON = 1 << 27, 1 << 25
 """Maximum bytes before the first tensor. A vocabulary of a million tokens takes 40 MB, 100,000 tensors 12 MB."""
 _MOST_DIMENSIONS = 8
-_TOKENS = "tokenizer.ggml.tokens"
+_TOKENIZER = "tokenizer.ggml."
+_TOKENS = f"{_TOKENIZER}tokens"
 _DROPPED_KEYS = ("split.", "general.name")
 """Keys to drop: a vocabulary is no split file, and llama.cpp treats certain tokens by the model's name (Phi-3)."""
 _ALIGNMENT = "general.alignment", 32
@@ -131,13 +133,35 @@ def gguf_vocabulary(path: Path, names: Mapping[int, str]) -> bytes:
             if key == _TOKENS:
                 parts.append(_renamed_tokens(file, begin, names))
                 continue
-            _value(file, kind)
-            end = file.tell()
-            file.seek(begin)
-            entry = file.read(end - begin)
+            entry = _entry(file, begin, kind)
             if not key.startswith(_DROPPED_KEYS):
                 parts.append(entry)
     return struct.pack("<4sIQQ", _MAGIC, _VERSIONS[-1], 0, len(parts)) + b"".join(parts)
+
+
+def gguf_tokenizer_sha256(path: Path) -> str | None:
+    """Return the hash of the keys and values that define a .gguf file's tokenizer; None if its header is damaged."""
+    entries = {}
+    try:
+        with open_input(path) as file:
+            _, keys = _gguf_counts(file)
+            for _ in range(min(keys, _LONGEST)):
+                begin = file.tell()
+                key, kind = _text(file), int(_number(file, "I"))
+                entry = _entry(file, begin, kind)
+                if key.startswith(_TOKENIZER):
+                    entries[key] = entry
+    except _DAMAGED:
+        return None
+    return hashlib.sha256(b"".join(entries[key] for key in sorted(entries))).hexdigest()
+
+
+def _entry(file: BinaryIO, begin: int, kind: int) -> bytes:
+    """Read the bytes of a key and its value from ``begin``; the file is open after the type of the value."""
+    _value(file, kind)
+    end = file.tell()
+    file.seek(begin)
+    return file.read(end - begin)
 
 
 def _renamed_tokens(file: BinaryIO, begin: int, names: Mapping[int, str]) -> bytes:

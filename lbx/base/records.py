@@ -143,9 +143,13 @@ class Prompt:
             reasoning budget is added.
         truncation: the benchmark's rule for a prompt that is too long.
         chat: False if the benchmark feeds the bare text even to chat models (few-shot and code tasks).
+        reads_control_tokens: texts of control tokens in a bare prompt become these tokens, as in a chat template that
+            the authors write into the text; elsewhere they stay text. The truncation must be ``REFUSE``.
         system: the system message: a separate message if the model's chat template supports it, else text before the
             prompt.
         system_gap: separator between the system message and the text if it is put before the prompt.
+        answer_prefix: beginning of the answer, after the chat template's opening of the assistant's turn; without a
+            template, or if a server applies it, the end of the user's text.
         turns: further messages after the text, alternately the assistant's and the user's, ending with the user's:
             separate messages in the model's chat template, else appended to the text, a blank line before each.
         stop: strings that end the answer; they are not part of it.
@@ -166,9 +170,11 @@ class Prompt:
     max_new_tokens: int
     truncation: Truncation
     chat: bool = True
+    reads_control_tokens: bool = False
     system: str = ""
     system_gap: str = ""
     turns: tuple[str, ...] = ()
+    answer_prefix: str = ""
     stop: tuple[str, ...] = ()
     stop_tokens: tuple[str, ...] = ()
     min_new_tokens: int = 0
@@ -193,6 +199,15 @@ class Prompt:
     def in_one_message(self) -> Prompt:
         """Copy of the prompt with its turns in the text."""
         return replace(self, turns=(), after="\n\n".join((self.after, *self.turns))) if self.turns else self
+
+    @property
+    def prefix_in_text(self) -> Prompt:
+        """Copy of the prompt with its answer prefix at the end of the user's last message."""
+        if not self.answer_prefix:
+            return self
+        *messages, last = (self.after, *self.turns)
+        after, *turns = (*messages, last + self.answer_prefix)
+        return replace(self, after=after, turns=tuple(turns), answer_prefix="")
 
 
 @dataclass(frozen=True, slots=True)

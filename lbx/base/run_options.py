@@ -9,6 +9,8 @@ from lbx.base.option import Option, fields_of
 
 Effort = Literal["low", "medium", "high"]
 EFFORTS: tuple[str, ...] = get_args(Effort)
+CARD_TEMPLATE = "card"
+"""Value of ``PromptOptions.template`` for the model's own chat template."""
 
 _question = functools.partial(Option, "What to ask")
 
@@ -106,6 +108,17 @@ class PromptOptions:
             label="no length hint",
         ),
     ] = True
+    template: Annotated[
+        str,
+        _question(
+            "RULER: make the prompts in the model's chat template (card), or in a template of the authors, such as "
+            "meta-llama3; default: in none.",
+            metavar="NAME",
+            names=("--prompt-template",),
+            judges=False,
+            label="template",
+        ),
+    ] = ""
     rag: Annotated[
         int,
         Option(

@@ -11,7 +11,9 @@ from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Task
-from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules
+from lbx.benchmarks.base.asked_model import AskedModel as AskedModel
+from lbx.benchmarks.base.asked_model import ModelTokenizer as ModelTokenizer
+from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, needs_model
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.benchmarks.leval import judge as official_judge
@@ -62,26 +64,45 @@ def unit_of(name: str | None) -> float:
     return (family.scoring if family else ScoringRules()).unit
 
 
-def benchmarks_with(custom: Benchmark | None) -> Mapping[str, Benchmark]:
-    """Return the built-in benchmarks, and a run's own benchmark ``custom`` if it has one."""
-    return _Benchmarks(*BENCHMARKS.values(), custom) if custom else BENCHMARKS
+def benchmarks_with(*families: Benchmark) -> Mapping[str, Benchmark]:
+    """Return the benchmarks with those of a run, which replace others of the same name."""
+    return _Benchmarks(*BENCHMARKS.values(), *families) if families else BENCHMARKS
 
 
-def select(bundle: Bundle, names: Sequence[str]) -> list[Task]:
+def model_families(bundle: Bundle, names: Sequence[str]) -> list[Benchmark]:
+    """Return the named families with samples that depend on the model; unknown names are left to ``select``.
+
+    Args:
+        names: see ``select``.
+    """
+    return [
+        family
+        for family in BENCHMARKS.values()
+        if needs_model(family)
+        and (
+            ("all" in names and family.data.is_bundled(bundle))
+            or any(_is_of(family, name.partition("/")[0]) for name in names)
+        )
+    ]
+
+
+def select(bundle: Bundle, names: Sequence[str], benchmarks: Mapping[str, Benchmark] | None = None) -> list[Task]:
     """Return the tasks that the names refer to, each once, in the order they were named.
 
     Args:
         bundle: bundle with the data.
         names: "all" (everything that was bundled), a family ("leval", "longbench_e") or a task ("leval/tpo"), which may
             be a pattern ("lveval/*_16k").
+        benchmarks: of a run (``benchmarks_with``); by default the built-in ones.
 
     Raises:
-        UsageError: a name is unknown, or its data is not in the bundle.
+        UsageError: a name is unknown, its data is not in the bundle, or no task of a family fits the model.
         BundleError: a data file is damaged.
     """
+    families = _available_benchmarks(bundle, benchmarks or BENCHMARKS)
     selected_tasks: dict[str, Task] = {}
     for name in names:
-        for task in _match_tasks(bundle, name):
+        for task in _match_tasks(bundle, name, families):
             selected_tasks.setdefault(task.full_name, task)
     if not selected_tasks and not names:
         raise UsageError(
@@ -103,12 +124,11 @@ def all_tasks(bundle: Bundle) -> list[Task]:
     Raises:
         BundleError: a data file is damaged, or the definition of a custom benchmark is invalid.
     """
-    return [
-        task
-        for family in _available_benchmarks(bundle)
-        if family.data.is_bundled(bundle)
-        for task in family.tasks(bundle)
-    ]
+    return _all_tasks(bundle, _available_benchmarks(bundle, BENCHMARKS))
+
+
+def _all_tasks(bundle: Bundle, families: Iterable[Benchmark]) -> list[Task]:
+    return [task for family in families if family.data.is_bundled(bundle) for task in family.tasks(bundle)]
 
 
 def embedding_tasks(tasks: Iterable[Task]) -> list[str]:
@@ -133,8 +153,12 @@ def rubric_file(name: str, bundle: Bundle) -> Path | None:
     return family.rubric_file(bundle) if isinstance(family, CustomBenchmark) else None
 
 
-def _available_benchmarks(bundle: Bundle) -> list[Benchmark]:
-    return [*BENCHMARKS.values(), *(BENCHMARKS[name] for name in custom_names(bundle, reserved_names()))]
+def _available_benchmarks(bundle: Bundle, benchmarks: Mapping[str, Benchmark]) -> list[Benchmark]:
+    return [*benchmarks.values(), *(benchmarks[name] for name in custom_names(bundle, reserved_names()))]
+
+
+def _is_of(family: Benchmark, name: str) -> bool:
+    return name == family.name or name in family.catalogue.selections
 
 
 def reserved_names() -> dict[str, str]:
@@ -145,31 +169,34 @@ def reserved_names() -> dict[str, str]:
     return names
 
 
-def _match_tasks(bundle: Bundle, name: str) -> list[Task]:
+def _match_tasks(bundle: Bundle, name: str, families: Sequence[Benchmark]) -> list[Task]:
     if name == "all":
-        return all_tasks(bundle)
+        return _all_tasks(bundle, families)
     benchmark, _, pattern = name.partition("/")
-    families = _available_benchmarks(bundle)
-    family = next(
-        (
-            candidate
-            for candidate in families
-            if benchmark == candidate.name or benchmark in candidate.catalogue.selections
-        ),
-        None,
-    )
+    family = next((candidate for candidate in families if _is_of(candidate, benchmark)), None)
     if family is None or (pattern and benchmark != family.name):
-        raise _unknown_task_error(bundle, name)
-    names: Sequence[str] = family.catalogue.selections.get(benchmark, family.catalogue.names)
+        raise _unknown_task_error(bundle, name, families)
+    names: Sequence[str] | None = family.catalogue.selections.get(benchmark)
     if pattern:
         task_names = family.catalogue.names or [task.name for task in family.tasks(bundle)]
         names = [task for task in task_names if fnmatchcase(task, pattern)]
+        names = names or ([pattern] if family.catalogue.accepts(pattern) else [])
         if not names:
-            raise _unknown_task_error(bundle, name)
-    tasks = [task for task in family.tasks(bundle, names or None) if not names or task.name in names]
+            raise _unknown_task_error(bundle, name, families)
+    tasks = [task for task in family.tasks(bundle, names) if names is None or task.name in names]
     if not tasks:
-        raise _missing_data_error(bundle, family, name)
+        raise _no_tasks_error(bundle, family, name)
     return tasks
+
+
+def _no_tasks_error(bundle: Bundle, family: Benchmark, name: str) -> UsageError:
+    if needs_model(family) and BENCHMARKS[family.name].tasks(bundle):
+        return UsageError(
+            f"All standard tasks of {name} are longer than the model's context window.",
+            fix="Name the tasks to run them nevertheless, or shorter ones if the family has them, or use a model or a "
+            "card with a larger context window.",
+        )
+    return _missing_data_error(bundle, family, name)
 
 
 def _missing_data_error(bundle: Bundle, family: Benchmark, name: str) -> UsageError:
@@ -180,10 +207,10 @@ def _missing_data_error(bundle: Bundle, family: Benchmark, name: str) -> UsageEr
     )
 
 
-def _unknown_task_error(bundle: Bundle, name: str) -> UsageError:
+def _unknown_task_error(bundle: Bundle, name: str, families: Sequence[Benchmark]) -> UsageError:
     names = ["all"]
     lacking: list[UsageError] = []
-    for family in _available_benchmarks(bundle):
+    for family in families:
         present_tasks = {task.name for task in family.tasks(bundle)}
         selections = [key for key, tasks in family.catalogue.selections.items() if present_tasks.intersection(tasks)]
         names += (
@@ -195,7 +222,9 @@ def _unknown_task_error(bundle: Bundle, name: str) -> UsageError:
             lacking.append(_missing_data_error(bundle, family, f"{family.name}/{name}"))
     near = get_close_matches(name, names, n=3)
     # "qasper" differs from "longbench/qasper" in many letters, but is probably meant.
-    near = list(dict.fromkeys([full for full in names if full.partition("/")[2] == name] + near))
+    same_task = [full for full in names if full.partition("/")[2] == name]
+    same_task += [f"{family.name}/{name}" for family in families if family.catalogue.accepts(name)]
+    near = list(dict.fromkeys(same_task + near))
     if lacking and not near:
         return lacking[0]
     return UsageError(

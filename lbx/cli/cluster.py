@@ -58,7 +58,7 @@ def submit_to_slurm(options: SubmitSlurmOptions) -> None:
         quote_for_bash(options.scratch),
         options.copy_every,
         options.requeues,
-        options.template,
+        options.job_template,
     )
     array, merge = job.array_script(), job.merge_script()
     if options.dry_run:

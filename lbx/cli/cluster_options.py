@@ -110,7 +110,7 @@ class SubmitSlurmOptions(SubmitOptions):
             "--sbatch-option", metavar="OPTION", help="Another option of sbatch, e.g. --account=x. Can be repeated."
         ),
     ] = ()
-    template: Annotated[
+    job_template: Annotated[
         Path | None, typer.Option("--template", metavar="FILE", help="Your site's own job script, with lbx's marks.")
     ] = None
     as_json: AsJson = False

@@ -15,7 +15,7 @@ from lbx.backends.weights import refuse_embedding
 from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks import benchmarks_with
 from lbx.cli.measure_options import DEFAULT_PARITY_LIMIT, ParityOptions
 from lbx.cli.options import BUNDLE_VARIABLE
 from lbx.cli.output import RunBar, answer, answer_json, note
@@ -26,6 +26,7 @@ from lbx.parity.measuring import ParityModel, ParityPrompt, built_in_prompts, bu
 from lbx.parity.summary import by_task, explain_excess, to_json
 from lbx.report.cells import cells
 from lbx.report.report_types import ReportDefinition
+from lbx.running.asked_model import bind_families
 from lbx.running.models import choose_tasks, load_model, make_prompter, server_of
 from lbx.running.offline import offline
 from lbx.spec.selection import select_samples
@@ -53,14 +54,13 @@ def compare(options: ParityOptions) -> None:
 
     ids = sample_names(options.ids)
     choice = SampleChoice(options.limit, options.documents, options.sample, options.seed, ids)
-    prompts = _prompts(opened_bundle, options.task_names, choice)
     with (
         offline(*(server_of(card) for card in cards)),
         tempfile.TemporaryDirectory(prefix="lbx-parity-") as folder,
         RunBar() as bar,
     ):
         result = measure(
-            prompts,
+            _prompts(opened_bundle, options.task_names, choice, cards[0]),
             (lambda: load_side(cards[0]), lambda: load_side(cards[1])),
             positions=options.positions,
             folder=Path(folder),
@@ -76,17 +76,19 @@ def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
     return card
 
 
-def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice) -> list[ParityPrompt]:
+def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice, card: ModelCard) -> list[ParityPrompt]:
+    """Make the prompts for both models. Samples that depend on the model are those of the first one, ``card``."""
     if bundle is None:
         if not choice.is_everything:
             raise UsageError("Samples can be chosen only from a bundle's tasks.", fix="Pass --bundle and --tasks, too.")
         return built_in_prompts()
     task_names = [part.strip() for name in names for part in name.split(",") if part.strip()]
-    tasks = choose_tasks(bundle, task_names, RunSettings())
+    benchmarks = benchmarks_with(*bind_families(bundle, task_names, RunSettings(), lambda: card))
+    tasks = choose_tasks(bundle, task_names, RunSettings(), benchmarks)
     selection = select_samples(
-        SampleChoice(limit=DEFAULT_PARITY_LIMIT) if choice.is_everything else choice, bundle, tasks, BENCHMARKS
+        SampleChoice(limit=DEFAULT_PARITY_LIMIT) if choice.is_everything else choice, bundle, tasks, benchmarks
     )
-    return list(bundle_prompts(bundle, tasks, BENCHMARKS, selection))
+    return list(bundle_prompts(bundle, tasks, benchmarks, selection))
 
 
 def _show_parity(result: Measured, names: tuple[str, str], *, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -16,6 +17,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.base.units import format_count, line_spans
 from lbx.benchmarks import BENCHMARKS, custom_names, judge_files, official_judge
+from lbx.benchmarks.base.benchmark import needs_model
 from lbx.benchmarks.base.prediction_lines import read_bytes
 from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
 from lbx.exchange.answers_for_judges import has_judge_answers, match_judge_answers, read_judge_answers
@@ -32,6 +34,8 @@ from lbx.prompting.reasoning import opening_end, split_reasoning
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.imports import find_import, refuse_other_content, write_import
 from lbx.store.same_samples import refuse_other_samples
+
+log = logging.getLogger("lbx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ def parse_predictions(
         path: a folder of task files or a single file, depending on the format.
         run_id: defaults to MODEL-FORMAT-HASH with the content's hash, so that other content makes another run.
         bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample; rows
-            without a match are imported unchanged.
+            without a match are imported unchanged. Not used for families with samples that depend on the model.
         e: whether the folder has a benchmark's "_e" tasks (implied by a folder "pred_e" in the path).
         metadata: free keys and values to store with the run.
 
@@ -99,6 +103,9 @@ def parse_predictions(
     form = find_format(
         format_name, own_names, condition="" if bundle else " and with --bundle, if the bundle contains it"
     )
+    if bundle and needs_model(BENCHMARKS[form.name]):
+        log.info(f"The bundle is not used: the samples of {form.name} depend on the model that was asked.")
+        bundle = None
     if bundle and not form.known_tasks:
         form = replace(form, known_tasks=tuple(task.name for task in BENCHMARKS[form.name].tasks(bundle)))
     if not model.strip():

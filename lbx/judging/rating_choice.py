@@ -11,6 +11,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base.benchmark import needs_model
 from lbx.benchmarks.base.judge_marks import BY_NAME, marks_in
 from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.judging.rating_sets import PAIR, Item, RatingAnswer, RatingSet, agreement_sample, make_pairs
@@ -131,7 +132,8 @@ def _select_questions(common: Sequence[tuple[frozenset[str], Item]], questions: 
 def documents(bundle: Bundle, items: Collection[Item]) -> dict[str, str]:
     """{``Item.document_key``: text} for documents in the bundle.
 
-    For a question without a known document (an import), use the bundle's sample with the same name and wording.
+    For a question without a known document (an import), use the bundle's sample with the same name and wording. The
+    documents of families that need a model are left out.
     """
     texts: dict[str, str] = {}
     for benchmark, task in sorted({(item.benchmark, item.task) for item in items}):
@@ -139,7 +141,7 @@ def documents(bundle: Bundle, items: Collection[Item]) -> dict[str, str]:
         digests = {item.document for item in task_items} - {""}
         unknown = {item.sample_id: item for item in task_items if not item.document}
         family = BENCHMARKS[benchmark]
-        if not any(bundled.name == task for bundled in family.tasks(bundle, [task])):
+        if needs_model(family) or not any(bundled.name == task for bundled in family.tasks(bundle, [task])):
             continue
         for sample in family.samples(bundle, task):
             item = unknown.get(sample.sample_id)

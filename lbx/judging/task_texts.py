@@ -8,6 +8,7 @@ from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base.benchmark import needs_model
 
 _DOCUMENT = "[...]"
 _QUESTION = "{the question}"
@@ -22,7 +23,8 @@ def task_text(bundle: Bundle | None, sample: Sample, document: str) -> str:
         document: hash of the sample's document; "" if unknown.
     """
     family = BENCHMARKS.get(sample.benchmark)
-    if sample.question.strip() or bundle is None or family is None or not family.catalogue.has_task(sample.task):
+    known = family is not None and family.catalogue.has_task(sample.task) and not needs_model(family)
+    if sample.question.strip() or bundle is None or family is None or not known:
         return sample.question
     try:
         prompt = family.prompt(bundle, replace(sample, context="", question=_QUESTION))

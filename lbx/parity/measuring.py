@@ -332,6 +332,8 @@ def bundle_prompts(
 ) -> Iterator[ParityPrompt]:
     """Yield the prompts of the chosen samples of each task, in the task's plain mode.
 
+    Both models read the same prompts, so a family with samples for a model has them for one of the two.
+
     Raises:
         BundleError: a data file is damaged, or a prompt is missing.
     """

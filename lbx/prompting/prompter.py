@@ -123,6 +123,8 @@ class Prompter:
             prompt = prompt.system_in_text
         if not (prompt.chat and self._takes_turns):
             prompt = prompt.in_one_message
+        if not prompt.chat or self._template is None:
+            prompt = prompt.prefix_in_text
         cut, wrapped, ids = self._fit(key, prompt, budget)
         marks = self._tokenizer.reasoning_marks
         more_stops = [*self._stop, *([marks.end] if marks.end and prompt.chat else [])]
@@ -140,7 +142,7 @@ class Prompter:
             kept=cut.text if cut.lost_tokens else "",
             bos_tokens=self._bos_tokens(ids),
             prompt_sha256=sha256_text(wrapped.text),
-            opens_reasoning=opens_reasoning(wrapped.tail, marks),
+            opens_reasoning=opens_reasoning(wrapped.tail.removesuffix(prompt.answer_prefix), marks),
             thinking_tokens=budget.reasoning,
             system=prompt.system if self._template is None else "",
             turns=prompt.turns if self._template is None else (),
@@ -156,7 +158,7 @@ class Prompter:
         for _ in range(_MAX_CUTS):
             cut = self._truncate(prompt, limit, budget)
             self._check_not_empty(key, cut, limit)
-            wrapped = self._wrapper.wrap(cut.text, prompt.system, prompt.turns, chat=prompt.chat)
+            wrapped = self._wrap(prompt, cut.text)
             alone = not chat and not prompt.system and not prompt.turns
             ids = list(cut.ids) if cut.ids and alone else self._wrapper.encode(wrapped)
             if len(ids) <= budget.room:
@@ -177,14 +179,18 @@ class Prompter:
         return room - (self._read_tokens(prompt, "") if prompt.chat and around else 0)
 
     def _read_tokens(self, prompt: Prompt, text: str) -> int:
-        return len(self._wrapper.encode(self._wrapper.wrap(text, prompt.system, prompt.turns, chat=prompt.chat)))
+        return len(self._wrapper.encode(self._wrap(prompt, text)))
 
-    def _encode(self, text: str) -> list[int]:
-        """Encode plain text, with the prefix that the model expects."""
-        return self._wrapper.with_prefix(self._tokenizer.encode(text, special=False))
+    def _wrap(self, prompt: Prompt, text: str) -> ChatPrompt:
+        wrapped = self._wrapper.wrap(text, prompt.system, prompt.turns, chat=prompt.chat)
+        return wrapped.with_answer_prefix(prompt.answer_prefix)
+
+    def _encode(self, text: str, *, special: bool = False) -> list[int]:
+        """Encode a text, with the prefix that the model expects."""
+        return self._wrapper.with_prefix(self._tokenizer.encode(text, special=special))
 
     def _truncate(self, prompt: Prompt, limit: int, budget: _Budget) -> _CutText:
-        ids = self._encode(prompt.text)
+        ids = self._encode(prompt.text, special=prompt.reads_control_tokens and not prompt.chat)
         if prompt.truncation in (Truncation.WORDS_END, Truncation.WORDS_START):
             return self._cut_words(prompt, limit, budget, ids)
         if len(ids) <= limit:

@@ -106,6 +106,10 @@ class ChatPrompt:
         """Text after the user's message."""
         return "".join(part.text for part in self.parts[self.user + 1 :])
 
+    def with_answer_prefix(self, prefix: str) -> ChatPrompt:
+        """Append the beginning of the answer."""
+        return ChatPrompt((*self.parts, _Part(prefix, template=False)), self.user) if prefix else self
+
 
 class Wrapper:
     """Wrapping of prompts in a chat template, and their encoding.

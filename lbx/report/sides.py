@@ -68,9 +68,9 @@ class ComparisonSide:
         heads = {
             task: score for task, rows in tasks.items() if (score := headline_of(self._benchmark.name, task, rows))
         }
-        task_names = self._benchmark.catalogue.names or tuple(tasks)  # a foreign file may have others
+        has_task = self._benchmark.catalogue.has_task  # a foreign file may have other tasks
         groups = self._benchmark.groups(
-            {task: rows for task, rows in tasks.items() if task in task_names}, averages_only=True
+            {task: rows for task, rows in tasks.items() if has_task(task)}, averages_only=True
         )
         average = first_overall(groups, [*heads.values()])
         if average and average not in groups:

@@ -264,8 +264,9 @@ def is_reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) 
     # text, so match it from either end.
     before = (prompt.system_in_text if request.system_place == "text" else prompt).before
     remaining = request.kept[_common_length(request.kept, before) :]
-    after = prompt.in_one_message.after
-    after = after if remaining.endswith(after) else prompt.after  # separate messages are not part of the remaining text
+    # Separate messages, and the answer's prefix after a template, are not part of the remaining text.
+    endings = (prompt.in_one_message.prefix_in_text.after, prompt.in_one_message.after)
+    after = next((ending for ending in endings if remaining.endswith(ending)), prompt.after)
     remaining = remaining[: len(remaining) - _common_length(reversed(remaining), reversed(after))].casefold()
     return not any(text in remaining for text in standing)
 

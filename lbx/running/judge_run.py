@@ -264,7 +264,7 @@ def resolve_judge(spec: JudgeSpec) -> ResolvedRun:
     selection = select_samples(spec.choice, bundle, tasks, {judging.name: judging})
     return ResolvedRun(
         spec, bundle, tasks, selection, [spec.name], [spec.settings],
-        extra_benchmark=judging, extra_settings=rubric.settings(spec.orders), judged_models=list(models.values()),
+        extra_benchmarks=[judging], extra_settings=rubric.settings(spec.orders), judged_models=list(models.values()),
     )  # fmt: skip
 
 

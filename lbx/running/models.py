@@ -13,7 +13,7 @@ from lbx.backends.counting import CountingBackend, with_small_cache
 from lbx.backends.endpoint.options import EndpointEmbeddingOptions, EndpointOptions
 from lbx.backends.options import ScriptedOptions
 from lbx.base.errors import DoesNotFitError, UsageError
-from lbx.base.run_options import ASKING, EFFORTS, MODES
+from lbx.base.run_options import ASKING, CARD_TEMPLATE, EFFORTS, MODES
 from lbx.benchmarks import BENCHMARKS, select
 from lbx.inference.model import AnsweringBackend
 from lbx.prompting.control_tokens import THINK
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lbx.backends import Embedder
     from lbx.base.layout import Bundle
     from lbx.base.records import Task
+    from lbx.benchmarks.base.benchmark import Benchmark
     from lbx.spec.run_spec import RunSpec
 
 log = logging.getLogger("lbx")
@@ -37,27 +38,32 @@ def debugging() -> bool:
     return bool(os.environ.get("LBX_DEBUG"))
 
 
-def choose_tasks(bundle: Bundle, names: Sequence[str], settings: RunSettings) -> list[Task]:
+def choose_tasks(
+    bundle: Bundle, names: Sequence[str], settings: RunSettings, benchmarks: Mapping[str, Benchmark]
+) -> list[Task]:
     """Return the tasks that match names and patterns.
+
+    Args:
+        benchmarks: of the run.
 
     Raises:
         UsageError: a name is unknown, or a task's benchmark does not support the prompting mode.
     """
-    tasks = select(bundle, list(names))
+    tasks = select(bundle, list(names), benchmarks)
     for mode in MODES:
         if getattr(settings, mode) == ASKING[mode].default:
             continue
-        without = [task.full_name for task in tasks if mode not in BENCHMARKS[task.benchmark].protocol.modes]
+        without = [task.full_name for task in tasks if mode not in benchmarks[task.benchmark].protocol.modes]
         if without:
             more = f" and {len(without) - _MAX_NAMES} more" if len(without) > _MAX_NAMES else ""
-            knowing = [name for name, benchmark in BENCHMARKS.items() if mode in benchmark.protocol.modes]
+            knowing = [name for name, benchmark in benchmarks.items() if mode in benchmark.protocol.modes]
             option = ASKING[mode].names[0].rpartition("/")[2]  # "--no-..." for options that are on by default
             raise UsageError(
                 f"{option} does not apply to {', '.join(without[:_MAX_NAMES])}{more}.",
                 fix=f"It applies to {' and '.join(knowing)}: pass only their tasks, or remove the option.",
             )
     for task in tasks:
-        BENCHMARKS[task.benchmark].protocol.check_mode(task.name, settings.mode(context_window=0))
+        benchmarks[task.benchmark].protocol.check_mode(task.name, settings.mode(context_window=0))
     return tasks
 
 
@@ -162,7 +168,8 @@ def make_prompter(card: ModelCard, backend: Backend, settings: RunSettings) -> P
     """Make the prompter of one model and these settings, logging settings that do not reach the model.
 
     Raises:
-        UsageError: the template does not support the requested reasoning effort.
+        UsageError: the template does not support the requested reasoning effort, or ``settings.template`` cannot be
+            applied.
     """
     window = backend.info.context_window
     return Prompter(
@@ -182,6 +189,12 @@ def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatT
     """The model's template; None if prompts go to the model unchanged or a server applies the template."""
     tokenizer, chat = backend.tokenizer, card.chat
     if backend.info.wraps_prompts:
+        if settings.template not in ("", CARD_TEMPLATE):
+            raise UsageError(
+                f"--prompt-template {settings.template} cannot be used with {card.name}: its server puts every prompt "
+                "into the model's own chat template.",
+                fix='Pass --prompt-template card, or set api = "completions" in the card if the server supports it.',
+            )
         _report_ignored_options(
             settings,
             "its server applies the chat template",
@@ -189,6 +202,11 @@ def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatT
         )
         return None
     source = chat.choose_template(tokenizer.chat_template) if settings.chat else None
+    if settings.template == CARD_TEMPLATE and not source:
+        raise UsageError(
+            f"--prompt-template card needs the model's chat template, but {card.name} has none.",
+            fix="Set its template in a card (template_file under [chat]), or remove the option.",
+        )
     if not source:
         if settings.chat and chat.enabled and not isinstance(card.options, ScriptedOptions):
             log.warning(

@@ -14,7 +14,7 @@ from pathlib import Path
 from lbx.backends import ModelCard
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.options import AUTO
-from lbx.base.errors import BackendError, EndpointError
+from lbx.base.errors import BackendError, EndpointError, UsageError
 from lbx.base.records import SampleKey
 from lbx.base.run_options import OF_LENGTH
 from lbx.forecast.estimate import Costs, costs_from
@@ -23,7 +23,7 @@ from lbx.forecast.outlook import Outlook, make_outlook, summary_lines
 from lbx.running.answering import Asker
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, load_to_forecast
-from lbx.running.preparing import make_works, resolve, retrieving
+from lbx.running.preparing import for_other_model, make_works, resolve, retrieving
 from lbx.running.resolved_run import ResolvedRun, check_samples
 from lbx.running.workers.devices import share_out
 from lbx.spec.run_spec import RunSpec
@@ -65,7 +65,8 @@ def plan_each(
 ) -> Iterator[Outlook]:
     """Yield forecasts of the spec's model and of alternatives, skipping alternatives that cannot be loaded.
 
-    With alternatives, a transformers model on a CPU without a dtype in its card is planned in float32 and in bfloat16.
+    Samples that depend on the model are made for each of them, so they may differ in number and length. With
+    alternatives, a transformers model on a CPU without a dtype in its card is planned in float32 and in bfloat16.
 
     Args:
         against: alternative models, named as in ``RunSpec.model``.
@@ -80,7 +81,6 @@ def plan_each(
     with retrieving(run) as reading, use_one_share(spec.workers):
         ahead = functools.partial(
             _plan,
-            reading,
             free=FreeMemory.measure(),
             results=results,
             calibrate=calibrate,
@@ -88,14 +88,15 @@ def plan_each(
         )
         cards = [card_of(replace(spec, model=name, backend=None), run.bundle) for name in against]
         first = card_of(spec, run.bundle)
-        yield (outlook := ahead(first))
+        yield (outlook := ahead(reading, first))
         if against:
-            yield from map(ahead, _in_other_dtype(first, outlook))
+            yield from (ahead(reading, card) for card in _in_other_dtype(first, outlook))
         for card in cards:
             try:
-                yield (outlook := ahead(card))
-                yield from map(ahead, _in_other_dtype(card, outlook))
-            except (BackendError, EndpointError) as error:
+                alternative = for_other_model(reading, card)
+                yield (outlook := ahead(alternative, card))
+                yield from (ahead(alternative, other) for other in _in_other_dtype(card, outlook))
+            except (BackendError, EndpointError, UsageError) as error:
                 log.info(f"Skipped {card.name}: {error}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +15,11 @@ from lbx.base.layout import Bundle
 from lbx.base.option import key_values
 from lbx.base.records import canonical_json, sha256_text
 from lbx.base.version import __version__
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks import benchmarks_with
+from lbx.benchmarks.base.benchmark import needs_model
 from lbx.inference.model import Backend, BackendInfo
 from lbx.judging.same_family import same_family, tokenizer_sha256
+from lbx.running.asked_model import bind_families
 from lbx.running.judge_run import resolve_judge
 from lbx.running.judge_spec import JudgeSpec
 from lbx.running.models import card_of, choose_tasks, finder_for, has_reasoning_block, load_model, make_prompter
@@ -39,13 +41,33 @@ def resolve(spec: RunSpec) -> ResolvedRun:
     Raises:
         UsageError: a task or sample does not exist, or does not support the prompting mode.
         BundleError: a data file is damaged.
+        BackendError: the samples depend on the model's tokenizer, and its files are missing or damaged.
     """
     if isinstance(spec, JudgeSpec):
         return resolve_judge(spec)
     bundle = Bundle(Path(spec.bundle))
-    tasks = choose_tasks(bundle, spec.tasks, spec.settings)
+    return _resolve_for(spec, bundle, lambda: card_of(spec, bundle))
+
+
+def for_other_model(run: ResolvedRun, card: ModelCard) -> ResolvedRun:
+    """Return the run with another model's samples; the run itself, unless its samples depend on the model.
+
+    Raises:
+        UsageError, BackendError: see ``resolve``.
+    """
+    if not any(map(needs_model, run.extra_benchmarks)):
+        return run
+    other = _resolve_for(run.spec, run.bundle, lambda: card)
+    return replace(run, tasks=other.tasks, selection=other.selection, extra_benchmarks=other.extra_benchmarks)
+
+
+def _resolve_for(spec: RunSpec, bundle: Bundle, find_card: Callable[[], ModelCard]) -> ResolvedRun:
+    families = bind_families(bundle, spec.tasks, spec.settings, find_card)
+    benchmarks = benchmarks_with(*families)
+    tasks = choose_tasks(bundle, spec.tasks, spec.settings, benchmarks)
+    selection = select_samples(spec.choice, bundle, tasks, benchmarks)
     names, settings = zip(*spec.kinds, strict=True)
-    return ResolvedRun(spec, bundle, tasks, select_samples(spec.choice, bundle, tasks, BENCHMARKS), names, settings)
+    return ResolvedRun(spec, bundle, tasks, selection, names, settings, extra_benchmarks=families)
 
 
 @contextmanager

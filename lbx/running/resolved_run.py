@@ -35,7 +35,8 @@ class ResolvedRun:
 
     Attributes:
         names, settings: for each of the runs that are executed together; each has its own row in the results file.
-        extra_benchmark: benchmark that exists only in this run: the rounds of a judge.
+        extra_benchmarks: benchmarks that exist only in this run: the rounds of a judge, or families with samples for
+            the run's model. Samples, tasks and prompts come from them (``benchmarks``).
         extra_settings: parts of the run's identity besides its settings, such as the rubric of a judge.
         server: the only address that the run may reach.
         network: description of the offline method.
@@ -49,7 +50,7 @@ class ResolvedRun:
     names: Sequence[str | None]
     settings: Sequence[RunSettings]
     chunks: Chunks = no_chunks
-    extra_benchmark: Benchmark | None = None
+    extra_benchmarks: Sequence[Benchmark] = ()
     extra_settings: Mapping[str, str] = field(default_factory=dict)
     judged_models: Sequence[JudgedModel] = ()
     server: tuple[str, int] | None = None
@@ -58,7 +59,7 @@ class ResolvedRun:
 
     @property
     def benchmarks(self) -> Mapping[str, Benchmark]:
-        return benchmarks_with(self.extra_benchmark)
+        return benchmarks_with(*self.extra_benchmarks)
 
     def sample_rows(self) -> Iterator[SampleRow]:
         """Yield rows of the selected samples. Raises BundleError if a data file is damaged."""

@@ -98,9 +98,9 @@ def run(
         checked = check_unchanged(
             bundle.root, lambda stage, _item, done, total: listener.counted(stage, done, total), hashes=hash_bundle
         )
-        resolved = resolve(spec)
         logged_to = log_path(output, None if log_file is None else Path(log_file))
         with offline(server, *embedding_servers(spec, bundle)) as network:
+            resolved = resolve(spec)
             Store.check(path)  # loading a model may take minutes, so fail early
             selection = resolved.selection & _part_of(resolved, shard)
             resolved = replace(resolved, selection=selection, server=server, network=network, bundle_check=checked)
@@ -233,7 +233,7 @@ def _retrieve(run: ResolvedRun, path: Path, listener: Listener) -> ResolvedRun:
         return run
     try:
         with Store(path) as store:
-            selected = [(BENCHMARKS[task.benchmark], task) for task in run.tasks]
+            selected = [(run.benchmarks[task.benchmark], task) for task in run.tasks]
 
             def progress(task: str, count: int, total: int) -> None:
                 listener.counted(f"{task}: chunks retrieved", count, total)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Mode, Prompt, Sampling
-from lbx.base.run_options import ASKING, EFFORTS, MODES, AskingOptions
+from lbx.base.run_options import ASKING, CARD_TEMPLATE, EFFORTS, MODES, AskingOptions
 from lbx.retrieval import BM25, BM25_CHARACTERS
 
 LONG_WINDOW = 262_144
@@ -49,6 +49,12 @@ class RunSettings(AskingOptions):
             raise UsageError(
                 "--reasoning-effort and --no-thinking exclude each other: one sets the amount of reasoning, "
                 "the other disables it."
+            )
+        if self.template == CARD_TEMPLATE and not self.chat:
+            raise UsageError(
+                "--prompt-template card and --no-chat exclude each other: one uses the model's chat template, "
+                "the other does not.",
+                fix="Remove one of them.",
             )
         if self.no_context and self.rag:
             raise UsageError(

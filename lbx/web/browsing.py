@@ -19,6 +19,7 @@ from lbx.base.errors import LbxError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base.benchmark import needs_model
 from lbx.report.labels import headline, progress
 from lbx.store import Store
 from lbx.store.answers import (
@@ -93,6 +94,8 @@ class BrowsingPages:
             ).rows
         for benchmark, task, _ in names:
             family = BENCHMARKS[benchmark]
+            if needs_model(family):  # its documents are in the prompts, which are made with the run's model
+                continue
             if any(candidate.name == task for candidate in family.tasks(self._bundle, [task])):
                 for sample in family.samples(self._bundle, task):
                     if sha256_text(sample.context) == key:

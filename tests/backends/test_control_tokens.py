@@ -13,9 +13,10 @@ import pytest
 from vocabularies import CONTROLS, ROLES, TEXTS, Vocabulary, make_byte_level, make_sentencepiece
 
 from lbx.backends.cards import Chat
-from lbx.backends.endpoint.tokenizer import PromptText, load_tokenizer
+from lbx.backends.endpoint.tokenizer import PromptText
 from lbx.backends.headers import gguf_vocabulary
 from lbx.backends.llama.library import load_llama_cpp, load_vocabulary
+from lbx.backends.tokenizer_loading import open_tokenizer
 from lbx.base.errors import BackendError
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
 from lbx.prompting.control_tokens import is_control_token
@@ -56,7 +57,7 @@ def load() -> Iterator[Callable[[Path, str], Any]]:
     with contextlib.ExitStack() as opened:
 
         def tokenizer_of(place: Path, template: str = ROLES_TEMPLATE) -> Any:
-            tokenizer, free = load_tokenizer(place, Chat(template=template), own_template=True, debug=False)
+            tokenizer, free = open_tokenizer(place, Chat(template=template), own_template=True, debug=False)
             opened.callback(free)
             return tokenizer
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from lbx.backends.cards import Chat
 from lbx.backends.endpoint.answers import Reply, completion, read_reply, stopped_early
-from lbx.backends.endpoint.tokenizer import CharacterTokenizer, PromptText, load_tokenizer
+from lbx.backends.endpoint.tokenizer import CharacterTokenizer, PromptText
 from lbx.backends.scripted import EOS, ByteTokenizer
+from lbx.backends.tokenizer_loading import open_tokenizer
 from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.decoding import Decoding
@@ -116,13 +117,13 @@ def sentencepiece(tmp_path_factory: pytest.TempPathFactory) -> Any:
         tokenizer_object=raw, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
     )
     fast.save_pretrained(folder)
-    return load_tokenizer(folder, Chat(), own_template=True, debug=False)[0]
+    return open_tokenizer(folder, Chat(), own_template=True, debug=False)[0]
 
 
 @pytest.fixture(scope="module")
 def demo() -> Any:
     pytest.importorskip("transformers", reason="needs lbx[hf]")
-    return load_tokenizer(DEMO / "hf", Chat(), own_template=True, debug=False)[0]
+    return open_tokenizer(DEMO / "hf", Chat(), own_template=True, debug=False)[0]
 
 
 def test_which_tokenizers_drop_the_first_space(sentencepiece: Any, demo: Any) -> None:

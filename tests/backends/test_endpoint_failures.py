@@ -365,9 +365,9 @@ def test_each_server_is_told_in_its_own_words(serve: Any, owner: str, greedy: An
 
 def demo_tokenizer() -> Any:
     from lbx.backends.cards import Chat
-    from lbx.backends.endpoint.tokenizer import load_tokenizer
+    from lbx.backends.tokenizer_loading import open_tokenizer
 
-    return load_tokenizer(DEMO / "hf", Chat(), own_template=True, debug=False)[0]
+    return open_tokenizer(DEMO / "hf", Chat(), own_template=True, debug=False)[0]
 
 
 def tokens_of(text: str) -> int:

@@ -12,7 +12,7 @@ import pytest
 from vocabularies import SENTENCES, make_byte_level, make_sentencepiece
 
 from lbx.backends.cards import Chat
-from lbx.backends.endpoint.tokenizer import load_tokenizer
+from lbx.backends.tokenizer_loading import open_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs lbx[hf]")
 for library in ("transformers", "gguf"):
@@ -26,7 +26,7 @@ def rewrite(file: Path, **changes: Any) -> None:
 
 
 def load(folder: Path) -> Any:
-    return load_tokenizer(folder, Chat(), own_template=True, debug=False)[0]
+    return open_tokenizer(folder, Chat(), own_template=True, debug=False)[0]
 
 
 def written(folder: Path) -> Any:

@@ -396,7 +396,7 @@ def test_rounds_share_most_of_what_they_read(judge: Judge, home: Path, results: 
     against = "published-turbo-16k-0613"
     spec = JudgeSpec(bundle=home / "b", model=str(always_first), answers=[results], runs=["x", "y"], against=against)
     run = resolve(spec_of(json.loads(json.dumps(spec.to_json())), "here"))
-    assert isinstance(run.extra_benchmark, JudgeBenchmark)
+    assert isinstance(run.extra_benchmarks[0], JudgeBenchmark)
     card = card_of(spec, run.bundle)
     backend = load_model(card, run.bundle)
     try:

@@ -35,7 +35,8 @@ from lbx.backends.endpoint.probe import (
     read_facts,
     takes_system,
 )
-from lbx.backends.endpoint.tokenizer import CharacterTokenizer, PromptText, load_tokenizer
+from lbx.backends.endpoint.tokenizer import CharacterTokenizer, PromptText
+from lbx.backends.tokenizer_loading import open_tokenizer
 from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError
 from lbx.base.interrupts import POLL_INTERVAL_S
 from lbx.base.records import Completion, Request
@@ -350,7 +351,7 @@ def load(card: ModelCard, weights: Path | None, *, debug: bool = False) -> Endpo
         facts = read_facts(server, card, options)
         tokenizer: Tokenizer = CharacterTokenizer(card.chat.reasoning)
         if weights is not None:
-            tokenizer, free = load_tokenizer(weights, card.chat, own_template=api == "completions", debug=debug)
+            tokenizer, free = open_tokenizer(weights, card.chat, own_template=api == "completions", debug=debug)
         transport = probe_transport(server, facts, api, tokenizer if weights else None)
         info = backend_info(card, options, facts, transport, tokenizer=tokenizer, weights=weights)
     except BaseException:

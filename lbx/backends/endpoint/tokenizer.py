@@ -1,19 +1,10 @@
-"""Tokenizers for remote models: from a Hugging Face folder or a GGUF file, or a count of characters."""
+"""Text for remote models: a count of characters in place of a tokenizer, and texts that encode to given tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 
-from lbx.backends.cards import Chat
-from lbx.backends.hf.files import refuse_unsafe_files
-from lbx.backends.hf.library import go_offline, refuse_without_tokenizer, set_verbosity, show_warnings_if
-from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template, read_tokenizer
-from lbx.backends.llama.formats import check_gguf
-from lbx.backends.llama.library import load_llama_cpp, load_vocabulary, log
-from lbx.backends.llama.tokenizer import LlamaTokenizer
-from lbx.backends.llama.tokenizer import own_chat_template as template_of_gguf
 from lbx.base.records import encodable
 from lbx.prompting.control_tokens import encode_separately
 from lbx.prompting.prompter import Tokenizer
@@ -83,39 +74,3 @@ class PromptText:
                 pieces += [self._tokenizer.decode(ids[start:at]), self._texts[number]]
                 start = at + 1
         return [*pieces, self._tokenizer.decode(ids[start:])]
-
-
-def load_tokenizer(path: Path, chat: Chat, *, own_template: bool, debug: bool) -> tuple[Tokenizer, Callable[[], None]]:
-    """Load the tokenizer of a GGUF file (without its weights) or a Hugging Face folder, and a function that frees it.
-
-    Args:
-        own_template: whether lbx wraps prompts in the chat template; otherwise the tokenizer has none.
-
-    Raises:
-        ImportError: the library for this tokenizer is not installed.
-        BackendError: the tokenizer is missing or damaged.
-    """
-    if path.is_file():
-        return _from_gguf(path, chat, own_template=own_template, debug=debug)
-    return _from_folder(path, chat, own_template=own_template, debug=debug), lambda: None
-
-
-def _from_gguf(path: Path, chat: Chat, *, own_template: bool, debug: bool) -> tuple[Tokenizer, Callable[[], None]]:
-    check_gguf(path)
-    log.debug = debug
-    llama_cpp = load_llama_cpp()
-    model = load_vocabulary(llama_cpp, path)
-    template = chat.choose_template(template_of_gguf(llama_cpp, model)) if own_template else None
-    return LlamaTokenizer(llama_cpp, model, path, template, chat.reasoning), lambda: llama_cpp.llama_model_free(model)
-
-
-def _from_folder(folder: Path, chat: Chat, *, own_template: bool, debug: bool) -> HfTokenizer:
-    refuse_unsafe_files(folder)
-    refuse_without_tokenizer(folder)
-    go_offline()
-    import transformers
-
-    set_verbosity(transformers, debug)
-    with show_warnings_if(debug):
-        raw = read_tokenizer(transformers, folder)
-    return HfTokenizer(raw, chat.choose_template(own_chat_template(raw)) if own_template else None, chat.reasoning)

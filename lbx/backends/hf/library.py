@@ -22,6 +22,7 @@ _TOKENIZER_FILES = (
     "tekken.json",
     "vocab.txt",
 )
+_MORE_TOKENIZER_FILES = ("merges.txt", "added_tokens.json")
 
 # Rotary embeddings with factors that change with the length of the input seen so far.
 _LENGTH_DEPENDENT = ("dynamic", "longrope")
@@ -38,6 +39,13 @@ def refuse_without_tokenizer(folder: Path) -> None:
             fix="Copy the model's tokenizer files into it.",
         )
     refuse_growing_text(folder / "tokenizer.json")
+
+
+def vocabulary_files(folder: Path) -> list[Path]:
+    """Files that define the tokenizer of a folder: tokenizer.json, or else every other file with a part of it."""
+    names = (*_TOKENIZER_FILES, *_MORE_TOKENIZER_FILES)
+    files = [folder / name for name in names if (folder / name).is_file()]
+    return files[:1] if files[:1] == [folder / _TOKENIZER_FILES[0]] else files
 
 
 def refuse_growing_text(file: Path) -> None:

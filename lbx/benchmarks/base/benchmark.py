@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import (
     PLAIN,
@@ -27,6 +28,7 @@ from lbx.base.records import (
     Task,
     TaskScore,
 )
+from lbx.benchmarks.base.asked_model import AskedModel
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.layout import Boards, LengthCurve, Paper, PublishedFigures
 from lbx.benchmarks.base.predictions import PredictionFormat
@@ -46,6 +48,10 @@ def with_unique_ids(samples: Iterable[Sample]) -> Iterator[Sample]:
         yield sample if times == 1 else replace(sample, sample_id=f"{sample.sample_id}-{times}")
 
 
+def _accept_no_task(task: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class TaskCatalogue:
     """Tasks of a family, whether or not a bundle has their data.
@@ -56,6 +62,8 @@ class TaskCatalogue:
         embedding_tasks: tasks that an embedding model scores half of (``Benchmark.compared``).
         open_tasks: tasks with free-text answers, which people or a judge can rate; None for all.
         length_groups: {task: name of its group of tasks that ask the same about documents of other lengths}.
+        accepts: whether the family has a task that ``names`` lacks, for example of another length. Patterns match
+            ``names`` only.
     """
 
     names: tuple[str, ...] = ()
@@ -63,10 +71,11 @@ class TaskCatalogue:
     embedding_tasks: tuple[str, ...] = ()
     open_tasks: tuple[str, ...] | None = None
     length_groups: Mapping[str, str] = field(default_factory=dict)
+    accepts: Callable[[str], bool] = _accept_no_task
 
     def has_task(self, task: str) -> bool:
         """Return whether the family may have this task; imported files may have others."""
-        return not self.names or task in self.names
+        return not self.names or task in self.names or self.accepts(task)
 
     def is_open(self, task: str) -> bool:
         return self.open_tasks is None or task in self.open_tasks
@@ -81,7 +90,7 @@ class AskingProtocol:
     """How the authors of a family ask.
 
     Attributes:
-        modes: some of "cot", "no_context", "length_hint" and "rag". Any family can be asked with thinking.
+        modes: some of "cot", "no_context", "length_hint", "rag" and "template". Any family can be asked with thinking.
         iterations: number of times each sample is asked.
         check_mode: raises UsageError for a task that cannot be asked in a mode that ``modes`` allows.
     """
@@ -151,13 +160,30 @@ class Benchmark(ABC):
     published_figures: ClassVar[PublishedFigures] = PublishedFigures()
     """Published figures of models."""
 
+    def for_model(self, model: AskedModel, mode: Mode) -> Benchmark:
+        """Return the family with samples for a model; itself, unless its samples depend on the model.
+
+        A family that overrides this has no samples before: its ``samples`` raises ``no_model_error``. The result is
+        pickled for worker processes, which only call ``prompt``, ``next_step`` and ``evidence``: leave caches and the
+        loaded tokenizer out of its state.
+
+        Args:
+            mode: options of the run. Two runs with ``both_kinds`` share the samples, so ``thinking`` is then False.
+
+        Raises:
+            UsageError: no samples can be made for this model in this mode.
+        """
+        return self
+
     @abstractmethod
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Return the tasks that this bundle has data for, in the benchmark's own order.
 
+        A family with samples for a model may leave out tasks that do not fit the model, unless ``names`` has them.
+
         Args:
             names: the only tasks that need to be looked up: counting samples may take unpacking gigabytes. The result
-                may include other tasks.
+                may include other tasks. None for the whole family.
         """
 
     @abstractmethod
@@ -166,6 +192,7 @@ class Benchmark(ABC):
 
         Raises:
             BundleError: a data file is damaged; names file and line.
+            UsageError: the samples depend on a model, and the family has none (``no_model_error``).
         """
 
     @abstractmethod
@@ -237,3 +264,16 @@ class Benchmark(ABC):
             averages_only: return only the numbers that two runs are compared by, without others of the same samples.
         """
         return []
+
+
+def needs_model(family: Benchmark) -> bool:
+    """Return whether a family has samples only for a model (``Benchmark.for_model``)."""
+    return type(family).for_model is not Benchmark.for_model
+
+
+def no_model_error(name: str) -> UsageError:
+    """Return the error for samples of a family that needs a model, in a command without this model."""
+    return UsageError(
+        f"The samples of {name} depend on the tokenizer of the model that is asked, and this command does not have it.",
+        fix="Use a command that makes the samples of its --model: `lbx run`, `lbx plan` or `lbx prompts`.",
+    )

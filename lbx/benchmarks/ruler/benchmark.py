@@ -1,9 +1,9 @@
 """RULER (NVIDIA, 2024): needles, variable tracking, word counts and questions at any length.
 
 Source: https://github.com/NVIDIA/RULER/tree/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a, the paper arXiv:2404.06654. The
-samples depend on the model's tokenizer: lbx makes those of the authors' ``prepare.py --tokenizer_type hf``. The name of a
-task is the authors' name and a length in tokens, "vt_32768". A prompt is a sample and its answer prefix, which the answer
-continues:
+samples depend on the model's tokenizer: lbx makes those of the authors' ``prepare.py --tokenizer_type hf``. The name
+of a task is the authors' name and a length in tokens, "vt_32768". A prompt is a sample and its answer prefix, which the
+answer continues:
 
     {"index": 0, "input": "...", "outputs": ["ABCDE"], "length": 4062, "answer_prefix": " Answer: ..."}
 """
@@ -17,19 +17,20 @@ from typing import Any
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Sample, Task, Truncation
+from lbx.base.run_options import CARD_TEMPLATE
 from lbx.benchmarks.base.asked_model import AskedModel
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.ruler.official import CONSTANTS, DATA, task_texts
-from lbx.benchmarks.ruler.samples import CARD, SampleSet, required_files
+from lbx.benchmarks.ruler.samples import SampleSet, required_files
 from lbx.benchmarks.ruler.settings import RulerSettings
 from lbx.benchmarks.ruler.tasks import LENGTHS, STANDARD_TASKS, TASKS, is_task, split_task, task_name
 
 
 def _check_mode(task: str, mode: Mode) -> None:
-    if mode.thinking and mode.template != CARD:
+    if mode.thinking and mode.template != CARD_TEMPLATE:
         raise UsageError(
             f"Reasoning needs the model's chat template, but ruler/{task} sends bare text.",
-            fix=f"Pass --template {CARD}, or remove the option.",
+            fix=f"Pass --prompt-template {CARD_TEMPLATE}, or remove the option.",
         )
 
 
@@ -121,7 +122,7 @@ class Ruler(Benchmark):
             answer_prefix="" if mode.thinking else str(sample.meta["answer_prefix"]),
             max_new_tokens=budget,
             truncation=Truncation.REFUSE,
-            chat=mode.template == CARD,
+            chat=mode.template == CARD_TEMPLATE,
             source=f"data/files/{CONSTANTS}",
         )
         # The length excludes BOS, so that a sample may fill the window but for one token.

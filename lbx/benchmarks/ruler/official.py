@@ -73,7 +73,7 @@ def model_template(bundle: Bundle, name: str) -> str:
     if name not in templates:
         names = ", ".join(sorted(map(str, templates)))
         raise UsageError(
-            f"RULER has no template {name!r}.", fix=f"Pass --template card (the model's own) or one of {names}."
+            f"RULER has no template {name!r}.", fix=f"Pass --prompt-template card (the model's own) or one of {names}."
         )
     return str(templates[name])
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
+from lbx.base.run_options import CARD_TEMPLATE
 from lbx.benchmarks.base.files import cached_by_mtime, damaged_file_error, read_text
 from lbx.benchmarks.ruler.chains import Chains
 from lbx.benchmarks.ruler.essays import WHOLE_FILE, essay_files
@@ -41,8 +42,6 @@ from lbx.benchmarks.ruler.words import shuffled_words, word_file
 
 log = logging.getLogger("lbx")
 
-CARD = "card"
-"""Value of ``--template`` for the model's own chat template."""
 BUNDLED_COUNTS = "ruler/counts"
 ENGLISH_WORDS = f"{SCRIPTS}/synthetic/json/english_words.json"
 _VERSION = 1
@@ -85,7 +84,7 @@ class SampleSet:
     Attributes:
         tokenizer_sha256: identity of the tokenizer.
         count: counts the tokens of a text, control tokens as single tokens and without BOS.
-        template: name of a model's template in the authors' template.py, ``CARD`` or "".
+        template: name of a model's template in the authors' template.py, ``CARD_TEMPLATE`` or "".
         wrapping_tokens: tokens that the card's chat template adds to a prompt.
     """
 
@@ -100,7 +99,7 @@ class SampleSet:
     def digest(self) -> str:
         """Hash of everything that decides the samples of a task and a length besides the bundle's files."""
         settings = {name: value for name, value in asdict(self.settings).items() if name != "samples"}
-        wrapping_tokens = self.wrapping_tokens if self.template == CARD else 0
+        wrapping_tokens = self.wrapping_tokens if self.template == CARD_TEMPLATE else 0
         return sha256_text(canonical_json([_VERSION, settings, self.tokenizer_sha256, self.template, wrapping_tokens]))
 
     def samples(self, benchmark: str, name: str) -> Iterator[Sample]:
@@ -173,7 +172,7 @@ class SampleSet:
 
     def _frame(self) -> tuple[str, int]:
         """Return the text around the task's template, and the tokens that are left free for another one."""
-        if self.template == CARD:
+        if self.template == CARD_TEMPLATE:
             return TASK_TEMPLATE, self.wrapping_tokens
         frame = model_template(self.bundle, self.template or "base")
         if self.settings.prepare_for_ns:

@@ -13,7 +13,7 @@ from lbx.base.inputs import SMALL, read_input
 from lbx.base.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.base.outputs import link_files, write_file
 from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.benchmark import Benchmark, needs_model
 from lbx.bundle.making.delta import BaseFile
 from lbx.bundle.making.fetch import LocalFile
 from lbx.bundle.making.file_plan import SourcePlan
@@ -31,6 +31,8 @@ def unknown_datasets(plans: Sequence[SourcePlan]) -> list[str]:
 def check_first_rows(plans: Sequence[SourcePlan], contents: Mapping[str, LocalFile | BaseFile]) -> None:
     """Read the first row of every task of the fetched datasets; data from a base was checked when it was bundled.
 
+    Families that need a model have no rows without it.
+
     Args:
         contents: payload files by their path in the bag.
 
@@ -39,7 +41,7 @@ def check_first_rows(plans: Sequence[SourcePlan], contents: Mapping[str, LocalFi
     """
     by_family: dict[Benchmark, list[str]] = {}
     for name in _datasets(plans):
-        if name in _READERS:
+        if name in _READERS and not needs_model(_READERS[name]):
             by_family.setdefault(_READERS[name], []).append(name)
     for family, names in by_family.items():
         files = {

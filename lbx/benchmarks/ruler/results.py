@@ -86,12 +86,13 @@ def _is_encodable(text: str) -> bool:
 
 
 def _summary(results: Sequence[_TaskResult]) -> str:
-    rows = [
-        ["Tasks", *(result.base for result in results)],
-        ["Score", *(result.score for result in results)],
-        ["Nulls", *(result.nulls for result in results)],
+    rows: list[Iterable[object]] = [
+        range(len(results) + 1),
+        ("Tasks", *(result.base for result in results)),
+        ("Score", *(result.score for result in results)),
+        ("Nulls", *(result.nulls for result in results)),
     ]
-    return _write_csv([range(len(results) + 1), *rows])
+    return _write_csv(rows)
 
 
 def _submission(results: Sequence[_TaskResult]) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import WriteLines
 from import_parts import bundle_of, import_predictions
 
 from lbx.base.errors import UsageError
@@ -19,6 +18,7 @@ from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import Store
 
 Shared = Callable[[str], Path]
+WriteLines = Callable[..., Path]
 REFUSED = {
     "special_empty_list_cwe": r"4096/pred/cwe\.jsonl, line 1: 'outputs' must be a list of texts; evaluate\.py stops",
     "special_empty_list_qa_1": r"qa_1\.jsonl, line 1: 'outputs' must be a list of texts; evaluate\.py stops",

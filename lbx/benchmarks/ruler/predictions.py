@@ -52,7 +52,6 @@ class RulerFormat(PredictionFormat):
             raise UsageError(f"{path} has no prediction file of a {self.name} task.", fix=_LAYOUT)
         for task, parts in files.items():
             _refuse_other_parts(task, parts)
-        # evaluate.py sorts names as text, and compares no folders.
         return TaskFiles({task: files[task] for task in self.sort_tasks(files)}, tuple(ignored_names))
 
     def sort_tasks(self, tasks: Collection[str]) -> list[str]:

@@ -63,15 +63,15 @@ def _row(task: str, number: int, line: ScoredLine) -> tuple[object, str]:
     Raises UsageError: evaluate.py stops at the row, or pandas would change the ids of others.
     """
     values: Mapping[str, object] = line.row()
-    others, text = values["others"], str(values["pred"])
+    others = values["others"]
     row_id = others.get("id", values["index"]) if isinstance(others, Mapping) else values["index"]
     if line.failed:
         raise _row_error(task, number, "it has no reference, at which evaluate.py stops")
     if isinstance(row_id, bool) or not isinstance(row_id, (int, str)):
         raise _row_error(task, number, f"its id is {row_id!r}, and must be a whole number or text")
-    if not (_is_encodable(text) and _is_encodable(str(row_id))):
+    if not (_is_encodable(str(values["pred"])) and _is_encodable(str(row_id))):
         raise _row_error(task, number, "its text has a lone surrogate, at which evaluate.py stops")
-    return row_id, clean_prediction(text)
+    return row_id, clean_prediction(line.output)
 
 
 def _row_error(task: str, number: int, reason: str) -> UsageError:

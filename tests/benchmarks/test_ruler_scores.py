@@ -202,6 +202,15 @@ def test_the_packages_rows_are_the_readmes(shared: Shared) -> None:
         assert model.doubt is None
 
 
+def test_questions_return_at_other_lengths_and_documents_do_not() -> None:
+    def cluster(task: str, sample_id: str) -> str:
+        return BENCHMARKS["ruler"].cluster(Sample("ruler", task, sample_id, "", "", ("a",)), "")
+
+    assert cluster("qa_1_4096", "aaaaaaaa-0003") == cluster("qa_1_8192", "bbbbbbbb-0003")
+    assert cluster("qa_1_4096", "aaaaaaaa-0003") != cluster("qa_2_4096", "aaaaaaaa-0003")
+    assert cluster("vt_4096", "aaaaaaaa-0003") != cluster("vt_8192", "aaaaaaaa-0003")
+
+
 def test_plugged_into_the_family() -> None:
     family = BENCHMARKS["ruler"]
     assert family.chance(Sample("ruler", "vt_4096", "0", "", "", ("a",))) == 0

@@ -32,7 +32,11 @@ THRESHOLD = 85.6
 
 def metrics_of(task: str) -> tuple[str, ...]:
     """Return the metrics of a task, the headline first; ``NULL`` is 1 for an answer without text."""
-    return MATCH_PART if split_task(task)[0].startswith("qa") else MATCH_ALL, NULL
+    return MATCH_PART if _is_qa(split_task(task)[0]) else MATCH_ALL, NULL
+
+
+def _is_qa(base: str) -> bool:
+    return base in ("qa_1", "qa_2")
 
 
 def score(sample: Sample, output: str) -> list[Score]:
@@ -44,6 +48,14 @@ def score(sample: Sample, output: str) -> list[Score]:
     value = 0.0 if without else match(prediction, sample.references)
     error = None if without or sample.references else NO_REFERENCES
     return [Score(headline, value, error=error), Score(null, float(not prediction))]
+
+
+def cluster_of(sample: Sample) -> str:
+    """Return a sample's own key; of qa the question's number, because each length asks the same questions in order."""
+    base, _ = split_task(sample.task)
+    if _is_qa(base):
+        return f"{base}/{sample.sample_id.rpartition('-')[2]}"
+    return f"{sample.task}/{sample.sample_id}"
 
 
 def aggregate(task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:

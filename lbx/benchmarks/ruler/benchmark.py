@@ -8,7 +8,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.sources import DataSource
-from lbx.benchmarks.ruler.aggregates import aggregate, groups, score
+from lbx.benchmarks.ruler.aggregates import aggregate, cluster_of, groups, score
 from lbx.benchmarks.ruler.predictions import PREDICTIONS
 from lbx.benchmarks.ruler.results import RESULTS
 from lbx.benchmarks.ruler.tables import BOARDS, PAPER, PUBLISHED
@@ -29,7 +29,7 @@ class Ruler(Benchmark):
     metric_version = 1
     data = DataSource("bundle/ruler.toml", ())
     catalogue = _Catalogue(_NAMES, length_groups={task: split_task(task)[0] for task in _NAMES})
-    scoring = ScoringRules(average_of="mean of lengths")
+    scoring = ScoringRules(average_of="mean of lengths", cluster_name="question")
     predictions = PREDICTIONS
     results = RESULTS
     paper = PAPER
@@ -49,7 +49,7 @@ class Ruler(Benchmark):
         return score(sample, output)
 
     def cluster(self, sample: Sample, document: str) -> str:
-        return f"{sample.task}/{sample.sample_id}"  # no document is shared, and imports have none
+        return cluster_of(sample)
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         return aggregate(task, rows)

@@ -198,6 +198,16 @@ def test_ids_that_pandas_would_change_are_not_exported(store: Store, write_lines
         export(store, "ruler", run, tmp_path / "out", results=True)
 
 
+def test_the_answer_that_was_scored_is_exported(store: Store, write_lines: WriteLines, tmp_path: Path) -> None:
+    file = write_lines("4096/pred/vt.jsonl", [_row(pred="<think>b</think>a")])
+    run = import_predictions(store, "ruler", file, model="m", strip_reasoning=True).run_id
+    _score(store)
+    export(store, "ruler", run, tmp_path, results=True)
+    folder = tmp_path / "m/synthetic/4096/pred"
+    assert (folder / "summary-vt.csv").read_text("utf-8") == "0,1\nTasks,vt\nScore,0.0\nNulls,0/1\n"
+    assert (folder / "submission.csv").read_text("utf-8") == "Task,ID,Prediction\nvt,0,a\n"
+
+
 def test_models_with_other_samples_share_a_results_file(store: Store, write_lines: WriteLines) -> None:
     first = write_lines("a/4096/pred/vt.jsonl", [_row(), _row(1)])
     same = write_lines("b/4096/pred/vt.jsonl", [_row(pred="b"), _row(1, pred="c")])

@@ -12,7 +12,7 @@ import pytest
 from lbx.base.records import Sample, ScoredSample
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.ruler import aggregates
-from lbx.benchmarks.ruler.aggregates import EFFECTIVE, FALLING, LABELS, RISING, effective_length, groups, weights
+from lbx.benchmarks.ruler.aggregates import EFFECTIVE, FALLING, LABELS, RISING, effective_length, groups, length_weights
 from lbx.benchmarks.ruler.tasks import LENGTHS, TASKS, task_name
 from lbx.metrics import ruler
 from lbx.report.reference import load_published
@@ -133,7 +133,8 @@ def _averages(row: Mapping[str, str]) -> dict[int, float]:
 
 
 def _weighted(metric: str, averages: Averages) -> float:
-    return sum(w * value for w, value in zip(weights(metric, list(averages)), averages.values(), strict=True))
+    weights = length_weights(metric, list(averages))
+    return sum(w * value for w, value in zip(weights, averages.values(), strict=True)) / sum(weights)
 
 
 def test_the_readmes_averages_follow_from_its_lengths(shared: Shared) -> None:

@@ -6,15 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from made_answers import Answer as StoredAnswer
+from made_answers import make
 from made_runs import Answer, add_run
 
 from lbx.base.records import Sample
+from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.ruler.tasks import LENGTHS, TASKS, task_name
 from lbx.report import page
 from lbx.report.cells import sheet
 from lbx.report.papers import sheets
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
+from lbx.scoring.adding_up import add_up
 from lbx.store import Store
 from lbx.store.store import Store as OpenStore
 
@@ -111,3 +115,19 @@ def test_effective_context_has_published_models(store: OpenStore) -> None:
     assert {row["effective"] for row in relative if row["run_id"] is None} == {16_384}
     alone = read_report(store, "effective_context", ReportQuery()).dicts()
     assert {row["run_id"] for row in alone} == {"mine", "part"}
+
+
+def test_a_file_from_elsewhere_may_have_other_tasks(tmp_path: Path) -> None:
+    rows = [
+        StoredAnswer(f"{task} {number}", {"anything": 0.5}, benchmark="ruler", task=task, length=4000)
+        for task in ("odd", "vt", "vt_x", "_4096", "vt_4096", "vt_99999999999999999999")
+        for number in range(2)
+    ]
+    path = make(tmp_path / "r.duckdb", rows)
+    with Store(path) as store:
+        add_up(store, "a", BENCHMARKS["ruler"])
+    with Store(path, read_only=True) as store:
+        for name in ("paper", "board_ruler", "effective_context", "task_scores", "group_scores", "leaderboard"):
+            read_report(store, name, WITH_ALL)
+        (sheet_of_tasks,) = sheets(read_report(store, "paper", WITH_ALL))
+    assert {cell for row in sheet_of_tasks.rows for cell in row[1:]} <= {"-", ""}

@@ -52,7 +52,7 @@ def score(sample: Sample, output: str) -> list[Score]:
 
 def cluster_of(sample: Sample) -> str:
     """Return a sample's own key; of qa the question's number, because each length asks the same questions in order."""
-    base, _ = split_task(sample.task)
+    base, _, _ = sample.task.rpartition("_")
     if _is_qa(base):
         return f"{base}/{sample.sample_id.rpartition('-')[2]}"
     return f"{sample.task}/{sample.sample_id}"
@@ -113,34 +113,36 @@ def groups(tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool =
     ]
 
 
-def weights(metric: str, lengths: Sequence[int]) -> list[float]:
-    """Return the weights of standard lengths in an average; they sum to 1."""
+def length_weights(metric: str, lengths: Sequence[int]) -> list[int]:
+    """Return the weights of standard lengths in an average."""
     places = [LENGTHS.index(length) for length in lengths]
     if metric == RISING:
-        parts = [place + 1 for place in places]
-    else:
-        parts = [len(LENGTHS) - place if metric == FALLING else 1 for place in places]
-    return [part / sum(parts) for part in parts]
+        return [place + 1 for place in places]
+    return [len(LENGTHS) - place if metric == FALLING else 1 for place in places]
 
 
 def _over_lengths(metric: str, averages: Mapping[int, Average]) -> GroupScore:
-    parts, shares = list(averages.values()), weights(metric, list(averages))
+    parts, weights = list(averages.values()), length_weights(metric, list(averages))
     estimates = [part.estimate for part in parts if part.estimate is not None]
     mean_of_lengths = Average(
         n=sum(part.n for part in parts),
-        score=sum(share * part.score for share, part in zip(shares, parts, strict=True)),
-        percent=sum(share * part.percent for share, part in zip(shares, parts, strict=True)),
+        score=_weighted_mean([part.score for part in parts], weights),
+        percent=_weighted_mean([part.percent for part in parts], weights),
         complete=len(averages) == len(LENGTHS) and all(part.complete for part in parts),
         partial=any(part.partial for part in parts),
-        estimate=_weighted(estimates, shares) if len(estimates) == len(parts) else None,
+        estimate=_weighted_estimate(estimates, weights) if len(estimates) == len(parts) else None,
     )
     return mean_of_lengths.group(OVERALL, ALL, metric)
 
 
-def _weighted(estimates: Sequence[Estimate], shares: Sequence[float]) -> Estimate:
+def _weighted_mean(values: Sequence[float], weights: Sequence[int]) -> float:
+    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
+
+
+def _weighted_estimate(estimates: Sequence[Estimate], weights: Sequence[int]) -> Estimate:
     strata = (
-        Stratum(share * stratum.weight, stratum.samples, stratum.clusters, stratum.values)
-        for share, part in zip(shares, estimates, strict=True)
+        Stratum(weight / sum(weights) * stratum.weight, stratum.samples, stratum.clusters, stratum.values)
+        for weight, part in zip(weights, estimates, strict=True)
         for stratum in part.strata
     )
     return Estimate(tuple(strata), all(part.clustered for part in estimates), all(part.linear for part in estimates))

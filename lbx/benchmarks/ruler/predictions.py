@@ -15,9 +15,9 @@ questions, so that files of other samples never share an id. Rows at which evalu
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample, canonical_json, sha256_text
@@ -56,8 +56,9 @@ class RulerFormat(PredictionFormat):
 
     def sort_tasks(self, tasks: Collection[str]) -> list[str]:
         """Return the tasks by length, then in the authors' order; any length counts."""
-        places = {task: (length, TASKS.index(base)) for task, base, length in _split(tasks)}
-        return sorted(places, key=places.__getitem__)
+        return [
+            task.name for task in sorted(split_names(tasks), key=lambda task: (task.length, TASKS.index(task.base)))
+        ]
 
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
         """Return the rows; of a file without a first reference none is scored, as by evaluate.py."""
@@ -85,8 +86,8 @@ class RulerFormat(PredictionFormat):
 
     def export_path(self, model: str, task: str | None, name: str) -> str:
         """Return the path in the authors' layout; its file names have no length."""
-        base, length = split_task(task or "")
-        return f"{_folder(model, length)}/{name.replace(task_name(base, length), base, 1)}"
+        parts = next(split_names([task or ""]), None)
+        return f"{_folder(model, parts.length)}/{name.replace(parts.name, parts.base, 1)}" if parts else name
 
     def file_name(self, model: str, task: str) -> str:
         base, length = split_task(task)
@@ -112,11 +113,20 @@ def _folder(model: str, length: int) -> str:
     return f"{file_part(model)}/synthetic/{length}/pred"
 
 
-def _split(tasks: Collection[str]) -> Iterator[tuple[str, str, int]]:
-    for task in tasks:
-        base, _, length = task.rpartition("_")
+class TaskName(NamedTuple):
+    """A task's name and its parts."""
+
+    name: str
+    base: str
+    length: int
+
+
+def split_names(names: Iterable[str]) -> Iterator[TaskName]:
+    """Yield the parts of the names that are RULER's; files from elsewhere may have others."""
+    for name in names:
+        base, _, length = name.rpartition("_")
         if base in TASKS and _LENGTH.fullmatch(length):
-            yield task, base, int(length)
+            yield TaskName(name, base, int(length))
 
 
 def _prediction_folders(path: Path) -> list[Path]:

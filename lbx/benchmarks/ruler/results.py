@@ -41,7 +41,7 @@ def _result_files(run: ScoredRun) -> dict[str, str]:
     for line in run.lines:
         lines.setdefault(line.scored_sample.sample.task, []).append(line)
     by_folder: dict[str, list[_TaskResult]] = {}
-    for task in PREDICTIONS.sort_tasks(lines):
+    for task in PREDICTIONS.sort_tasks(run.numbers):
         folder = PREDICTIONS.file_name(run.model, task).rpartition("/")[0]
         score = run.numbers[task][metrics_of(task)[0]].official
         rows = [_row(task, number, line) for number, line in enumerate(lines[task], start=1)]
@@ -63,13 +63,14 @@ def _row(task: str, number: int, line: ScoredLine) -> tuple[object, str]:
     Raises UsageError: evaluate.py stops at the row, or pandas would change the ids of others.
     """
     values: Mapping[str, object] = line.row()
-    others = values["others"]
-    row_id = others.get("id", values["index"]) if isinstance(others, Mapping) else values["index"]
+    others, row_id = values.get("others"), values.get("index")
+    if isinstance(others, Mapping):
+        row_id = others.get("id", row_id)
     if line.failed:
         raise _row_error(task, number, "it has no reference, at which evaluate.py stops")
     if isinstance(row_id, bool) or not isinstance(row_id, (int, str)):
         raise _row_error(task, number, f"its id is {row_id!r}, and must be a whole number or text")
-    if not (_is_encodable(str(values["pred"])) and _is_encodable(str(row_id))):
+    if not (_is_encodable(str(values.get("pred"))) and _is_encodable(str(row_id))):
         raise _row_error(task, number, "its text has a lone surrogate, at which evaluate.py stops")
     return row_id, clean_prediction(line.output)
 

@@ -16,6 +16,7 @@ from lbx.benchmarks.base.layout import (
     Paper,
     PublishedFigures,
     TableCell,
+    by_group,
     first_value,
 )
 from lbx.benchmarks.ruler.aggregates import (
@@ -27,7 +28,8 @@ from lbx.benchmarks.ruler.aggregates import (
     effective_length,
     length_label,
 )
-from lbx.benchmarks.ruler.tasks import LENGTHS, split_task
+from lbx.benchmarks.ruler.predictions import split_names
+from lbx.benchmarks.ruler.tasks import LENGTHS
 
 LENGTH_MEANS = {length: group_number("length", LABELS[length], metric=AVERAGE) for length in LENGTHS}
 HEADINGS = {AVERAGE: "Avg", RISING: "wAvg (inc)", FALLING: "wAvg (dec)", EFFECTIVE: "effective (k)"}
@@ -43,10 +45,12 @@ PUBLISHED = PublishedFigures(
 def _table_cell(key: NumberKey) -> TableCell | None:
     if key.grouping == "length":
         return TableCell("lengths", "", key.group)
-    if key.grouping:
+    if key.grouping == OVERALL and key.metric in HEADINGS:
         return TableCell("lengths", "", HEADINGS[key.metric])
-    base, length = split_task(key.task)
-    return TableCell("tasks", base, length_label(length))
+    task = next(split_names([key.task]), None)
+    if key.grouping or task is None:  # foreign files may have others
+        return by_group(key)
+    return TableCell("tasks", task.base, length_label(task.length))
 
 
 PAPER = Paper(

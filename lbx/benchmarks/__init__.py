@@ -28,6 +28,7 @@ from lbx.benchmarks.needle.benchmark import Needle
 from lbx.benchmarks.own.benchmark import CustomBenchmark as CustomBenchmark
 from lbx.benchmarks.own.benchmark import custom_benchmark
 from lbx.benchmarks.own.benchmark import custom_names as custom_names
+from lbx.benchmarks.ruler.benchmark import Ruler
 
 
 class _Benchmarks(Mapping[str, Benchmark]):
@@ -53,7 +54,7 @@ class _Benchmarks(Mapping[str, Benchmark]):
 
 
 BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
-    Needle(), LongBench(), LongBenchV2(), LongBenchPro(), LVEval(), LEval()
+    Needle(), LongBench(), LongBenchV2(), LongBenchPro(), LVEval(), LEval(), Ruler()
 )
 """Every benchmark by its name. Families are registered only here."""
 

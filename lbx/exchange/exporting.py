@@ -204,17 +204,20 @@ def _imported_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]
         return {}
     stored = stored_files(store, run["run_id"], settings)
     files: dict[str, list[str]] = {}
-    total = sum(file.rows for file in stored)
-    begin = 0
+    totals: Counter[str | None] = Counter()
+    for file in stored:
+        totals[file.task] += file.rows
+    begins: Counter[str | None] = Counter()
     for file in stored:
         rows = store.query(
             "SELECT source_row FROM generations WHERE run_id = ? AND benchmark = ? AND (task = ? OR ? IS NULL) "
             "ORDER BY created_at",
             [run["run_id"], form.name, file.task, file.task],
         ).rows
-        if file.task is None and len(rows) == total:
+        if len(rows) == totals[file.task]:
+            begin = begins[file.task]
             rows = rows[begin : begin + file.rows]
-            begin += file.rows
+            begins[file.task] += file.rows
         relative_path = "/".join(filter(None, (file.folder, form.export_path(run["model"], file.task, file.name))))
         if len(rows) != file.rows or not rows or relative_path in files:
             raise incomplete_import_error(store, run["run_id"])

@@ -18,8 +18,14 @@ from lbx.base.errors import BundleError, ConflictError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS, format_names, official_judge
-from lbx.benchmarks.base.prediction_lines import FileRows, prediction_file_error, read_bytes, split_rows
-from lbx.benchmarks.base.predictions import UNMATCHED, Prediction, PredictionFormat, differences
+from lbx.benchmarks.base.prediction_lines import (
+    FileRows,
+    PredictionLine,
+    prediction_file_error,
+    read_bytes,
+    split_rows,
+)
+from lbx.benchmarks.base.predictions import UNMATCHED, Prediction, PredictionFormat, TaskFiles, differences
 from lbx.exchange.ratings.pages import RATING_FORMAT
 from lbx.store import Store
 from lbx.store.rows import stored_sample
@@ -87,18 +93,20 @@ def read_predictions(form: PredictionFormat, path: Path, *, e: bool = False) -> 
         raise UsageError(f"{path} does not exist.", fix="Give the path of the predictions.")
     if not form.folder:
         return _one_file(form, path)
-    e = e or "pred_e" in path.absolute().parts
-    task_files, ignored = _task_files(form, path, e)
+    task_files, ignored_names = form.find_files(path) or _task_files(form, path, e or "pred_e" in path.absolute().parts)
     tasks: dict[str, list[Prediction]] = {}
     files = []
     digest = hashlib.sha256()
-    for task, file in task_files.items():
-        data = read_bytes(file)
-        content = split_rows(file, data)
-        tasks[task] = form.read(task, content.lines)
-        files.append(file_entry(file, task, content))
-        digest.update(f"{task} {len(data)}\n".encode() + data)
-    return PredictionFiles(tasks, files, digest.hexdigest(), ignored)
+    for task, parts in task_files.items():
+        lines: list[PredictionLine] = []
+        for file in parts:
+            data = read_bytes(file)
+            content = split_rows(file, data)
+            lines += content.lines
+            files.append(file_entry(file, task, content))
+            digest.update(f"{task} {len(data)}\n".encode() + data)
+        tasks[task] = form.read(task, lines)
+    return PredictionFiles(tasks, files, digest.hexdigest(), ignored_names)
 
 
 def _one_file(form: PredictionFormat, path: Path) -> PredictionFiles:
@@ -115,7 +123,7 @@ def file_entry(path: Path, task: str | None, content: FileRows) -> dict[str, Any
     return file if content.separator == "\n" else {**file, "separator": content.separator}
 
 
-def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, Path], tuple[str, ...]]:
+def _task_files(form: PredictionFormat, path: Path, e: bool) -> TaskFiles:
     """Return the files of a folder by task and the names of its other entries, or the file itself."""
     files: dict[str, Path] = {}
     ignored, unknown_files = [], []
@@ -142,7 +150,7 @@ def _task_files(form: PredictionFormat, path: Path, e: bool) -> tuple[dict[str, 
     if not files:
         raise _unknown_task_error(form, *unknown_files[0]) if unknown_files else _no_file_error(form, path)
     order = {task: position for position, task in enumerate(form.known_tasks)}
-    return dict(sorted(files.items(), key=lambda item: order[item[0]])), tuple(ignored)
+    return TaskFiles({task: [files[task]] for task in sorted(files, key=order.__getitem__)}, tuple(ignored))
 
 
 def task_in_name(form: PredictionFormat, file: Path, e: bool) -> str:

@@ -24,8 +24,7 @@ _IN_THE_DATA, _AS_IMPORTED = "a.position, g.iteration", "g.created_at"
 def answered_tasks(store: Store, form: PredictionFormat, run_id: str) -> list[str]:
     """Tasks with generations of a run, in the paper's order."""
     rows = store.query("SELECT DISTINCT task FROM generations WHERE run_id = ? AND benchmark = ?", [run_id, form.name])
-    tasks = {row[0] for row in rows.rows}
-    return [task for task in form.known_tasks or sorted(tasks) if task in tasks]
+    return form.sort_tasks({row[0] for row in rows.rows})
 
 
 def stored_answers(
@@ -77,7 +76,9 @@ def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> 
             fix="Score it first.",
             command=as_command("lbx", "score", store.path),
         )
-    file = form.file_name(label, "") if is_own_run else settings["files"][0]["name"]
+    file = ""
+    if not form.folder:
+        file = form.file_name(label, "") if is_own_run else settings["files"][0]["name"]
     family, rows = BENCHMARKS[form.name], rows_by_task(lines)
     return ScoredRun(
         run["run_id"],
@@ -85,7 +86,7 @@ def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> 
         settings,
         metadata(store, run["run_id"]),
         is_own_run,
-        "" if form.folder else file,
+        file,
         run["finished_at"] or run["started_at"],
         lines,
         numbers_by_task(family.aggregate, rows),

@@ -14,7 +14,7 @@ Picture = tuple[str, str]
 """Title and SVG."""
 
 MOST = 8
-"""Maximum number of models in a line chart, from the top of the board. Heat maps and dots have up to ``MOST_ROWS``."""
+"""Maximum number of models in a line chart, runs first. Heat maps and dots have up to ``MOST_ROWS``."""
 MOST_ROWS = 40
 
 
@@ -45,12 +45,19 @@ def _point(row: Row, name: str, scale: float) -> Point:
     return Point(scale * row[name], low, high, row["note"] or "")
 
 
+def _select_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return the first ``MOST`` rows, runs before published models, in the order of the board."""
+    published = [row["run_id"] is None and row.get("reasoning_run_id") is None for row in rows]
+    places = sorted(range(len(rows)), key=published.__getitem__)[:MOST]
+    return [rows[place] for place in sorted(places)]
+
+
 def _draw_columns(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[Picture]:
     """Draw charts with the columns as axes or ticks, and a shape or line per model."""
     draw, labels = (radar if isinstance(chart, RadarChart) else curve), list(chart.columns.values())
     series = []
     for value, some in _parts(chart, rows).items():
-        title, shapes = chart.title.format(value), _series(chart, some[:MOST], who, chart.columns)
+        title, shapes = chart.title.format(value), _series(chart, _select_rows(some), who, chart.columns)
         models = "model" if len(shapes) == 1 else "models"
         about = f"{chart.about}, of {len(shapes)} {models}; the numbers are in the table."
         if shapes:

@@ -7,6 +7,9 @@ the report compares only tasks with samples in every compared bin, weighted equa
 A length is not claimed if its prompts were truncated, or may have been, since the model did not read that much. It is
 not claimed either if its score may be due to guessing: 85% of a score near zero is easily kept. The column ``why``
 gives the reason.
+
+Published models with scores by length (``PublishedFigures.lengths``) follow the runs of their benchmark, in the unit of
+the runs' lengths. They have no intervals, so that their lengths are neither significantly kept nor lost.
 """
 
 from __future__ import annotations
@@ -18,9 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lbx.base.errors import UsageError
+from lbx.benchmarks import BENCHMARKS, unit_of
 from lbx.benchmarks.base.aggregates import average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.columns import ScoredRows
+from lbx.report.labels import number_label
+from lbx.report.reference import PublishedModel, find_published, starred_name
 from lbx.report.report_types import ReportQuery
 from lbx.scoring.score_columns import (
     INTERVAL_COLUMNS,
@@ -98,17 +104,57 @@ def table(store: Store, query: ReportQuery) -> Table:
     if query.keep is not None and query.at_least is not None:
         raise UsageError("--keep and --at-least exclude each other.", fix="Give one of them.")
     names = runs_by_id(store)
-    return as_table(COLUMNS, [
+    keep = KEEP if query.keep is None else query.keep
+    rows = [
         names[run] | {"benchmark": benchmark} | line
         for (run, benchmark), tasks in read_scores(store, query.runs).items()
-        for line in _lines(benchmark, tasks, KEEP if query.keep is None else query.keep, query.at_least)
-    ])  # fmt: skip
+        for line in _lines(benchmark, tasks, keep, query.at_least)
+    ]
+    if query.models or query.references:
+        units = dict.fromkeys((row["benchmark"], row["length_unit"]) for row in rows if row["tasks"])
+        published = find_published(store, query)
+        rows += [
+            {"benchmark": benchmark, "length_unit": unit} | line
+            for benchmark, unit in units
+            for model in published
+            if model.benchmark == benchmark
+            for line in _published_lines(model, keep, query.at_least)
+        ]
+    return as_table(COLUMNS, rows)
+
+
+def _rule(keep: float, at_least: float | None) -> str:
+    return f"{100 * keep:g}% of the shortest" if at_least is None else f"at least {100 * at_least:g}"
+
+
+def _published_lines(model: PublishedModel, keep: float, at_least: float | None) -> Iterator[dict[str, Any]]:
+    """Yield a line for each length of a published model; none for fewer than two lengths."""
+    keys = BENCHMARKS[model.benchmark].published_figures.lengths
+    figures = {length: model.figures.get(number_label(key)) for length, key in sorted(keys.items())}
+    scores = {length: figure.value / unit_of(model.benchmark) for length, figure in figures.items() if figure}
+    if len(scores) < 2:
+        return
+    shortest = next(iter(scores.values()))
+    bins = []
+    for length, score in scores.items():
+        # Figures are printed with few digits, and the difference of two may differ from 0 in the last binary digit.
+        margin = round(score - (keep * shortest if at_least is None else at_least), 12)
+        sure = Interval(score, None, None, None, None, 0, 0, "published")
+        bins.append(Bin(length, Estimate(()), sure, margin, None, None))
+    rule = _rule(keep, at_least)
+    span = _range(bins, rule)
+    for length_bin in bins:
+        yield {"model": starred_name(model), "rule": rule} | span | {
+            "length_up_to": length_bin.up_to, "score": length_bin.sure.value, "method": length_bin.sure.method,
+            "kept": length_bin.sure.value / shortest if shortest else None, "margin": length_bin.margin,
+            "verdict": length_bin.verdict,
+        }  # fmt: skip
 
 
 def _lines(benchmark: str, tasks: RowsByTask, keep: float, at_least: float | None) -> Iterator[dict[str, Any]]:
     family = find_benchmark(benchmark)
     by_name = {_task_name(family, task): task for task in reversed(list(tasks))}
-    rule = f"{100 * keep:g}% of the shortest" if at_least is None else f"at least {100 * at_least:g}"
+    rule = _rule(keep, at_least)
     for unit, binned in _by_length(family, tasks).items():
         lengths, common_tasks = choose_lengths({task: {up_to: _sample_count(rows) for up_to, rows in bins.items()}
                                     for task, bins in binned.items()})  # fmt: skip

@@ -78,7 +78,10 @@ def _effective_context_notes(table: Table) -> list[str]:
             "A length is not claimed if more than 5% of its prompts were cut or may have been cut, or if its score is "
             "not significantly above guessing (or above 10, if guessing scores less)."
         )
-    for row in rows:
+    runs = [row for row in rows if row["run_id"] is not None]
+    if len(runs) < len(rows):
+        notes.append("* published elsewhere, without an interval")
+    for row in runs:
         location = f"{row['benchmark']}, {row['length_unit']}"
         omitted = f"; left out, with too few samples at some length: {row['left_out']}" if row["left_out"] else ""
         notes.append(
@@ -265,7 +268,7 @@ SCORES: dict[str, ReportDefinition] = {
         pivot=("length_up_to", Column("score", "score", "percent", interval=True)),
         notes=_effective_context_notes,
         empty="No answer of known length has been scored yet.",
-        takes=("--keep", "--at-least"),
+        takes=("--keep", "--at-least", *PUBLISHED),
         page=11,
     ),
     "needles": ReportDefinition(

@@ -223,7 +223,7 @@ _TAKERS = {
     ("--baseline", "RUN"): {"comparison", "changes", "truncation_effect"},
     ("--keep", 0.5): {"effective_context"},
     ("--at-least", 0.5): {"effective_context"},
-    ("--against", "GPT"): {"paper", "board", "reference"},
+    ("--against", "GPT"): {"paper", "board", "reference", "effective_context"},
 }
 
 

@@ -13,6 +13,8 @@ from lbx.base.errors import UsageError
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES
 from lbx.benchmarks.longbench_v2.benchmark import DOMAINS
+from lbx.benchmarks.ruler.aggregates import EFFECTIVE, LABELS
+from lbx.benchmarks.ruler.tables import HEADINGS
 from lbx.report.reference import (
     Figure,
     PublishedModel,
@@ -153,8 +155,9 @@ def _lines(name: str) -> set[str]:
             *(f"sub_domain {domain}: {part}" for domain, parts in DOMAINS.items() for part in parts),
         },
         "longbench_pro": {"overall", *(f"{by} {name}" for by, names in CATEGORIES.items() for name in names)},
+        "ruler": {"overall", *(f"length {label}" for label in LABELS.values())},
     }  # fmt: skip
-    metric = {"longbench_v2": "accuracy", "longbench_pro": "average"}.get(name)
+    metric = {"longbench_v2": "accuracy", "longbench_pro": "average", "ruler": "average"}.get(name)
     tries = {f"overall: {kind}@{n}" for kind in ("bon", "pass") for n in (1, 2, 3)}
     averages = {"closed: exact_match", "open: f1", "open: rouge1", "open: rouge2", "open: rougeL"}
     rouge = {f"{task}, {one}" for task in family.catalogue.names for one in ("rouge1", "rouge2", "rougeL")}
@@ -166,6 +169,7 @@ def _lines(name: str) -> set[str]:
         *averages,
         *rouge,
         *judged,
+        *(f"overall: {metric}" for metric in HEADINGS),
     }
 
 
@@ -176,10 +180,11 @@ def test_the_figures_of_the_package() -> None:
         assert one.figures.keys() <= _lines(one.benchmark), one
         assert one.doubt is None, one
         highest = 1 if one.benchmark == "longbench_pro" else 100
-        assert all(0 <= figure.value <= highest for figure in one.figures.values()), one
+        tokens = f"overall: {EFFECTIVE}"  # a length, no score
+        assert all(0 <= figure.value <= highest for line, figure in one.figures.items() if line != tokens), one
     names = [(one.benchmark, one.model) for one in found]
     assert Counter(benchmark for benchmark, _ in names) == {
-        "longbench": 15, "longbench_v2": 68, "longbench_pro": 80, "lveval": 11, "leval": 20
+        "longbench": 15, "longbench_v2": 68, "longbench_pro": 80, "lveval": 11, "leval": 20, "ruler": 45
     }  # fmt: skip
     assert len(set(names)) == len(names), "a model stands twice"
     assert {("longbench_v2", name) for name in ("Human", "Random", "Experts")} <= set(names)
@@ -221,5 +226,5 @@ def test_they_are_in_the_wheel(tmp_path: Path) -> None:
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     names = zipfile.ZipFile(wheel).namelist()
     files = [*(ROOT / "lbx/benchmarks").glob("*/published.csv"), ROOT / "lbx/benchmarks/PUBLISHED.md"]
-    assert len(files) == 6
+    assert len(files) == 7
     assert {path.relative_to(ROOT).as_posix() for path in files} <= set(names)

@@ -78,12 +78,14 @@ class PublishedFigures:
         figures: (model, number, figure) of a row in that form.
         several_rows: whether the figures of one model are in several rows of it.
         means: (a mean, {part: its number of questions, 0 if unknown}).
+        lengths: {length in tokens: the score at that length}, for the report ``effective_context``.
     """
 
     columns: Sequence[str] = ()
     figures: Callable[[CsvRow], Iterable[tuple[str, NumberKey, str]]] = lambda row: ()
     several_rows: bool = True
     means: Sequence[tuple[NumberKey, Mapping[NumberKey, int]]] = field(default=())
+    lengths: Mapping[int, NumberKey] = field(default_factory=dict)
 
 
 BoardRow = dict[str, Any]

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks.base.prediction_lines import PredictionLine
@@ -88,6 +89,13 @@ class ExportedFile:
     omitted_counts: Mapping[str, int] = field(default_factory=dict)
 
 
+class TaskFiles(NamedTuple):
+    """Files of a path by task, in the order of their rows, and the names of its other entries."""
+
+    files: Mapping[str, Sequence[Path]]
+    ignored_names: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class PredictionFormat(ABC):
     """A format of prediction files.
@@ -111,6 +119,8 @@ class PredictionFormat(ABC):
     """
     has_own_content: ClassVar[bool] = True
     """Whether a row has enough content to be scored without its sample in a bundle."""
+    matches_bundle: ClassVar[bool] = True
+    """Whether a bundle can have the samples of its rows."""
     reasoning_key: ClassVar[str] = "reasoning"
     score_keys: ClassVar[tuple[str, ...]] = ()
     """Keys of ``Sample.meta`` that scores depend on: samples that differ in any of them are different."""
@@ -120,6 +130,17 @@ class PredictionFormat(ABC):
     def task_of(self, stem: str, *, e: bool) -> str:
         """Return the task of a folder format's file from its name up to the first dot; it may be an unknown task."""
         return stem
+
+    def find_files(self, path: Path) -> TaskFiles | None:
+        """Return the files of a path, if folders or chunks determine their tasks; by default None, and names do.
+
+        Raises UsageError: no file has a task, or a task cannot be determined.
+        """
+        return None
+
+    def sort_tasks(self, tasks: Collection[str]) -> list[str]:
+        """Return those of the tasks that files can be about, in the paper's order."""
+        return [task for task in self.known_tasks or sorted(tasks) if task in tasks]
 
     @abstractmethod
     def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:

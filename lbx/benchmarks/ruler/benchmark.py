@@ -10,19 +10,35 @@ answer continues:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Sample, Task, Truncation
+from lbx.base.records import (
+    PLAIN,
+    Chunk,
+    GroupScore,
+    Mode,
+    Prompt,
+    Sample,
+    Score,
+    ScoredSample,
+    Task,
+    TaskScore,
+    Truncation,
+)
 from lbx.base.run_options import CARD_TEMPLATE
 from lbx.benchmarks.base.asked_model import AskedModel
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
+from lbx.benchmarks.ruler.aggregates import aggregate, cluster_of, groups, metrics_of, score
 from lbx.benchmarks.ruler.official import CONSTANTS, DATA, task_texts
+from lbx.benchmarks.ruler.predictions import PREDICTIONS
+from lbx.benchmarks.ruler.results import RESULTS
 from lbx.benchmarks.ruler.samples import SampleSet, required_files
 from lbx.benchmarks.ruler.settings import RulerSettings
+from lbx.benchmarks.ruler.tables import BOARDS, PAPER, PUBLISHED
 from lbx.benchmarks.ruler.tasks import LENGTHS, STANDARD_TASKS, TASKS, is_task, split_task, task_name
 
 
@@ -41,9 +57,19 @@ class Ruler(Benchmark):
     metric_version = 1
     needs_model = True
     data = DATA
-    catalogue = TaskCatalogue(STANDARD_TASKS, accepts=is_task, open_tasks=())
+    catalogue = TaskCatalogue(
+        STANDARD_TASKS,
+        accepts=is_task,
+        open_tasks=(),
+        length_groups={task: split_task(task)[0] for task in STANDARD_TASKS},
+    )
     protocol = AskingProtocol(frozenset({"template"}), check_mode=_check_mode)
-    scoring = ScoringRules(average_of="mean of 13 tasks", cluster_name="sample")
+    scoring = ScoringRules(average_of="mean of lengths", cluster_name="question")
+    predictions = PREDICTIONS
+    results = RESULTS
+    paper = PAPER
+    boards = BOARDS
+    published_figures = PUBLISHED
 
     def __init__(self, model: AskedModel | None = None, mode: Mode = PLAIN) -> None:
         self._model = model
@@ -71,7 +97,7 @@ class Ruler(Benchmark):
         available = {
             task for task in TASKS if all(bundle.file(file) is not None for file in required_files(bundle, task))
         }
-        return [Task(self.name, name, ("string_match",), samples) for name in names if split_task(name)[0] in available]
+        return [Task(self.name, name, metrics_of(name), samples) for name in names if split_task(name)[0] in available]
 
     def _lengths(self) -> list[int]:
         window = self._model.context_window if self._model else None
@@ -128,3 +154,16 @@ class Ruler(Benchmark):
         # The length excludes BOS, so that a sample may fill the window but for one token.
         excess = sample.length + 1 - mode.context_window
         return replace(prompt, max_new_tokens=budget - 1) if excess == 1 and not mode.thinking else prompt
+
+    def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
+        return score(sample, output)
+
+    def cluster(self, sample: Sample, document: str) -> str:
+        """Return the question of a qa task, which recurs at every length; other samples are clusters by themselves."""
+        return cluster_of(sample)
+
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+        return aggregate(task, rows)
+
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+        return groups(tasks, averages_only=averages_only)

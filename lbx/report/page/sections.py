@@ -261,7 +261,7 @@ def _curves(source: PageSource, name: str) -> Section:
 
 def _effective(source: PageSource, name: str) -> Section:
     """Draw a chart for each benchmark, of the mean over the tasks that have all lengths."""
-    rows = source.rows(name)
+    rows = [row | {"run_id": row["run_id"] or row["model"]} for row in source.rows(name)]  # published models
     leaders, leading_note = _select_leaders(source, rows)
     figures = []
     for benchmark, unit in sorted({(row["benchmark"], row["length_unit"]) for row in rows}):

@@ -1,0 +1,157 @@
+"""RULER's scores, the number of a task, and the averages of its README.
+
+Source: evaluate.py, and the table of README.md, of
+https://github.com/NVIDIA/RULER/tree/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a
+
+evaluate.py prints a number for each task and no average. The README has the mean of the 13 tasks at each of six
+lengths, the mean of the lengths, two weighted means (weights 1 to 6 by length, rising and falling), and the effective
+length: the longest length with an average of at least 85.6, that of Llama-2-7B-chat at 4k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lbx.base.number_key import ALL, OVERALL
+from lbx.base.records import GroupScore, Sample, Score, ScoredSample, TaskScore
+from lbx.benchmarks.base.aggregates import Average, estimate, mean, task_score
+from lbx.benchmarks.base.columns import ScoredRows
+from lbx.benchmarks.ruler.tasks import LENGTHS, TASKS, split_task
+from lbx.metrics import ruler
+from lbx.statistics.estimates import Estimate, Stratum
+
+MATCH_ALL, MATCH_PART, NULL = "string_match_all", "string_match_part", "null"
+WITHOUT_REFERENCES = "without_references"
+"""Key of ``Sample.meta``: the first reference of the file is null, so that evaluate.py gives the whole file 0."""
+NO_REFERENCES = "The sample has no reference, at which the official script stops."
+
+AVERAGE, RISING, FALLING, EFFECTIVE = "average", "weighted_increasing", "weighted_decreasing", "effective_length_k"
+"""Metrics of the group "overall"; ``EFFECTIVE`` is in units of 1,024 tokens, 0 for less than 4k."""
+THRESHOLD = 85.6
+
+
+def metrics_of(task: str) -> tuple[str, ...]:
+    """Return the metrics of a task, the headline first; ``NULL`` is 1 for an answer without text."""
+    return MATCH_PART if _is_qa(split_task(task)[0]) else MATCH_ALL, NULL
+
+
+def _is_qa(base: str) -> bool:
+    return base in ("qa_1", "qa_2")
+
+
+def score(sample: Sample, output: str) -> list[Score]:
+    """Return the official match of an output, and whether it is empty."""
+    headline, null = metrics_of(sample.task)
+    prediction = ruler.clean_prediction(output)
+    match = ruler.string_match_part if headline == MATCH_PART else ruler.string_match_all
+    without = bool(sample.meta.get(WITHOUT_REFERENCES))
+    value = 0.0 if without else match(prediction, sample.references)
+    error = None if without or sample.references else NO_REFERENCES
+    return [Score(headline, value, error=error), Score(null, float(not prediction))]
+
+
+def cluster_of(sample: Sample) -> str:
+    """Return a sample's own key; of qa the question's number, because each length asks the same questions in order."""
+    base, _, _ = sample.task.rpartition("_")
+    if _is_qa(base):
+        return f"{base}/{sample.sample_id.rpartition('-')[2]}"
+    return f"{sample.task}/{sample.sample_id}"
+
+
+def aggregate(task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    """Return evaluate.py's number of a task, sum / n x 100 with two decimals by Python's ``round``, and the nulls."""
+    headline, null = metrics_of(task)
+    rows, values = ScoredRows.of(rows).with_metric(headline)
+    if not len(values):
+        return []
+    value = mean(values)
+    number = TaskScore(headline, len(values), value, round(value * 100, 2), estimate=estimate(rows, values))
+    return [number, *task_score(null, rows, null, None)]
+
+
+def length_label(length: int) -> str:
+    """Return a length as in the README: "4k" for 4096, the number itself if it is no multiple of 1024."""
+    return f"{length // 1024}k" if length % 1024 == 0 else str(length)
+
+
+LABELS = {length: length_label(length) for length in LENGTHS}
+
+
+def effective_length(averages: Mapping[int, float]) -> int:
+    """Return the longest of the standard lengths with an average of at least ``THRESHOLD``; 0 if there is none."""
+    return max((length for length in LENGTHS if averages.get(length, 0.0) >= THRESHOLD), default=0)
+
+
+def groups(tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+    """Return the averages of each length over the 13 tasks, then those of the README's table over the six lengths.
+
+    An average of a length is official if it has all tasks, one of the lengths if all lengths are.
+    """
+    scores: dict[int, dict[str, TaskScore]] = {}
+    for task, rows in tasks.items():
+        base, length = split_task(task)
+        if base in TASKS and (numbers := aggregate(task, rows)):
+            scores.setdefault(length, {})[base] = numbers[0]
+    averages = {
+        length: average
+        for length, by_task in sorted(scores.items())
+        if (average := Average.of([*by_task.values()], complete=by_task.keys() == {*TASKS}))
+    }
+    lengths = [
+        average.group("length", length_label(length)) for length, average in averages.items() if len(scores[length]) > 1
+    ]
+    standard = {length: averages[length] for length in LENGTHS if length in averages}
+    if sum(len(scores[length]) for length in standard) < 2:
+        return lengths
+    if averages_only:
+        return [_over_lengths(AVERAGE, standard), *lengths]
+    return [
+        *lengths,
+        _over_lengths(AVERAGE, standard),
+        *(_over_lengths(metric, standard) for metric in (RISING, FALLING) if len(standard) > 1),
+        _effective(standard),
+    ]
+
+
+def length_weights(metric: str, lengths: Sequence[int]) -> list[int]:
+    """Return the weights of standard lengths in an average."""
+    places = [LENGTHS.index(length) for length in lengths]
+    if metric == RISING:
+        return [place + 1 for place in places]
+    return [len(LENGTHS) - place if metric == FALLING else 1 for place in places]
+
+
+def _over_lengths(metric: str, averages: Mapping[int, Average]) -> GroupScore:
+    parts, weights = list(averages.values()), length_weights(metric, list(averages))
+    estimates = [part.estimate for part in parts if part.estimate is not None]
+    mean_of_lengths = Average(
+        n=sum(part.n for part in parts),
+        score=_weighted_mean([part.score for part in parts], weights),
+        percent=_weighted_mean([part.percent for part in parts], weights),
+        complete=len(averages) == len(LENGTHS) and all(part.complete for part in parts),
+        partial=any(part.partial for part in parts),
+        estimate=_weighted_estimate(estimates, weights) if len(estimates) == len(parts) else None,
+    )
+    return mean_of_lengths.group(OVERALL, ALL, metric)
+
+
+def _weighted_mean(values: Sequence[float], weights: Sequence[int]) -> float:
+    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
+
+
+def _weighted_estimate(estimates: Sequence[Estimate], weights: Sequence[int]) -> Estimate:
+    strata = (
+        Stratum(weight / sum(weights) * stratum.weight, stratum.samples, stratum.clusters, stratum.values)
+        for weight, part in zip(weights, estimates, strict=True)
+        for stratum in part.strata
+    )
+    return Estimate(tuple(strata), all(part.clustered for part in estimates), all(part.linear for part in estimates))
+
+
+def _effective(averages: Mapping[int, Average]) -> GroupScore:
+    """Return the effective length; official if all tasks have all standard lengths up to the longest."""
+    complete = all(part.complete for part in averages.values()) and [*averages] == [*LENGTHS[: len(averages)]]
+    length = effective_length({length: round(part.percent, 1) for length, part in averages.items()}) / 1024
+    n = sum(part.n for part in averages.values())
+    partial = any(part.partial for part in averages.values())
+    return GroupScore(OVERALL, ALL, EFFECTIVE, n, length / 100, length if complete else None, partial)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lbx.base.columns import Column, number_column
 from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
-from lbx.benchmarks.base.layout import MODE, Board, BoardPart, Boards, DotChart, Paper, TableCell
+from lbx.benchmarks.base.layout import MODE, Board, BoardPart, Boards, LineChart, Paper, TableCell
 
 OPERATIONS = ("bfs", "parents")
 LEVELS = {"128k": "graphwalks_128k_and_shorter.parquet", "1m": "graphwalks_256k_to_1mil.parquet"}
@@ -61,7 +61,7 @@ BOARDS = Boards(
             ],
             first=(Column("operation", "operation"),),
             ordered_by=_OVERALL,
-            charts=[DotChart("OpenAI GraphWalks: {}, percent, by length", "Two lengths", _HEADINGS, by="operation")],
+            charts=[LineChart("OpenAI GraphWalks: {}, percent, by length", "Two lengths", _HEADINGS, by="operation")],
             small_charts=True,
         )
     }

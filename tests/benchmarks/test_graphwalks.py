@@ -97,8 +97,6 @@ MISSING = object()
     ("changes", "what"),
     [
         ({"prompt": None}, "the field 'prompt' is NoneType, not str"),
-        ({"prompt": "Who are the parents?"}, "the field 'prompt' has no line 'Operation:' after a graph"),
-        ({"prompt": QUESTION}, "the field 'prompt' has no line 'Operation:' after a graph"),
         ({"answer_nodes": None}, "the field 'answer_nodes' is NoneType, not list"),
         ({"answer_nodes": ["aa", None]}, "the field 'answer_nodes' is not a list of texts"),
         ({"answer_nodes": MISSING}, "the field 'answer_nodes' is missing"),
@@ -109,6 +107,14 @@ def test_damaged_rows(changes: Row, what: str, bundled: Callable[..., Bundle]) -
     damaged = {key: value for key, value in row(**changes).items() if value is not MISSING}
     with pytest.raises(BundleError, match=f"row 1 is damaged: {what}"):
         list(GRAPHWALKS.samples(bundled(damaged), "parents_128k"))
+
+
+def test_a_prompt_of_another_form_is_asked_unchanged(bundled: Callable[..., Bundle]) -> None:
+    bundle = bundled(*(row(prompt=text) for text in ("Who are the parents?", QUESTION)))
+    for sample, text in zip(
+        GRAPHWALKS.samples(bundle, "parents_128k"), ("Who are the parents?", QUESTION), strict=True
+    ):
+        assert (sample.context, sample.question, GRAPHWALKS.prompt(bundle, sample).text) == (text, "", text)
 
 
 def test_a_bundle_without_the_data(make_bundle: MakeBundle) -> None:

@@ -48,7 +48,7 @@ DATA = DataSource("bundle/graphwalks.toml", (REPO,))
 METRICS = ("f1", "f1_card", "answered")
 
 _QUESTION = "Operation:\n"
-"""Beginning of the question, which follows the graph; examples before the graph have it, too."""
+"""Beginning of the question, which follows the graph; the examples before the graph have it, too."""
 
 _ANSWER = re.compile(r"Final Answer: ?(\[.*\])")
 _NEW_TOKENS, _NEW_TOKENS_PER_NODE = 4096, 12
@@ -173,9 +173,7 @@ def _sample(task: str, row: DataRow) -> Sample:
     prompt, nodes = row.get("prompt", str), row.get("answer_nodes", list)
     if not all(isinstance(node, str) for node in nodes):
         raise damaged_file_error(row.location, "the field 'answer_nodes' is not a list of texts")
-    context, _, _ = prompt.rpartition(_QUESTION)
-    if not context:
-        raise damaged_file_error(row.location, "the field 'prompt' has no line 'Operation:' after a graph")
+    context = prompt.rpartition(_QUESTION)[0] or prompt
     return Sample(
         benchmark=GraphWalks.name,
         task=task,

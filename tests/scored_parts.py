@@ -20,6 +20,8 @@ TASKS = {
     "longbench_pro": ("t1.1", "t4.1", "t6.2"),
     "lveval": ("hotpotwikiqa_mixup_16k", "hotpotwikiqa_mixup_32k", "dureader_mixup_16k"),
     "leval": ("quality", "topic_retrieval_longchat", "sci_fi", "financial_qa", "gov_report_summ", "meeting_summ"),
+    "mrcr": ("2needle", "8needle"),
+    "graphwalks": ("bfs_128k", "parents_128k", "bfs_1m"),
 }
 PARTS_SHARED = 3
 """How many questions a document has."""
@@ -41,6 +43,7 @@ def made_sample(benchmark: str, task: str, number: int) -> Sample:
             "primary_task": chance.choice(CATEGORIES["primary_task"]),
         },
         "leval": {"evaluation": KINDS[task] if KINDS.get(task) in ("f1", "rouge") else "exam", "topic": number % 3},
+        "mrcr": {"prefix": "x1", "message_lengths": []},
     }  # fmt: skip
     references = {"longbench_v2": ("A",), "leval": ("True [fact: True]",)}
     return Sample(

@@ -14,7 +14,7 @@ from lbx.running.judge_spec import OFFICIAL
 ROOMS = tuple(
     "cluster exchange forecast inference judging prompting report running scoring spec statistics store web".split()  # noqa: SIM905
 )
-NAMES = re.compile(r"l-?eval|longbench|lv-?eval|needle|fastchat|mt.?bench", re.IGNORECASE)
+NAMES = re.compile(r"l-?eval|longbench|lv-?eval|needle|mrcr|graph-?walks|fastchat|mt.?bench", re.IGNORECASE)
 NEEDLES = "the report needles, of any benchmark that says how deep one stands"
 ALLOWED = {
     "exchange/annotation": "datasets in L-Eval's form, and the pages of its own tool",

@@ -15,6 +15,7 @@ from lbx.benchmarks.base.asked_model import AskedModel as AskedModel
 from lbx.benchmarks.base.asked_model import ModelTokenizer as ModelTokenizer
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, needs_model
 from lbx.benchmarks.base.rubric import Rubric
+from lbx.benchmarks.graphwalks.benchmark import GraphWalks
 from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.benchmarks.leval import judge as official_judge
 from lbx.benchmarks.leval import judge_files as judge_files
@@ -24,6 +25,7 @@ from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.benchmarks.longbench_v2.benchmark import LongBenchV2
 from lbx.benchmarks.lveval.benchmark import LVEval
+from lbx.benchmarks.mrcr.benchmark import Mrcr
 from lbx.benchmarks.needle.benchmark import Needle
 from lbx.benchmarks.own.benchmark import CustomBenchmark as CustomBenchmark
 from lbx.benchmarks.own.benchmark import custom_benchmark
@@ -54,7 +56,7 @@ class _Benchmarks(Mapping[str, Benchmark]):
 
 
 BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
-    Needle(), LongBench(), LongBenchV2(), LongBenchPro(), LVEval(), LEval(), Ruler()
+    Needle(), LongBench(), LongBenchV2(), LongBenchPro(), LVEval(), LEval(), Ruler(), Mrcr(), GraphWalks()
 )
 """Every benchmark by its name. Families are registered only here."""
 

@@ -136,7 +136,7 @@ class Prompter:
             stop_tokens=prompt.stop_tokens,
             min_new_tokens=prompt.min_new_tokens,
             sampling=sampling,
-            original_tokens=cut.original_tokens,
+            original_tokens=cut.original_tokens + self._turn_tokens(prompt),
             truncated=cut.lost_tokens > 0,
             tokens_cut=cut.lost_tokens,
             kept=cut.text if cut.lost_tokens else "",
@@ -181,6 +181,9 @@ class Prompter:
     def _read_tokens(self, prompt: Prompt, text: str) -> int:
         return len(self._wrapper.encode(self._wrap(prompt, text)))
 
+    def _turn_tokens(self, prompt: Prompt) -> int:
+        return sum(len(self._tokenizer.encode(turn, special=False)) for turn in prompt.turns)
+
     def _wrap(self, prompt: Prompt, text: str) -> ChatPrompt:
         wrapped = self._wrapper.wrap(text, prompt.system, prompt.turns, chat=prompt.chat)
         return wrapped.with_answer_prefix(prompt.answer_prefix)
@@ -196,9 +199,10 @@ class Prompter:
         if len(ids) <= limit:
             return _CutText(prompt.text, len(ids), ids=tuple(ids))
         if prompt.truncation is Truncation.REFUSE:
+            turns = self._turn_tokens(prompt)
             raise PromptError(
-                f"The prompt has {len(ids)} tokens, more than the {limit} that fit, and this benchmark does not "
-                f"truncate prompts: {budget}.",
+                f"The prompt has {len(ids) + turns} tokens, more than the {limit + turns} that fit, and this benchmark "
+                f"does not truncate prompts: {budget}.",
                 fix="Use a model or a card with a larger context window.",
             )
         if limit <= 0:

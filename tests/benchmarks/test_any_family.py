@@ -22,11 +22,13 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Score
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.files import DataRow
+from lbx.benchmarks.graphwalks import benchmark as graphwalks
 from lbx.benchmarks.leval import tasks as leval
 from lbx.benchmarks.longbench import tasks as longbench
 from lbx.benchmarks.longbench.benchmark import make_sample
 from lbx.benchmarks.longbench_pro import tasks as longbench_pro
 from lbx.benchmarks.lveval import tasks as lveval
+from lbx.benchmarks.mrcr import benchmark as mrcr
 from lbx.metrics.keyword_gate import NO_KEYWORDS
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
@@ -288,12 +290,17 @@ def metrics_of(family: str, task: str) -> tuple[str, ...]:
             return leval.METRICS[leval.KINDS[task]]
         case "longbench_v2":
             return ("accuracy", "compensated", "empty")
+        case "mrcr":
+            return mrcr.METRICS
+        case "graphwalks":
+            return graphwalks.METRICS
         case _:
             return ("recall",)
 
 
 pieces = [
     "a", "b", "A", "the", "不是", "段落", "Paragraph ", "0", "12", "4,821", ".", "。", "\n", "`", "#", "//", "\0",
+    "Final Answer: [", "]", ", ",
     "[Answer]", "[答案]", "[[1, 2]]", "True", "[fact: False]", "The correct answer is ", "(C)", "北京",
 ]  # fmt: skip
 texts = st.text(max_size=60) | st.lists(st.sampled_from(pieces), max_size=12).map("".join)
@@ -309,7 +316,13 @@ def test_any_output_has_a_score(family: str, data: st.DataObject, output: str, s
     task = data.draw(st.sampled_from(TASKS[family]))
     odd = json_values if family in ("longbench", "lveval") else texts
     references = data.draw(st.lists(odd, min_size=family == "needle", max_size=3))
-    meta = {"topic": 0, "evaluation": "exam", "all_classes": ["a", "the"], "answer_keywords": data.draw(json_values)}
+    meta = {
+        "topic": 0,
+        "evaluation": "exam",
+        "prefix": data.draw(texts),
+        "all_classes": ["a", "the"],
+        "answer_keywords": data.draw(json_values),
+    }
     sample = answered(family, task, references, **meta)
     sample = replace(sample, language=data.draw(st.sampled_from(["en", "zh"])))
     compared = BENCHMARKS[family].similarity_input(sample, output)

@@ -43,6 +43,9 @@ _LVEVAL = (
     "multifieldqa_zh_mixup", "factrecall_en", "factrecall_zh", "cmrc_mixup", "lic_mixup", "dureader_mixup",
 )  # fmt: skip
 
+_MRCR = tuple(("mrcr", task) for task in ("2needle", "4needle", "8needle"))
+_GRAPHWALKS = tuple(("graphwalks", task) for task in ("bfs_128k", "parents_128k", "bfs_1m", "parents_1m"))
+
 OUTPUTS: Mapping[Task, Sequence[str]] = {
     **{("longbench", task): _ENGLISH for task in ("qasper", "qasper_e", "gov_report_e", "triviaqa", "samsum")},
     ("longbench", "multifieldqa_zh"): _CHINESE,
@@ -71,6 +74,8 @@ OUTPUTS: Mapping[Task, Sequence[str]] = {
     ("leval", "meeting_summ"): _ENGLISH,
     **{("needle", f"{kind}_{language}"): ("12 77", "77", "12", "5", "") for kind in ("single", "multikey")
        for language in ("en", "zh")},
+    **dict.fromkeys(_MRCR, ("x1the red cat", "x1the cat", "the red cat", "x1", "")),
+    **dict.fromkeys(_GRAPHWALKS, ("Final Answer: [aa, bb]", "Final Answer: [aa]", "Final Answer: [cc]", "aa", "")),
     ("mine", "t"): _ENGLISH,
     ("mine", "u"): _ENGLISH,
 }  # fmt: skip
@@ -93,9 +98,14 @@ SETS: Mapping[str, Sequence[Task]] = {
         "L-Eval, some": ("leval", ("topic_retrieval_longchat", "sci_fi", "financial_qa", "gov_report_summ")),
         "L-Eval, closed": ("leval", ("quality", "tpo", "coursera", "gsm100", "codeU", "sci_fi")),
         "needle": ("needle", ("single_en", "single_zh", "multikey_en")),
+        "MRCR": ("mrcr", ("2needle", "4needle", "8needle")),
+        "GraphWalks, some": ("graphwalks", ("bfs_128k", "parents_128k", "bfs_1m")),
         "own": ("mine", ("t", "u")),
     }.items()
 }  # fmt: skip
+
+_IN_CHARACTERS = {True: ("longbench", "lveval", "needle"), False: ("mrcr", "graphwalks")}
+"""{whether a question is Chinese: benchmarks that count its document in characters}."""
 
 NAMES = (
     "model", "other", "a|b & c%_{}", "模型", "x vs y", "judge j: z", "=1+1", "**bold** <b>", "0.5", "a, b", "*",
@@ -126,19 +136,24 @@ def made_sample(task: Task, number: int, documents: int) -> Sample:
             "topic": number % 3,
         },
         "needle": {"depth": (0.0, 0.5)[number % 2], "needles": 1, "keys": ["k"]},
+        "mrcr": {"prefix": "x1", "message_lengths": []},
+        "graphwalks": {},
         "mine": {"metrics": ["f1", "exact_match"] if name == "t" else ["exact_match", "f1"]},
     }  # fmt: skip
     right = OUTPUTS[task][0]
     chinese = right == _CHINESE[0] or name.endswith("_zh") or (benchmark == "longbench_pro" and number % 2)
-    references = {"longbench_v2": ("A",), "longbench_pro": ("one", "two", "three"), "needle": ("12", "77")}
+    references = {
+        "longbench_v2": ("A",), "longbench_pro": ("one", "two", "three"), "needle": ("12", "77"),
+        "graphwalks": ("aa", "bb"),
+    }  # fmt: skip
     special = {"passage_retrieval_en": "Paragraph 3", "passage_retrieval_zh": "段落3", "quality": "(A) yes"}
     return Sample(
         benchmark, name, f"s{number}",
         # At other levels LV-Eval has the same questions on other documents.
         f"document {number % documents} of {name if benchmark == 'lveval' else benchmark}",
         f"Question {number}?", references.get(benchmark, (special.get(name, right),)),
-        "zh" if chinese else "en", (900, 4000, 8000, 1024, 1025, 0)[pick % 6],
-        "characters" if chinese and benchmark in ("longbench", "lveval", "needle") else "words",
+        "zh" if chinese else "en", (900, 4000, 8000, 1024, 1025, 0)[pick % 6] * (10 if benchmark == "mrcr" else 1),
+        "characters" if benchmark in _IN_CHARACTERS[bool(chinese)] else "words",
         metas[benchmark],
     )  # fmt: skip
 

@@ -424,6 +424,46 @@ def _needle_groups(tasks: Tasks) -> Groups:
     }
 
 
+def _mrcr(task: str, rows: Rows) -> list[Number]:
+    limits = [0, 40_000, 80_000, 160_000, 320_000, 640_000, 1_280_000, 2_560_000]
+    names = ["0-40k", "40-80k", "80-160k", "160-320k", "320-640k", "640-1280k", "1280-2560k", "2560k+"]
+    made = mean(rows, "ratio", official=percent(1))
+    for name, least, end in zip(names, limits, [*limits[1:], math.inf], strict=True):
+        some = [row for row in rows if least <= row.sample.length < end]
+        made += mean(some, "ratio", f"ratio/{name}", official=percent(1))
+    return made + mean(rows, "prefix")
+
+
+def _mrcr_groups(tasks: Tasks) -> Groups:
+    by_part: dict[tuple[str, str], list[Number]] = {}
+    for task, rows in tasks.items():
+        for one in _mrcr(task, rows):
+            if one.metric != "prefix":
+                part = ("characters", one.metric[6:]) if "/" in one.metric else ("overall", "all")
+                by_part.setdefault(part, []).append(one)
+    found: Groups = {}
+    for part, numbers in by_part.items():
+        found |= _named(*part, average(numbers, whole=len(numbers) == 3))
+    return found
+
+
+def _graphwalks(task: str, rows: Rows) -> list[Number]:
+    return mean(rows, "f1", official=percent(1)) + mean(rows, "f1_card") + mean(rows, "answered")
+
+
+def _graphwalks_groups(tasks: Tasks) -> Groups:
+    by_part: dict[tuple[str, str], list[Number]] = {}
+    for task in ("bfs_128k", "parents_128k", "bfs_1m", "parents_1m"):
+        operation, level = task.split("_")
+        for one in _graphwalks(task, tasks.get(task, ()))[:1]:
+            for part in (("overall", "all"), ("operation", operation), ("length", level)):
+                by_part.setdefault(part, []).append(one)
+    found: Groups = {}
+    for part, numbers in by_part.items():
+        found |= _named(*part, average(numbers, whole=len(numbers) == (4 if part[0] == "overall" else 2)))
+    return found
+
+
 def _own(task: str, rows: Rows) -> list[Number]:
     metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
     order = rows[0].sample.meta["metrics"] if rows else []
@@ -451,6 +491,8 @@ _FAMILIES: Mapping[str, tuple[Callable[[str, Rows], list[Number]], Callable[[Tas
     "lveval": (_lveval, _lveval_groups),
     "leval": (_leval, _leval_groups),
     "needle": (_needle, _needle_groups),
+    "mrcr": (_mrcr, _mrcr_groups),
+    "graphwalks": (_graphwalks, _graphwalks_groups),
 }
 
 

@@ -208,6 +208,21 @@ def _board_keys(name: str, row: Row) -> Iterator[tuple[str, str | None, Key]]:
             yield level, run, every if dataset == "all" else ("line", run, "lveval", f"{dataset}_{level}", "")
         group = ("overall", "all") if dataset == "all" else ("dataset", dataset)
         yield "mean", run, ("group", run, "lveval", *group, "average")
+    elif name == "board_mrcr":
+        task, lengths = row["needles"], [column[:-7] for column in row if column.endswith("k_method")] + ["2560k+"]
+        every = {"average": ("overall", "all"), **{length: ("characters", length) for length in lengths}}
+        for column, group in every.items():
+            metric = "" if column == "average" else column
+            of_all = ("group", run, "mrcr", *group, "average")
+            yield column, run, of_all if task == "all" else ("line", run, "mrcr", task, metric)
+    elif name == "board_graphwalks":
+        operation = row["operation"]
+        group = ("overall", "all") if operation == "all" else ("operation", operation)
+        yield "average", run, ("group", run, "graphwalks", *group, "average")
+        for level in ("128k", "1m"):
+            every_one = ("group", run, "graphwalks", "length", level, "average")
+            one = ("line", run, "graphwalks", f"{operation}_{level}", "")
+            yield level, run, every_one if operation == "all" else one
     elif name in ("board_leval_exam", "board_leval_f1", "board_leval_rouge"):
         metric = row.get("metric", "")
         group = {"exam": ("closed", "all", "exact_match"), "f1": ("open", "all", "f1")}

@@ -11,6 +11,7 @@ import pytest
 from lbx.benchmarks.longbench.tables import CATEGORIES
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES as DIMENSIONS
 from lbx.benchmarks.lveval.tasks import LEVELS
+from lbx.benchmarks.mrcr.tables import LENGTHS
 from lbx.report import board_charts
 from lbx.report.board_charts import MOST
 from lbx.report.boards import BOARDS
@@ -65,6 +66,8 @@ BOARD_ROWS: dict[str, Callable[[], list[Row]]] = {
     "board_lveval": lambda: [
         row("M", 0, dataset=name, **dict.fromkeys(LEVELS, 77.7)) for name in ("all", "cmrc_mixup", "lic_mixup")
     ],
+    "board_mrcr": lambda: [row("M", 0, needles=name, **dict.fromkeys(LENGTHS, 77.7)) for name in ("all", "2needle")],
+    "board_graphwalks": lambda: [row("M", 0, operation=name, **{"128k": 77.7, "1m": 5.0}) for name in ("all", "bfs")],
 }  # fmt: skip
 TWO = (
     "board_longbench_radar",
@@ -72,6 +75,8 @@ TWO = (
     "board_longbench_e",
     "board_longbench_pro_tries",
     "board_lveval",
+    "board_mrcr",
+    "board_graphwalks",
 )
 """Boards with two charts here."""
 

@@ -1,0 +1,186 @@
+r"""OpenAI GraphWalks (2025): graphs of up to 1 million tokens, and a set of nodes that an operation returns.
+
+Source: the dataset's card, with the code that reads and grades answers,
+https://huggingface.co/datasets/openai/graphwalks/blob/f338bb265735a56a79f4b0f5def722c9c3268ead/README.md (MIT). The
+prompts are the rows' own, in one parquet file for short graphs and one for long ones:
+
+    {"prompt": "You will be given a graph as a list of directed edges. ...\n\nOperation:\nFind the parents of node ...",
+     "answer_nodes": ["1679091c5a", "c9f0f895fb"], "prompt_chars": 2638, "problem_type": "parents",
+     "date_added": "02-27-2026"}
+
+A task is an operation on short or long graphs: bfs (nodes at a depth of a breadth-first search) or parents.
+
+The card's code has two faults. It keeps "Final Answer: [" in front of the first node, so this node is never right; and
+it gives 1 instead of 0 to an answer that has no right node, or not the required form. ``f1`` has neither, as in other
+programs that run this benchmark; ``f1_card`` is the card's code to the letter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from lbx.base.layout import Bundle
+from lbx.base.records import (
+    PLAIN,
+    Chunk,
+    GroupScore,
+    Mode,
+    Prompt,
+    Sample,
+    Score,
+    ScoredSample,
+    Task,
+    TaskScore,
+    Truncation,
+    sha256_text,
+)
+from lbx.benchmarks.base.aggregates import Average, task_score
+from lbx.benchmarks.base.benchmark import Benchmark, TaskCatalogue, with_unique_ids
+from lbx.benchmarks.base.files import DataRow, cached_by_mtime, damaged_file_error
+from lbx.benchmarks.base.sources import DataSource, Parquet
+from lbx.benchmarks.graphwalks.tables import BOARDS, LEVELS, OPERATIONS, PAPER, TASKS, split_task
+
+REPO = "openai/graphwalks"
+DATA = DataSource("bundle/graphwalks.toml", (REPO,))
+METRICS = ("f1", "f1_card", "answered")
+
+_QUESTION = "Operation:\n"
+"""Beginning of the question, which follows the graph; the examples before the graph have it, too."""
+
+_ANSWER = re.compile(r"Final Answer: ?(\[.*\])")
+_NEW_TOKENS, _NEW_TOKENS_PER_NODE = 4096, 12
+"""The card sets no limit. A node is ten hexadecimal digits, and an answer has up to 7,000 of them."""
+
+_ID_LENGTH = 16
+
+
+class GraphWalks(Benchmark):
+    name = "graphwalks"
+    metric_version = 1
+    data = DATA
+    catalogue = TaskCatalogue(TASKS, open_tasks=(), length_groups={task: split_task(task)[0] for task in TASKS})
+    paper = PAPER
+    boards = BOARDS
+
+    def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
+        counts = {}
+        for task in TASKS:
+            if (names is None or task in names) and (path := _data(bundle, task)):
+                counts[task] = _count_operations(path)[split_task(task)[0]]
+        return [Task(self.name, task, METRICS, count) for task, count in counts.items() if count]
+
+    def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
+        """Yield a task's samples; an id is a hash of the prompt, so it stays when other rows are replaced."""
+        path = _data(bundle, task)
+        if path is None:
+            raise self.data.missing_data_error(bundle, f"{REPO}, {task}")
+        rows = (row for row in Parquet((path,)).rows() if _operation(row) == split_task(task)[0])
+        yield from with_unique_ids(_sample(task, row) for row in rows)
+
+    def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
+        """Return the row's prompt, which is never cut. Decoding is greedy, because the card sets no sampling."""
+        return Prompt(
+            before="",
+            document=sample.context,
+            after=sample.question,
+            max_new_tokens=_NEW_TOKENS + _NEW_TOKENS_PER_NODE * len(sample.references),
+            truncation=Truncation.REFUSE,
+            source=REPO,
+        )
+
+    def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
+        """Return F1 of the sets of nodes, 0 for another form; by the card's code; and whether the form is right."""
+        nodes, truth = read_nodes(output), set(sample.references)
+        extracted = "" if nodes is None else ", ".join(nodes)
+        f1 = 0.0 if nodes is None else _f1(set(nodes), truth, without_overlap=float(not nodes and not truth))
+        f1_card = _f1(set(_read_nodes_as_in_card(output)), truth, without_overlap=1.0)
+        values = zip(METRICS, (f1, f1_card, float(nodes is not None)), strict=True)
+        return [Score(metric, value, extracted) for metric, value in values]
+
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+        """Return the mean F1 in percent with one decimal, as OpenAI publishes it, then the other metrics."""
+        return [
+            score for metric in METRICS for score in task_score(metric, rows, metric, 1 if metric == "f1" else None)
+        ]
+
+    def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
+        return next(iter(task_score("f1", rows, "f1", 1)), None)
+
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+        """Return means of the tasks, overall, by operation and by length: lbx's own, official if no task is missing."""
+        scores = {task: score for task, rows in tasks.items() if (score := self.headline(task, rows))}
+        members = {("overall", "all"): TASKS}
+        for grouping, names, part in (("operation", OPERATIONS, 0), ("length", tuple(LEVELS), 1)):
+            for name in () if averages_only else names:
+                members[grouping, name] = tuple(task for task in TASKS if split_task(task)[part] == name)
+        groups = []
+        for group, names in members.items():
+            found = [scores[task] for task in names if task in scores]
+            if average := Average.of(found, complete=len(found) == len(names)):
+                groups.append(average.group(*group))
+        return groups
+
+
+def read_nodes(response: str) -> list[str] | None:
+    """Return the nodes in the last line of a response; None if it has not the form "Final Answer: [a, b]"."""
+    match = _find_answer(response)
+    return _split_nodes(match[1]) if match else None
+
+
+def _read_nodes_as_in_card(response: str) -> list[str]:
+    match = _find_answer(response)
+    return _split_nodes(match[0]) if match else []
+
+
+def _find_answer(response: str) -> re.Match[str] | None:
+    return _ANSWER.search(response.rpartition("\n")[2])
+
+
+def _split_nodes(text: str) -> list[str]:
+    return [node.strip() for node in text.strip("[]").split(",") if node.strip()]
+
+
+def _f1(nodes: set[str], truth: set[str], *, without_overlap: float) -> float:
+    overlap = len(nodes & truth)
+    if not overlap:
+        return without_overlap
+    recall, precision = overlap / len(truth), overlap / len(nodes)
+    return 2 * (recall * precision) / (recall + precision)
+
+
+def _data(bundle: Bundle, task: str) -> Path | None:
+    folder = DATA.folder(bundle)
+    path = folder / LEVELS[split_task(task)[1]] if folder else None
+    return path if path and path.is_file() else None
+
+
+@cached_by_mtime
+def _count_operations(path: Path) -> Counter[str]:
+    return Counter(_operation(row) for row in Parquet((path,)).rows())
+
+
+def _operation(row: DataRow) -> str:
+    operation = row.get("problem_type", str)
+    if operation not in OPERATIONS:
+        raise damaged_file_error(row.location, f"the field 'problem_type' is {operation!r}, not bfs or parents")
+    return operation
+
+
+def _sample(task: str, row: DataRow) -> Sample:
+    prompt, nodes = row.get("prompt", str), row.get("answer_nodes", list)
+    if not all(isinstance(node, str) for node in nodes):
+        raise damaged_file_error(row.location, "the field 'answer_nodes' is not a list of texts")
+    context = prompt.rpartition(_QUESTION)[0] or prompt
+    return Sample(
+        benchmark=GraphWalks.name,
+        task=task,
+        sample_id=sha256_text(prompt)[:_ID_LENGTH],
+        context=context,
+        question=prompt.removeprefix(context),
+        references=tuple(nodes),
+        length=len(context),
+        length_unit="characters",
+    )

@@ -1,0 +1,202 @@
+"""OpenAI MRCR (2025): conversations of 4 thousand to 1 million tokens, of which one answer has to be repeated.
+
+Source: the dataset's card, with the code that asks and grades,
+https://huggingface.co/datasets/openai/mrcr/blob/f4c69fae7cf81f7ca26b9fee34b392a50f6b8a1d/README.md (MIT). The prompts
+are the rows' own messages, in parquet files, 2needle/2needle_0.parquet and so on:
+
+    {"prompt": "[{\"role\": \"user\", \"content\": \"Here are some examples of ...\"},
+                 {\"role\": \"user\", \"content\": \"write a poem about tapirs\"},
+                 {\"role\": \"assistant\", \"content\": \"...\"}, ...,
+                 {\"role\": \"user\", \"content\": \"Prepend aYooSG8CQg to the 2nd (1 indexed) poem about ...\"}]",
+     "answer": "aYooSG8CQg...", "random_string_to_prepend": "aYooSG8CQg", "n_needles": 2, "desired_msg_index": 5,
+     "total_messages": 60, "n_chars": 37000, "date_added": "04-12-2025"}
+
+A task is a number of needles, which are equal requests in a conversation. The first two messages are both the user's:
+examples, and the first request. They are one message here, with a blank line between them, because many chat templates
+refuse two messages of the same role in a row; the card sends them separately.
+
+The card groups rows by tokens of GPT-4o's tokenizer. Here they are grouped by characters, with about the same limits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from cydifflib import SequenceMatcher  # type: ignore[import-untyped]
+
+from lbx.base.layout import Bundle
+from lbx.base.records import (
+    PLAIN,
+    Chunk,
+    GroupScore,
+    Mode,
+    Prompt,
+    Sample,
+    Score,
+    ScoredSample,
+    Task,
+    TaskScore,
+    Truncation,
+    sha256_text,
+)
+from lbx.benchmarks.base.aggregates import Average, numbers_by_task, task_score
+from lbx.benchmarks.base.benchmark import Benchmark, TaskCatalogue, with_unique_ids
+from lbx.benchmarks.base.columns import ScoredRows
+from lbx.benchmarks.base.files import DataRow, damaged_file_error
+from lbx.benchmarks.base.sources import DataSource, Parquet
+from lbx.benchmarks.mrcr.tables import BOARDS, LENGTHS, PAPER, TASKS
+
+REPO = "openai/mrcr"
+DATA = DataSource("bundle/mrcr.toml", (REPO,))
+METRICS = ("ratio", "prefix")
+
+_NEW_TOKENS = 4096
+"""The card sets no limit. Answers are texts by GPT-4o of a few hundred to about two thousand tokens."""
+
+_ROLES = {"user": "u", "assistant": "a"}
+_CONVERSATION = re.compile("u+(au)+")
+"""Roles of the messages: the user's first ones, then assistant and user in turn."""
+
+_LABELS = ("User: ", "Assistant: ")
+_GAP = "\n\n"
+_ID_LENGTH = 16
+
+
+class Mrcr(Benchmark):
+    name = "mrcr"
+    metric_version = 1
+    data = DATA
+    catalogue = TaskCatalogue(TASKS, open_tasks=())
+    paper = PAPER
+    boards = BOARDS
+
+    def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
+        sources = {task: source for task in TASKS if (source := _data(bundle, task))}
+        return [Task(self.name, task, METRICS, source.count()) for task, source in sources.items()]
+
+    def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
+        """Yield a task's samples; an id is a hash of the prompt, so it stays when other rows are replaced."""
+        source = _data(bundle, task)
+        if source is None:
+            raise self.data.missing_data_error(bundle, f"{REPO}, {task}")
+        yield from with_unique_ids(_sample(task, row) for row in source.rows())
+
+    def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
+        """Return the conversation, which is never cut. Decoding is greedy, because the card sets no sampling."""
+        first, *others = _messages(sample)
+        return Prompt(
+            before="",
+            document=first,
+            after="",
+            turns=(*others, sample.question),
+            max_new_tokens=_NEW_TOKENS,
+            truncation=Truncation.REFUSE,
+            source=REPO,
+        )
+
+    def evidence(self, sample: Sample) -> Sequence[str]:
+        """Return the text that has to be repeated."""
+        return [answer.removeprefix(sample.meta["prefix"]) for answer in sample.references]
+
+    def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
+        """Return the similarity of output and answer, 0 without the random prefix; and whether the prefix is there.
+
+        The card's text compares stripped answers, its code does not strip: this is the code.
+        """
+        prefix = sample.meta["prefix"]
+        ratio = max((grade(output, answer, prefix) for answer in sample.references), default=0.0)
+        return [Score("ratio", ratio), Score("prefix", float(output.startswith(prefix)))]
+
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+        """Return the mean ratio in percent with one decimal, as OpenAI publishes it; by length; then the prefixes."""
+        columns = ScoredRows.of(rows)
+        by_length = [
+            score
+            for name, lengths in LENGTHS.items()
+            for score in task_score(f"ratio/{name}", _with_length(columns, lengths), "ratio", 1)
+        ]
+        return [*task_score("ratio", rows, "ratio", 1), *by_length, *task_score("prefix", rows, "prefix", None)]
+
+    def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
+        return next(iter(task_score("ratio", rows, "ratio", 1)), None)
+
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+        """Return means of the tasks, overall and by length in characters: lbx's own, official if no task is missing."""
+        numbers = numbers_by_task(self.aggregate, tasks)
+        parts = {("overall", "all"): "ratio"}
+        if not averages_only:
+            parts |= {("characters", name): f"ratio/{name}" for name in LENGTHS}
+        scores = {
+            part: [found[metric] for found in numbers.values() if metric in found] for part, metric in parts.items()
+        }
+        averages = {part: Average.of(found, complete=len(found) == len(TASKS)) for part, found in scores.items()}
+        return [average.group(*part) for part, average in averages.items() if average]
+
+
+def grade(response: str, answer: str, prefix: str) -> float:
+    """Return the similarity of response and answer after the prefix; 0 if the response does not start with it."""
+    if not response.startswith(prefix):
+        return 0.0
+    return float(SequenceMatcher(None, response.removeprefix(prefix), answer.removeprefix(prefix)).ratio())
+
+
+def _with_length(rows: ScoredRows, lengths: range) -> ScoredRows:
+    return rows.filter(lambda row: row.sample.length in lengths)
+
+
+def _data(bundle: Bundle, task: str) -> Parquet | None:
+    """Return the shards of a task, or its only file in the dataset's first release."""
+    folder = DATA.folder(bundle)
+    if folder is None:
+        return None
+    shards = sorted(folder.glob(f"{task}/*.parquet")) or sorted(folder.glob(f"{task}.parquet"))
+    return Parquet(tuple(shards)) if shards else None
+
+
+def _sample(task: str, row: DataRow) -> Sample:
+    text, answer, prefix = (row.get(name, str) for name in ("prompt", "answer", "random_string_to_prepend"))
+    if not prefix or not answer.startswith(prefix):
+        raise damaged_file_error(row.location, "the answer does not start with random_string_to_prepend")
+    *messages, question = _read_messages(row.location, text)
+    labelled = (_LABELS[number % 2] + message for number, message in enumerate(messages))
+    return Sample(
+        benchmark=Mrcr.name,
+        task=task,
+        sample_id=sha256_text(text)[:_ID_LENGTH],
+        context=_GAP.join(labelled),
+        question=question,
+        references=(answer,),
+        length=sum(map(len, (*messages, question))),
+        length_unit="characters",
+        meta={"prefix": prefix, "message_lengths": [len(message) for message in messages]},
+    )
+
+
+def _read_messages(location: str, text: str) -> list[str]:
+    """Return the messages of a conversation, the user's first ones in one. Raises BundleError."""
+    try:
+        messages: Any = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise damaged_file_error(location, f"the field 'prompt' is not JSON ({exc})") from exc
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise damaged_file_error(location, "the field 'prompt' is not a list of messages")
+    fields = [(message.get("role"), message.get("content")) for message in messages]
+    roles = "".join(_ROLES.get(str(role), "?") if isinstance(content, str) else "?" for role, content in fields)
+    if not _CONVERSATION.fullmatch(roles):
+        reason = "the messages of 'prompt' must be the user's and the assistant's in turn, and end with the user's"
+        raise damaged_file_error(location, reason)
+    first = roles.index("a")
+    return [_GAP.join(content for _, content in fields[:first]), *(content for _, content in fields[first:])]
+
+
+def _messages(sample: Sample) -> list[str]:
+    """Return the messages of a sample's conversation before the question."""
+    messages, at = [], 0
+    for number, length in enumerate(sample.meta["message_lengths"]):
+        at += len(_LABELS[number % 2])
+        messages.append(sample.context[at : at + length])
+        at += length + len(_GAP)
+    return messages

@@ -29,6 +29,7 @@ from lbx.benchmarks.longbench.benchmark import make_sample
 from lbx.benchmarks.longbench_pro import tasks as longbench_pro
 from lbx.benchmarks.lveval import tasks as lveval
 from lbx.benchmarks.mrcr import benchmark as mrcr
+from lbx.benchmarks.ruler.aggregates import metrics_of as ruler_metrics
 from lbx.metrics.keyword_gate import NO_KEYWORDS
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
@@ -294,6 +295,8 @@ def metrics_of(family: str, task: str) -> tuple[str, ...]:
             return mrcr.METRICS
         case "graphwalks":
             return graphwalks.METRICS
+        case "ruler":
+            return ruler_metrics(task)
         case _:
             return ("recall",)
 

@@ -149,6 +149,7 @@ class Ruler(Benchmark):
             max_new_tokens=budget,
             truncation=Truncation.REFUSE,
             chat=mode.template == CARD_TEMPLATE,
+            reads_control_tokens=mode.template not in ("", CARD_TEMPLATE),
             source=f"data/files/{CONSTANTS}",
         )
         # The length excludes BOS, so that a sample may fill the window but for one token.

@@ -77,7 +77,7 @@ class Needles(Generator):
         if kind == "numbers":
             return str(self._random.randint(10**6, 10**7 - 1))
         if kind == "words":
-            return self._random.choice(self._pairs)
+            return str(self._random.choice(self._pairs))
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
     def _sentence(self, key: str, value: str) -> str:

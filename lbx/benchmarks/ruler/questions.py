@@ -27,14 +27,14 @@ class Question:
 
     Attributes:
         answers: accepted answers, repetitions included.
-        own: documents with the answer.
-        more: other paragraphs of the same article.
+        answer_documents: documents with the answer.
+        other_documents: other paragraphs of the same article.
     """
 
     text: str
     answers: tuple[str, ...]
-    own: tuple[int, ...]
-    more: tuple[int, ...] = ()
+    answer_documents: tuple[int, ...]
+    other_documents: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _contexts(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"{title}\n{''.join(sentences)}"
 
 
-class Questions(Generator):
+class QuestionTexts(Generator):
     """Generator of a question task."""
 
     def __init__(self, bundle: Bundle, dataset: str, template: str, room: Room, seed: int) -> None:
@@ -125,7 +125,7 @@ class Questions(Generator):
         return Draft(self._template.format(context=context, query=question.text), question.answers, question.text)
 
     def _choose_documents(self, question: Question, size: int) -> list[str]:
-        documents, own, more = self._set.documents, question.own, question.more
+        documents, own, more = self._set.documents, question.answer_documents, question.other_documents
         if size >= len(documents):
             return ([*documents] * -(-size // len(documents)))[:size]
         room = size - len(own)

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from lbx.base.inputs import open_input
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.base.run_options import CARD_TEMPLATE
@@ -31,7 +32,7 @@ from lbx.benchmarks.ruler.official import (
     noise_text,
     task_texts,
 )
-from lbx.benchmarks.ruler.questions import Questions, question_file
+from lbx.benchmarks.ruler.questions import QuestionTexts, question_file
 from lbx.benchmarks.ruler.sentences import PARAMETERS_FILE
 from lbx.benchmarks.ruler.settings import RulerSettings
 from lbx.benchmarks.ruler.shaping import join_lines, split_answer_prefix
@@ -168,7 +169,7 @@ class SampleSet:
             return CommonWords(template, room, seed, is_short=length < _SHORT, words=words, english_words=larger_list)
         if task == "fwe":
             return FrequentWords(template, room, seed)
-        return Questions(bundle, QUESTIONS[task], template, room, seed)
+        return QuestionTexts(bundle, QUESTIONS[task], template, room, seed)
 
     def _frame(self) -> tuple[str, int]:
         """Return the text around the task's template, and the tokens that are left free for another one."""
@@ -205,7 +206,7 @@ class _Reporter:
 
 @cached_by_mtime
 def _file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_input(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -11,8 +11,6 @@ from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Task
-from lbx.benchmarks.base.asked_model import AskedModel as AskedModel
-from lbx.benchmarks.base.asked_model import ModelTokenizer as ModelTokenizer
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, needs_model
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.graphwalks.benchmark import GraphWalks

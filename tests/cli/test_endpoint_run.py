@@ -9,6 +9,11 @@ from pathlib import Path
 import pytest
 from command_line import Lbx, fails
 
+from lbx.backends import read_card
+from lbx.base.errors import UsageError
+from lbx.running.models import load_model, make_prompter
+from lbx.spec.settings import RunSettings
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 
 from endpoint_servers import DEMO, LlamaServer, closing_all, export_demo, free_port
@@ -74,6 +79,11 @@ def test_without_a_tokenizer_nothing_can_be_cut(
     card, results = make_card(tmp_path, servers[0].url, None), tmp_path / "results.duckdb"
     command = ("run", "--bundle", bundle, "--model", card, "--tasks", "needle/single_en", "-o", results, "--limit", 2)
     fails(lbx(*command, "--max-prompt-tokens", 50), 2, "--max-prompt-tokens", "[tokenizer]")
+    model = read_card(card)
+    backend = load_model(model, None)
+    with pytest.raises(UsageError, match="its server puts every prompt into the model's own chat template"):
+        make_prompter(model, backend, RunSettings(template="meta-llama3"))
+    backend.close()
     fails(lbx(*command, "--reasoning-effort", "low"), 2, "does not reach the model", "kwargs under [chat]")
     done = lbx.ok(*command, "--no-thinking")
     assert "its server applies the chat template" in " ".join(done.stderr.split())

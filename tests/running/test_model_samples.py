@@ -18,6 +18,7 @@ from lbx.judging.rating_choice import documents, make_rating_set
 from lbx.running.asked_model import load_model_tokenizer
 from lbx.running.plan import plan_each
 from lbx.running.preparing import resolve
+from lbx.running.running import run
 from lbx.running.sent_prompts import prompts
 from lbx.running.sharding import plan_shards
 from lbx.spec.run_spec import RunSpec
@@ -89,26 +90,28 @@ def test_a_run_of_another_family_needs_no_tokenizer(bundle: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_each_model_of_a_file_has_its_own_samples(
-    lbx: Lbx, bundle: Path, scripted: Path, tmp_path: Path, workers: int
-) -> None:
+def test_a_run_continues(lbx: Lbx, bundle: Path, scripted: Path, tmp_path: Path, workers: int) -> None:
+    results = tmp_path / "r.duckdb"
+    command = ("run", "--bundle", bundle, "--model", scripted, "--workers", workers, "--no-plan", "-o", results)
+    lbx.ok(*command, "--tasks", f"{NAME}/count_64", "--limit", 2)
+    (begun,) = answered(results).values()
+    lbx.ok(*command, "--tasks", f"{NAME}/count_64,{NAME}/count_99")
+    (names,) = answered(results).values()
+    assert len(begun) == 2 and begun < names and len(names) == 2 * SAMPLES
+    shown = lbx.ok("show", results, f"{NAME}/{max(names)}", "--prompt").stdout
+    assert " There are" in shown and "identical to the prompt of this answer" in shown
+
+
+def test_each_model_of_a_file_has_its_own_samples(lbx: Lbx, bundle: Path, scripted: Path, tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="needs lbx[hf]")
     results = tmp_path / "r.duckdb"
-    tasks = ("--bundle", bundle, "--tasks", f"{NAME}/count_64,{NAME}/count_99", "-o", results, "--no-plan")
-    lbx.ok("run", "--model", scripted, "--workers", workers, "--limit", 2, *tasks)
-    begun = answered(results)["scripted"]
-    lbx.ok("run", "--model", scripted, "--workers", workers, *tasks)  # continues
-    lbx.ok("run", "--model", HF, *tasks)
+    for model in (scripted, HF):
+        options = ("--bundle", bundle, "--tasks", f"{NAME}/count_99", "-o", results, "--no-plan")
+        lbx.ok("run", "--model", model, *options)
     names = answered(results)
-    assert len(begun) == 4 and begun < names["scripted"]
-    assert [len(of) for of in names.values()] == [2 * SAMPLES] * 2
+    assert [len(samples) for samples in names.values()] == [SAMPLES] * 2
     assert not set.intersection(*names.values())
-    report = lbx.ok("report", results, "--format", "json").stdout
-    assert "count_99" in report
-    for model, samples in names.items():
-        sample = f"{NAME}/{min(samples)}"
-        shown = lbx.ok("show", results, sample, "--prompt", "--run", model).stdout
-        assert " There are" in shown, shown
+    assert "count_99" in lbx.ok("report", results, "--format", "json").stdout
 
 
 def test_gguf_and_folder_make_samples_of_the_same_texts(bundle: Path, demo_gguf: Path) -> None:
@@ -127,13 +130,17 @@ def test_a_plan_counts_each_models_samples(bundle: Path, scripted: Path) -> None
     assert all(115 <= outlook.total.longest <= 128 for outlook in outlooks), [o.total.longest for o in outlooks]
 
 
-def test_samples_can_be_chosen_and_sharded(bundle: Path, scripted: Path) -> None:
+def test_samples_can_be_chosen_and_sharded(bundle: Path, scripted: Path, tmp_path: Path) -> None:
     (first, *_) = resolve(spec(bundle, scripted, f"{NAME}/count_64")).sample_rows()
     chosen = resolve(spec(bundle, scripted, f"{NAME}/count_64", ids=(first.sample.sample_id,)))
     assert [row.sample for row in chosen.sample_rows()] == [first.sample]
-    shards = plan_shards(spec(bundle, scripted, f"{NAME}/count_64", name="x"), 3).shards
-    assert sorted(shard.size for shard in shards) == [1] * SAMPLES
-    assert shards[0].samples.keys() == {f"{NAME}/count_64"}
+    whole = spec(bundle, scripted, f"{NAME}/count_64", name="x")
+    shards = plan_shards(whole, SAMPLES)
+    files = [tmp_path / f"{number}.duckdb" for number in range(SAMPLES)]
+    for number, file in enumerate(files):
+        run(whole, file, shard=(shards, number), plan=False)
+    parts = [answered(file)["scripted"] for file in files]
+    assert list(map(len, parts)) == [1] * SAMPLES and len(set.union(*parts)) == SAMPLES
 
 
 def _texts(run: RunSpec) -> Iterator[str]:

@@ -31,7 +31,7 @@ from lbx.base.records import (
 )
 from lbx.base.run_options import CARD_TEMPLATE
 from lbx.benchmarks.base.asked_model import AskedModel
-from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
+from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue, no_model_error
 from lbx.benchmarks.ruler.aggregates import aggregate, cluster_of, groups, metrics_of, score
 from lbx.benchmarks.ruler.official import CONSTANTS, DATA, task_texts
 from lbx.benchmarks.ruler.predictions import PREDICTIONS
@@ -55,7 +55,6 @@ class Ruler(Benchmark):
 
     name = "ruler"
     metric_version = 1
-    needs_model = True
     data = DATA
     catalogue = TaskCatalogue(
         STANDARD_TASKS,
@@ -117,11 +116,7 @@ class Ruler(Benchmark):
             BundleError: the bundle lacks a file, or a file is damaged.
         """
         if self._model is None:
-            raise UsageError(
-                "The samples of RULER depend on a model's tokenizer, and no model was given.",
-                fix="Use a command that takes a model.",
-                command="lbx prompts --model CARD --tasks ruler/vt_4096",
-            )
+            raise no_model_error(self.name)
         return self._open_set(bundle, self._model).samples(self.name, task)
 
     def _open_set(self, bundle: Bundle, model: AskedModel) -> SampleSet:

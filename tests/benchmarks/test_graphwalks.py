@@ -176,11 +176,22 @@ def test_the_cards_code_loses_the_first_node_and_rewards_a_miss() -> None:
     assert scores("I do not know.", "aa", "cc")[:2] == (0.0, 1.0)
 
 
+def test_a_model_that_repeats_itself_is_read_at_once() -> None:
+    """A search that starts again at each of these beginnings would take minutes."""
+    repeated = "Final Answer: [" * 50_000
+    assert scores(repeated, "aa") == (0.0, 1.0, 0.0)
+    assert scores(f"{repeated}aa]", "aa")[2] == 1.0
+
+
 names = st.sampled_from(["aa", "bb", "cc", "[dd", "", "e, f"])
 
 
 @settings(max_examples=examples(300))
-@given(nodes=st.lists(names), truth=st.sets(names), before=st.sampled_from(["", "x\n", "Final Answer: [aa]\n"]))
+@given(
+    nodes=st.lists(names),
+    truth=st.sets(names),
+    before=st.sampled_from(["", "x\n", "Final Answer: [aa]\n", "Final Answer:", "]", "Final Answer: [bb] or "]),
+)
 def test_any_list(nodes: list[str], truth: set[str], before: str) -> None:
     output = f"{before}Final Answer: [{', '.join(nodes)}]"
     found = set(read_nodes(output) or ())

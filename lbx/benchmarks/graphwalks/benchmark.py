@@ -50,7 +50,7 @@ METRICS = ("f1", "f1_card", "answered")
 _QUESTION = "Operation:\n"
 """Beginning of the question, which follows the graph; the examples before the graph have it, too."""
 
-_ANSWER = re.compile(r"Final Answer: ?(\[.*\])")
+_PREFIX = re.compile(r"Final Answer: ?(?=\[)")
 _NEW_TOKENS, _NEW_TOKENS_PER_NODE = 4096, 12
 """The card sets no limit. A node is ten hexadecimal digits, and an answer has up to 7,000 of them."""
 
@@ -126,17 +126,19 @@ class GraphWalks(Benchmark):
 
 def read_nodes(response: str) -> list[str] | None:
     """Return the nodes in the last line of a response; None if it has not the form "Final Answer: [a, b]"."""
-    match = _find_answer(response)
-    return _split_nodes(match[1]) if match else None
+    answer = _find_answer(response)
+    return None if answer is None else _split_nodes(_PREFIX.sub("", answer, count=1))
 
 
 def _read_nodes_as_in_card(response: str) -> list[str]:
-    match = _find_answer(response)
-    return _split_nodes(match[0]) if match else []
+    return _split_nodes(_find_answer(response) or "")
 
 
-def _find_answer(response: str) -> re.Match[str] | None:
-    return _ANSWER.search(response.rpartition("\n")[2])
+def _find_answer(response: str) -> str | None:
+    r"""Return the match of the card's "Final Answer: ?\[.*\]", in a time that grows with the line's length only."""
+    line = response.rpartition("\n")[2]
+    start, end = _PREFIX.search(line), line.rfind("]")
+    return line[start.start() : end + 1] if start and end >= start.end() else None
 
 
 def _split_nodes(text: str) -> list[str]:

@@ -48,6 +48,10 @@ bench-loop *args: setup
 bench-report *args: setup
     python -m bench.report {{ args }}
 
+# RULER's samples made by lbx and by the authors' scripts: CPU seconds, memory, equality (see bench/ruler.py)
+bench-ruler *args: setup
+    python -m bench.ruler {{ args }}
+
 # prefill rate relative to the GPU's matrix rate, and tokens per second; needs a CUDA device (--tiny: a CPU)
 bench-gpu *args: setup
     python -m bench.gpu {{ args }}

@@ -48,7 +48,7 @@ class Words(Benchmark):
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
         if self._model is None:
             raise no_model_error(self.name)
-        tokenizer, sha256, wrapping = self._model.load_tokenizer()
+        tokenizer, sha256, wrapping, _ = self._model.load_tokenizer()
         prefix = len(tokenizer.encode(PREFIX, special=False))
         room = length_of(task) - BUDGET - prefix - (wrapping if self._template else 0)
         for number in range(SAMPLES):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import weakref
 from collections.abc import Callable
@@ -37,10 +38,16 @@ _BYTES_SHA256 = hashlib.sha256(b"the bytes of UTF-8").hexdigest()
 
 
 class LoadedTokenizer(NamedTuple):
-    """A model's tokenizer, with its chat template, and the hash of its vocabulary's files."""
+    """A model's tokenizer, with its chat template.
+
+    Attributes:
+        sha256: hash of its vocabulary's files.
+        count: returns the number of tokens of ``encode(text, special=True)``.
+    """
 
     tokenizer: Tokenizer
     sha256: str
+    count: Callable[[str], int]
 
 
 def load_tokenizer(card: ModelCard, bundle: Bundle | None, *, debug: bool = False) -> LoadedTokenizer:
@@ -51,7 +58,7 @@ def load_tokenizer(card: ModelCard, bundle: Bundle | None, *, debug: bool = Fals
         BackendError: the files are missing or damaged, or the library is not installed.
     """
     if isinstance(card.options, ScriptedOptions):
-        return LoadedTokenizer(ByteTokenizer(card.chat.choose_template(None), card.chat.reasoning), _BYTES_SHA256)
+        return _with_count(ByteTokenizer(card.chat.choose_template(None), card.chat.reasoning), _BYTES_SHA256)
     if card.weights == NO_WEIGHTS:
         raise UsageError(
             f"The card of {card.name} has no tokenizer, but the samples of these tasks depend on it.",
@@ -63,7 +70,16 @@ def load_tokenizer(card: ModelCard, bundle: Bundle | None, *, debug: bool = Fals
     except ImportError as exc:
         raise missing_library_error(card, str(exc)) from exc
     weakref.finalize(tokenizer, free).atexit = False
-    return LoadedTokenizer(tokenizer, tokenizer_sha256(path))
+    return _with_count(tokenizer, tokenizer_sha256(path))
+
+
+def _with_count(tokenizer: Tokenizer, sha256: str) -> LoadedTokenizer:
+    count = tokenizer.count if isinstance(tokenizer, HfTokenizer) else functools.partial(_count_encoded, tokenizer)
+    return LoadedTokenizer(tokenizer, sha256, count)
+
+
+def _count_encoded(tokenizer: Tokenizer, text: str) -> int:
+    return len(tokenizer.encode(text, special=True))
 
 
 def context_window_of(card: ModelCard, bundle: Bundle | None) -> int | None:

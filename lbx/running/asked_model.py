@@ -44,8 +44,8 @@ def bind_families(
 
 def load_model_tokenizer(card: ModelCard, bundle: Bundle) -> ModelTokenizer:
     """Load a model's tokenizer, and count the tokens of its chat template; raises like ``load_tokenizer``."""
-    tokenizer, sha256 = load_tokenizer(card, bundle, debug=debugging())
-    return ModelTokenizer(tokenizer, sha256, _wrapping_tokens(card, tokenizer))
+    tokenizer, sha256, count = load_tokenizer(card, bundle, debug=debugging())
+    return ModelTokenizer(tokenizer, sha256, _wrapping_tokens(card, tokenizer), count)
 
 
 def _wrapping_tokens(card: ModelCard, tokenizer: Tokenizer) -> int:

@@ -32,7 +32,7 @@ def test_a_folders_tokenizer_needs_no_weights(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="needs lbx[hf]")
     shutil.copytree(HF, tmp_path / "m", ignore=shutil.ignore_patterns("*.safetensors"))
     card = resolve_model(str(tmp_path / "m"))
-    tokenizer, sha256 = load_tokenizer(card, None)
+    tokenizer, sha256, _ = load_tokenizer(card, None)
     assert sha256 == hashlib.sha256((HF / "tokenizer.json").read_bytes()).hexdigest()
     assert context_window_of(card, None) == 4096
     server = read_card(card_of_server(tmp_path, "[tokenizer]", 'path = "m"'))
@@ -45,8 +45,8 @@ def test_two_quantisations_share_the_hash(demo_gguf: Path, tmp_path: Path) -> No
     export = [sys.executable, DEMO / "export_gguf.py", "--dtype", "f16", HF, tmp_path / "half.gguf"]
     subprocess.run(export, check=True, capture_output=True)
     full, half = (resolve_model(str(path)) for path in (demo_gguf, tmp_path / "half.gguf"))
-    tokenizer, sha256 = load_tokenizer(full, None)
-    other, other_sha256 = load_tokenizer(half, None)
+    tokenizer, sha256, _ = load_tokenizer(full, None)
+    other, other_sha256, _ = load_tokenizer(half, None)
     assert sha256 == other_sha256
     assert tokenizer.encode(TEXT, special=False) == other.encode(TEXT, special=False)
     assert context_window_of(full, None) == 4096

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from lbx.backends.hf.files import read_json
 from lbx.backends.hf.library import first_line
+from lbx.backends.hf.word_counting import WordCounter, can_count_words
 from lbx.base.errors import BackendError
 from lbx.base.records import encodable
 from lbx.prompting.control_tokens import encode_separately, is_control_token
@@ -82,6 +83,21 @@ class HfTokenizer:
         if special or self._rust is None or self._control_ids.isdisjoint(ids):
             return ids
         return self.encode_pieces([text])
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of ``encode(text, special=True)``, by words if the tokenizer allows it."""
+        return self._count(encodable(text))
+
+    @cached_property
+    def _count(self) -> Callable[[str], int]:
+        if self._rust is None:
+            return lambda text: len(self._encode(text, split=False, add=False))
+        table = json.loads(self._rust.to_str())
+        return WordCounter(table, self._count_encoded).count if can_count_words(table) else self._count_encoded
+
+    def _count_encoded(self, text: str) -> int:
+        self._rust.encode_special_tokens = False
+        return len(self._rust.encode_batch_fast([text], add_special_tokens=False)[0])
 
     def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
         if self._rust is None:

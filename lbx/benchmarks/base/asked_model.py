@@ -17,11 +17,13 @@ class ModelTokenizer(NamedTuple):
             quantisations of a model share it.
         wrapping_tokens: tokens that the card's chat template adds to a user's message, BOS included, with the reasoning
             on or off, whichever adds more; 0 without a template.
+        count: returns the number of tokens of a text, without BOS and with control tokens as single tokens.
     """
 
     tokenizer: Tokenizer
     sha256: str
     wrapping_tokens: int
+    count: Callable[[str], int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,14 +121,14 @@ class Ruler(Benchmark):
 
     def _open_set(self, bundle: Bundle, model: AskedModel) -> SampleSet:
         if self._sample_set is None or self._sample_set.bundle.root != bundle.root:
-            tokenizer, sha256, wrapping_tokens = model.load_tokenizer()
+            loaded = model.load_tokenizer()
             self._sample_set = SampleSet(
                 bundle=bundle,
                 settings=RulerSettings.from_bundle(bundle),
-                tokenizer_sha256=sha256,
-                count=lambda text: len(tokenizer.encode(text, special=True)),
+                tokenizer_sha256=loaded.sha256,
+                count=loaded.count,
                 template=self._mode.template,
-                wrapping_tokens=wrapping_tokens,
+                wrapping_tokens=loaded.wrapping_tokens,
             )
         return self._sample_set
 

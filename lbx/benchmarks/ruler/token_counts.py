@@ -102,12 +102,15 @@ def _read_log(path: Path) -> CountLog:
     try:
         content = json.loads(read_input(path, SMALL))
         entries = [(characters, tokens) for characters, tokens in content["counts"]]
-        if content["sha256"] == _digest_of(entries) and all(type(n) is int for entry in entries for n in entry):
+        is_own = sha256_text(canonical_json(content["made_by"])) == path.stem
+        is_whole = content["sha256"] == _digest_of(entries) and all(type(n) is int for entry in entries for n in entry)
+        if is_own and is_whole:
             return CountLog(entries)
-        log.warning(f"{path} is damaged: its samples are counted again.")
+        problem = "is damaged" if is_own else "has the counts of other samples"
+        log.warning(f"{path} {problem}: its samples are counted again.")
     except FileNotFoundError:
         pass
-    except (OSError, ValueError, KeyError, TypeError) as exc:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as exc:
         log.warning(f"Cannot use {path} ({exc}): its samples are counted again.")
     return CountLog()
 

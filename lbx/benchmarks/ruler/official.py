@@ -13,11 +13,11 @@ from lbx.base.layout import Bundle
 from lbx.benchmarks.base.files import damaged_file_error, read_text
 from lbx.benchmarks.base.literals import assigned_texts, read_literals
 from lbx.benchmarks.base.sources import DataSource
-from lbx.benchmarks.ruler.tasks import QUESTIONS, family_of
+from lbx.benchmarks.ruler.tasks import family_of
 
 SCRIPTS = "NVIDIA/RULER/scripts/data"
 CONSTANTS = f"{SCRIPTS}/synthetic/constants.py"
-DATA = DataSource(recipe="bundle/ruler.toml", required_file=CONSTANTS)
+DATA = DataSource("bundle/ruler.toml", required_file=CONSTANTS, more_recipes=("bundle/ruler_essays.toml",))
 TASK_TEMPLATE = "{task_template}"
 """Field of a model's template for the template of the task."""
 
@@ -28,13 +28,11 @@ class TaskTexts:
 
     Attributes:
         answer_tokens: budget of an answer.
-        prefix_characters: number of the answer prefix's first characters by which the scripts find it in a sample.
     """
 
     template: str
     answer_prefix: str
     answer_tokens: int
-    prefix_characters: int = 10
 
 
 def task_texts(bundle: Bundle, task: str) -> TaskTexts:
@@ -47,7 +45,6 @@ def task_texts(bundle: Bundle, task: str) -> TaskTexts:
             template=_text(values, "template"),
             answer_prefix=_text(values, "answer_prefix"),
             answer_tokens=int(values["tokens_to_generate"]),
-            prefix_characters=8 if task in QUESTIONS else 10,
         )
     except (TypeError, KeyError, ValueError) as exc:
         raise damaged_file_error(str(path), f"TASKS has no usable entry {family_of(task)!r}") from exc

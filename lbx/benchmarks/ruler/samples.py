@@ -131,7 +131,7 @@ class SampleSet:
         text = draft.text
         if self.settings.remove_newline_tab and task != "vt":  # vt has joined lines before counting
             text = join_lines(text)
-        text, prefix = split_answer_prefix(text, texts.answer_prefix, texts.prefix_characters)
+        text, prefix = split_answer_prefix(text, texts.answer_prefix)
         return Sample(
             benchmark=benchmark,
             task=name,

@@ -186,12 +186,12 @@ def _match_tasks(bundle: Bundle, name: str, families: Sequence[Benchmark]) -> li
             raise _unknown_task_error(bundle, name, families)
     tasks = [task for task in family.tasks(bundle, names) if names is None or task.name in names]
     if not tasks:
-        raise _no_tasks_error(bundle, family, name)
+        raise _no_tasks_error(bundle, family, name, names)
     return tasks
 
 
-def _no_tasks_error(bundle: Bundle, family: Benchmark, name: str) -> UsageError:
-    if needs_model(family) and BENCHMARKS[family.name].tasks(bundle):
+def _no_tasks_error(bundle: Bundle, family: Benchmark, name: str, names: Sequence[str] | None) -> UsageError:
+    if needs_model(family) and BENCHMARKS[family.name].tasks(bundle, names):
         return UsageError(
             f"All standard tasks of {name} are longer than the model's context window.",
             fix="Name the tasks to run them nevertheless, or shorter ones if the family has them, or use a model or a "
@@ -204,7 +204,7 @@ def _missing_data_error(bundle: Bundle, family: Benchmark, name: str) -> UsageEr
     return UsageError(
         f"The bundle at {bundle.root} does not contain the data of {name}.",
         fix="Bundle the data on a connected machine.",
-        command=as_command("lbx", "bundle", family.data.recipe),
+        command=family.data.bundle_command,
     )
 
 

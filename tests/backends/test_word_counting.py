@@ -140,6 +140,10 @@ def changed(kind: str, **changes: Any) -> dict[str, Any]:
         changed("sentencepiece", normalizer=None),
         changed("sentencepiece", normalizer={"type": "Lowercase"}),
         changed("sentencepiece", model__vocab={"\u2581": 0, "a\u2581b": 1}),
+        # Without <unk>, characters are dropped and spaces meet. A part may be in the vocabulary where a text is not.
+        changed("sentencepiece", model__unk_token=None),
+        changed("sentencepiece", model__ignore_merges=True),
+        changed("sentencepiece", added_tokens__0__content="two\u2581words"),
     ],
 )
 def test_other_tokenizers_are_refused(table: dict[str, Any]) -> None:

@@ -216,3 +216,13 @@ def test_json_that_python_will_not_read_is_refused(tmp_path: Path, value: str) -
     refused(lambda: list(files.read_json_array(path)), "data.json", "cannot parse its JSON")
     path.write_text(f'{{"a": {value}')
     refused(lambda: list(files.read_jsonl(path)), "data.json", "cannot parse its JSON")
+
+
+def test_a_text_in_a_zip_is_never_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_LIMIT", 5)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("short.txt", "12345")
+        archive.writestr("long.txt", "123456")
+    assert files.read_zip_text(tmp_path / "a.zip", "short.txt") == "12345"
+    with pytest.raises(BundleError, match=r"long\.txt is damaged: it has more than 5 bytes"):
+        files.read_zip_text(tmp_path / "a.zip", "long.txt")

@@ -11,8 +11,10 @@ import pytest
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
+from lbx.benchmarks import select
 from lbx.benchmarks.ruler import essays
 from lbx.benchmarks.ruler.essays import FOLDER, WHOLE_FILE, essay_files, read_essays
+from lbx.benchmarks.ruler.official import CONSTANTS
 
 PARTS = {f"{FOLDER}/{name}.txt": text for name, text in {"b": " four  five", "a1": "two\nthree", "a": "one "}.items()}
 JOINED = "one two\nthree four  five"
@@ -66,3 +68,13 @@ def test_the_whole_file_has_precedence_and_no_limit(tmp_path: Path) -> None:
 def test_a_bundle_without_the_essays_is_refused(tmp_path: Path, files: dict[str, str], message: str) -> None:
     with pytest.raises(BundleError, match=message):
         read_essays(bundle(tmp_path, files))
+
+
+def test_a_bundle_without_essays_is_not_a_small_window(tmp_path: Path) -> None:
+    made = bundle(tmp_path, {CONSTANTS: ""})
+    with pytest.raises(UsageError, match=r"does not contain the data of ruler/niah_single_2_4096\.") as refused:
+        select(made, ["ruler/niah_single_2_4096"])
+    assert refused.value.command == "lbx bundle bundle/ruler.toml bundle/ruler_essays.toml"
+    with pytest.raises(BundleError) as missing:
+        read_essays(made)
+    assert missing.value.command == refused.value.command

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 log = logging.getLogger("lbx")
@@ -47,7 +47,7 @@ def can_count_words(tokenizer: Mapping[str, Any]) -> bool:
     pre_tokenizers = _steps(tokenizer.get("pre_tokenizer"), "pretokenizers")
     if pre_tokenizers:
         return all(step.get("type") == "NFC" for step in steps) and _splits_before_spaces(pre_tokenizers)
-    return all(map(_is_sentencepiece_step, steps)) and bool(steps) and _has_no_inner_space(model.get("vocab") or {})
+    return all(map(_is_sentencepiece_step, steps)) and bool(steps) and _is_sentencepiece(tokenizer, model)
 
 
 def _is_plain(token: Mapping[str, Any]) -> bool:
@@ -85,9 +85,14 @@ def _is_sentencepiece_step(step: Mapping[str, Any]) -> bool:
     return False
 
 
-def _has_no_inner_space(vocabulary: Iterable[str]) -> bool:
-    inner = re.compile(f"[^{_SENTENCEPIECE_SPACE}]{_SENTENCEPIECE_SPACE}")
-    return _SENTENCEPIECE_SPACE in vocabulary and not any(map(inner.search, vocabulary))
+def _is_sentencepiece(tokenizer: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
+    # Without a token for unknown characters, these are dropped, and the spaces around them may become one token. With
+    # ignore_merges, a part may be a single token that merging does not give inside a longer text.
+    if not model.get("unk_token") or model.get("ignore_merges"):
+        return False
+    vocabulary, inner = model.get("vocab") or {}, re.compile(f"[^{_SENTENCEPIECE_SPACE}]{_SENTENCEPIECE_SPACE}")
+    added = [token.get("content", "") for token in tokenizer.get("added_tokens") or ()]
+    return _SENTENCEPIECE_SPACE in vocabulary and not any(map(inner.search, (*vocabulary, *added)))
 
 
 class WordCounter:

@@ -222,8 +222,12 @@ def zip_members(path: Path) -> list[str]:
 @cached_by_mtime
 def read_zip_text(path: Path, member: str) -> str:
     """Read a small UTF-8 file inside a zip. Raises BundleError."""
+    location = f"{path}, {member}"
     with _open_zip(path) as archive, _open_member(archive, member) as file:
-        return _decode(file.read(_LIMIT), f"{path}, {member}")
+        content = file.read(_LIMIT + 1)
+    if len(content) > _LIMIT:
+        raise damaged_file_error(location, f"it has more than {_LIMIT:,} bytes")
+    return _decode(content, location)
 
 
 @cached_by_mtime

@@ -107,11 +107,17 @@ class DataSource:
         recipe: the recipe that bundles them; "" for a family that needs no data.
         repositories: current and former names of its dataset on the hub.
         required_file: for a family that makes its own samples, the file that "all" requires.
+        more_recipes: recipes of parts that only some tasks need.
     """
 
     recipe: str = ""
     repositories: tuple[str, ...] = ()
     required_file: str = ""
+    more_recipes: tuple[str, ...] = ()
+
+    @property
+    def bundle_command(self) -> str:
+        return as_command("lbx", "bundle", self.recipe, *self.more_recipes)
 
     def is_bundled(self, bundle: Bundle) -> bool:
         """Return whether "all" includes the family."""
@@ -139,7 +145,7 @@ class DataSource:
         return NoDataError(
             f"The bundle at {bundle.root} does not contain {description}.",
             fix="Bundle the data on a connected machine.",
-            command=as_command("lbx", "bundle", self.recipe),
+            command=self.bundle_command,
         )
 
 

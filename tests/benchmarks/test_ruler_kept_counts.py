@@ -239,7 +239,8 @@ def test_other_packages_change_no_sample(bundle: Bundle, tmp_path: Path) -> None
 
 
 def load_tokenizer(sha256: str) -> ModelTokenizer:
-    return ModelTokenizer(ByteTokenizer(None, None), sha256, 0)
+    tokenizer = ByteTokenizer(None, None)
+    return ModelTokenizer(tokenizer, sha256, 0, lambda text: len(tokenizer.encode(text, special=True)))
 
 
 def test_a_bound_family_is_pickled_before_and_after_its_samples(bundle: Bundle) -> None:

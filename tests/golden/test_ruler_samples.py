@@ -178,7 +178,7 @@ def test_the_family_with_the_tokenizer_of_a_model(
     run, golden = next(runs(name))
     folder = ruler_tokenizer(run["tokenizer"])
     tokenizer, _ = open_tokenizer(folder, Chat(), own_template=True, debug=False)
-    model = AskedModel(None, lambda: ModelTokenizer(tokenizer, tokenizer_sha256(folder), 0))
+    model = AskedModel(None, lambda: ModelTokenizer(tokenizer, tokenizer_sha256(folder), 0, tokenizer.count))
     link_tree(ruler_bundle().root, tmp_path / "bundle")
     bundle = Bundle(tmp_path / "bundle")
     settings = tmp_path / "bundle" / FILES / SETTINGS_FILE

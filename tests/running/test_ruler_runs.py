@@ -15,7 +15,6 @@ import pytest
 from command_line import Lbx, fails
 
 from lbx.benchmarks.ruler import token_counts
-from lbx.running.plan import plan
 from lbx.running.preparing import resolve
 from lbx.running.sent_prompts import SentPrompt, prompts
 from lbx.spec.run_spec import RunSpec
@@ -27,15 +26,6 @@ TEMPLATE = (
     "{% for m in messages %}<s>{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}answer:{% endif %}"
     "{% if enable_thinking is false %}<think></think>{% endif %}"
 )
-RECIPE = """
-name = "small"
-
-[[source]]
-kind = "path"
-path = "files"
-to = "."
-allow = ["template.py", "constants.py", "niah.py", "qa.py"]
-"""
 
 
 @pytest.fixture
@@ -74,7 +64,7 @@ def files(once: Callable[[str, Callable[[Path], object]], Path], shared: Callabl
 
 def squad() -> list[object]:
     def paragraph(number: int) -> dict[str, object]:
-        text = f"The bridge number {number} was built in {1800 + number}. " + "Its river is calm and clear. " * 6
+        text = f"The bridge number {number} was built in {1800 + number}. " + "Its river is calm and clear. "
         answer = {"text": str(1800 + number), "answer_start": 0}
         question = {"question": f"When was bridge {number} built?", "answers": [answer], "is_impossible": False}
         return {"context": text, "qas": [question]}
@@ -158,8 +148,9 @@ def test_both_backends_answer_alike(
         lbx.ok(*command, "--limit", 1, "--workers", workers)
         done = lbx.ok(*command, "--limit", 2, "--workers", workers)
         assert "6 of 9 samples have an answer" in done.stdout
-    rows = lbx.rows(results, "SELECT backend, task, output, question FROM generations JOIN runs USING (run_id) "
-                             "JOIN samples USING (benchmark, task, sample_id) ORDER BY backend, task, sample_id")  # fmt: skip
+    joined = "generations JOIN runs USING (run_id) JOIN samples USING (benchmark, task, sample_id)"
+    query = f"SELECT backend, task, output, question FROM {joined} ORDER BY backend, task, sample_id"
+    rows = lbx.rows(results, query)
     of_hf, of_llama = (
         [(row["task"], row["question"], row["output"]) for row in rows if row["backend"] == name]
         for name in ("hf", "llamacpp")
@@ -191,7 +182,7 @@ def test_predictions_come_back(lbx: Lbx, bundle: Path, scripted: Path, tmp_path:
 def test_templates_wrap_the_same_length(bundle: Path, scripted: Path) -> None:
     task = "niah_single_1_2000"
     ids = set()
-    for template, start, end in (("", "A special", "is"), ("card", "<s>A special", "is"), ("meta-llama3", "<|", "is")):
+    for template, start in {"": "A special", "card": "<s>A special", "meta-llama3": "<|"}.items():
         for prompt in sent(spec(bundle, scripted, task, template=template)):
             assert prompt.prepared_prompt
             request, text = prompt.prepared_prompt.request, prompt.prepared_prompt.text
@@ -272,3 +263,96 @@ def test_a_sample_that_fills_the_window_is_answered(
     used = max(len(request.token_ids) + request.max_new_tokens for request in full)
     assert window - (30 if template else 0) <= used <= window
     assert {request.max_new_tokens for request in full} <= {128, 128 - (full[0].bos_tokens and not template)}
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Number of characters of each text of which a sample set counts the tokens."""
+    texts: list[int] = []
+    counter = token_counts.CountLog.counter
+
+    def counting(log: token_counts.CountLog, count: token_counts.CountTokens) -> token_counts.CountTokens:
+        def counted_tokens(text: str) -> int:
+            texts.append(len(text))
+            return count(text)
+
+        return counter(log, counted_tokens)
+
+    monkeypatch.setattr(token_counts.CountLog, "counter", counting)
+    return texts
+
+
+def sample_ids(run: RunSpec) -> list[str]:
+    token_counts._LOGS.clear()  # as in another process
+    return [row.sample.sample_id + row.sample.context for row in resolve(run).sample_rows()]
+
+
+def test_samples_are_counted_once(bundle: Path, scripted: Path, counted: list[int]) -> None:
+    first = spec(bundle, scripted, "niah_single_1_2000")
+    samples = sample_ids(first)
+    assert counted
+    counted.clear()
+    other = scripted.with_name("other.toml")
+    other.write_text(scripted.read_text("utf-8") + "\n", "utf-8")
+    assert sample_ids(spec(bundle, other, "niah_single_1_2000")) == samples
+    assert not counted
+    assert sample_ids(spec(bundle, scripted, "niah_single_1_2001"))
+    assert counted
+
+
+@pytest.mark.parametrize("home", ["read-only", "missing"])
+def test_samples_need_no_folder_for_their_counts(
+    lbx: Lbx, bundle: Path, scripted: Path, tmp_path: Path, home: str
+) -> None:
+    (tmp_path / "file").write_text("", "utf-8")  # no folder can be made below a file, also not by root
+    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")}
+    environment |= {"HOME": str(tmp_path / "file")} if home == "read-only" else {}
+    tasks = ("--tasks", "ruler/niah_single_1_2000")
+    command = ("run", "--bundle", bundle, "--model", scripted, *tasks, "--no-plan", "-o", tmp_path / "r.duckdb")
+    done = lbx.process(*command, environment=environment)
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert ("are not kept" in done.stderr) == (home == "read-only")
+
+
+def test_interrupted_samples_continue(bundle: Path, scripted: Path, tmp_path: Path, kept: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle, copy)
+    settings = copy / "data" / "files" / "ruler" / "ruler.toml"
+    settings.chmod(0o644)
+    settings.write_text("samples = 100000\n", "utf-8")
+    command = [Path(sys.executable).with_name("lbx"), "prompts", "--bundle", copy, "--model", scripted]
+    options = ["--tasks", "ruler/niah_multikey_2_8192", "-o", tmp_path / "prompts.jsonl"]
+    with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        progress = next(line for line in process.stderr if "of 100,000 samples made" in line)
+        assert progress.startswith("ruler/niah_multikey_2_8192: ")
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        assert process.wait() == 130 and "Interrupted" in said and "Traceback" not in said, said
+    (log,) = kept.glob("*.json")
+    made = int(progress.split()[1].replace(",", ""))
+    assert len(json.loads(log.read_bytes())["counts"]) >= made > 0
+    settings.write_text(f"samples = {made}\n", "utf-8")
+    before = log.read_bytes()
+    assert len(sample_ids(spec(copy, scripted, "niah_multikey_2_8192"))) == made
+    assert log.read_bytes() == before
+
+
+def test_a_bundle_brings_the_counts(
+    lbx: Lbx, files: Path, bundle: Path, tmp_path: Path, kept: Path, counted: list[int]
+) -> None:
+    """On the connected side, a tokenizer without weights suffices to make the counts."""
+    pytest.importorskip("transformers", reason="needs lbx[hf]")
+    tokenizer = tmp_path / "tokenizer"
+    tokenizer.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(HF / name, tokenizer / name)
+    tasks = ",".join(f"ruler/{task}_1500" for task in TASKS)
+    lbx.ok("prompts", "--bundle", bundle, "--model", tokenizer, "--tasks", tasks, "-o", "/dev/null")
+    with_counts = make_bundle(files, tmp_path, counts=kept)
+    shutil.rmtree(kept)
+    counted.clear()
+    for model in (tokenizer, HF):
+        samples = sample_ids(spec(with_counts, model, *(f"{task}_1500" for task in TASKS)))
+        assert len(samples) == SAMPLES * len(TASKS) and not counted, model
+    assert not kept.exists()

@@ -52,7 +52,11 @@ def _check_mode(task: str, mode: Mode) -> None:
 def _no_room_error(names: Collection[str], window: int, room: int) -> UsageError:
     tasks = f"ruler/{next(iter(names))} does" if len(names) == 1 else "These tasks of RULER do"
     reasoning = f", of which {window - room:,} are for reasoning" if room < window else ""
-    example = f"Choose a length of at most {room:,}, e.g. --tasks ruler/vt_{room}" if room > 0 else "Give a smaller --thinking-tokens"
+    example = (
+        f"Choose a length of at most {room:,}, e.g. --tasks ruler/vt_{room}"
+        if room > 0
+        else "Give a smaller --thinking-tokens"
+    )
     return UsageError(
         f"{tasks} not fit into the model's context window of {window:,} tokens{reasoning}.",
         fix=f"{example}, or use a model or a card with a larger context window. Prompts of RULER are never cut.",

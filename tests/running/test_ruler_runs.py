@@ -101,6 +101,18 @@ def scripted(tmp_path: Path) -> Path:
     return card
 
 
+def copy_tokenizer(folder: Path, *, bos: bool = True) -> Path:
+    """Copy the demo model without its weights."""
+    copy = folder / "tokenizer"
+    copy.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(HF / name, copy / name)
+    if not bos:
+        content = json.loads((HF / "tokenizer.json").read_text("utf-8"))
+        (copy / "tokenizer.json").write_text(json.dumps({**content, "post_processor": None}), "utf-8")
+    return copy
+
+
 def spec(bundle: Path, model: Path, *tasks: str, **options: object) -> RunSpec:
     names = tuple(f"ruler/{task}" for task in tasks)
     return RunSpec(bundle=str(bundle), model=str(model), tasks=names, **options)  # type: ignore[arg-type]
@@ -239,13 +251,17 @@ def test_more_samples_than_questions_are_refused(lbx: Lbx, bundle: Path, scripte
 
 
 @pytest.mark.parametrize("template", ["", "card"])
-@pytest.mark.parametrize("model", ["hf", "gguf", "scripted"])
+@pytest.mark.parametrize("model", ["hf", "without_bos", "gguf", "scripted"])
 def test_a_sample_that_fills_the_window_is_answered(
     bundle: Path, demo_gguf: Path, scripted: Path, tmp_path: Path, model: str, template: str
 ) -> None:
     pytest.importorskip("transformers", reason="needs lbx[hf]")
-    answers = scripted.with_name("answers.jsonl")
-    backend, weights = {"hf": ("hf", HF), "gguf": ("llamacpp", demo_gguf), "scripted": ("scripted", answers)}[model]
+    backend, weights = {
+        "hf": ("hf", HF),
+        "without_bos": ("hf", copy_tokenizer(tmp_path, bos=False)),
+        "gguf": ("llamacpp", demo_gguf),
+        "scripted": ("scripted", scripted.with_name("answers.jsonl")),
+    }[model]
     card = tmp_path / "card.toml"
 
     def of_window(window: int) -> RunSpec:
@@ -262,7 +278,7 @@ def test_a_sample_that_fills_the_window_is_answered(
     full = [prompt.prepared_prompt.request for prompt in sent(of_window(window)) if prompt.prepared_prompt]
     used = max(len(request.token_ids) + request.max_new_tokens for request in full)
     assert window - (30 if template else 0) <= used <= window
-    assert {request.max_new_tokens for request in full} <= {128, 128 - (full[0].bos_tokens and not template)}
+    assert {request.max_new_tokens for request in full} <= {128, 128 - (model != "without_bos" and not template)}
 
 
 @pytest.fixture
@@ -300,18 +316,14 @@ def test_samples_are_counted_once(bundle: Path, scripted: Path, counted: list[in
     assert counted
 
 
-@pytest.mark.parametrize("home", ["read-only", "missing"])
-def test_samples_need_no_folder_for_their_counts(
-    lbx: Lbx, bundle: Path, scripted: Path, tmp_path: Path, home: str
-) -> None:
+def test_samples_need_no_folder_for_their_counts(lbx: Lbx, bundle: Path, scripted: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", "utf-8")  # no folder can be made below a file, also not by root
-    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")}
-    environment |= {"HOME": str(tmp_path / "file")} if home == "read-only" else {}
-    tasks = ("--tasks", "ruler/niah_single_1_2000")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "file")}
+    tasks = ("--tasks", "ruler/niah_single_1_2000,ruler/qa_1_2000")
     command = ("run", "--bundle", bundle, "--model", scripted, *tasks, "--no-plan", "-o", tmp_path / "r.duckdb")
     done = lbx.process(*command, environment=environment)
-    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-    assert ("are not kept" in done.stderr) == (home == "read-only")
+    fails(done, 0, "cannot be kept", "set XDG_CACHE_HOME")
+    assert done.stderr.count("cannot be kept") == 1
 
 
 def test_interrupted_samples_continue(bundle: Path, scripted: Path, tmp_path: Path, kept: Path) -> None:
@@ -343,10 +355,7 @@ def test_a_bundle_brings_the_counts(
 ) -> None:
     """On the connected side, a tokenizer without weights suffices to make the counts."""
     pytest.importorskip("transformers", reason="needs lbx[hf]")
-    tokenizer = tmp_path / "tokenizer"
-    tokenizer.mkdir()
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(HF / name, tokenizer / name)
+    tokenizer = copy_tokenizer(tmp_path)
     tasks = ",".join(f"ruler/{task}_1500" for task in TASKS)
     lbx.ok("prompts", "--bundle", bundle, "--model", tokenizer, "--tasks", tasks, "-o", "/dev/null")
     with_counts = make_bundle(files, tmp_path, counts=kept)

@@ -231,6 +231,9 @@ def test_lengths_beyond_the_window_are_refused_or_left_out(lbx: Lbx, bundle: Pat
     reasoning = ("--prompt-template", "card", "--thinking")
     fails(lbx(*plan_of, "ruler/vt_8192", *reasoning), 2, "of which 2,048 are for reasoning", "at most 6,144")
     fails(lbx(*plan_of, "ruler/vt_4096", *reasoning, "--thinking-tokens", 8192), 2, "smaller --thinking-tokens")
+    scripted.write_text(scripted.read_text("utf-8").replace("8192", "2048"), "utf-8")
+    fails(lbx(*plan_of, "ruler"), 2, "longer than the model's context window")
+    assert "ruler/qa_1_2048" in lbx.ok(*plan_of, "all,ruler/qa_1_2048", "--no-calibrate").stdout
 
 
 @pytest.mark.parametrize("name", ["niah_single_1_200", "qa_1_100", "fwe_60"])

@@ -38,7 +38,7 @@ from lbx.benchmarks.ruler.results import RESULTS
 from lbx.benchmarks.ruler.samples import SampleSet, required_files
 from lbx.benchmarks.ruler.settings import RulerSettings
 from lbx.benchmarks.ruler.tables import BOARDS, PAPER, PUBLISHED
-from lbx.benchmarks.ruler.tasks import STANDARD_TASKS, TASKS, is_task, split_task
+from lbx.benchmarks.ruler.tasks import LONGEST, STANDARD_TASKS, TASKS, is_task, split_task
 
 
 def _check_mode(task: str, mode: Mode) -> None:
@@ -47,20 +47,6 @@ def _check_mode(task: str, mode: Mode) -> None:
             f"Reasoning needs the model's chat template, but ruler/{task} sends bare text.",
             fix=f"Pass --prompt-template {CARD_TEMPLATE}, or remove the option.",
         )
-
-
-def _no_room_error(names: Collection[str], window: int, room: int) -> UsageError:
-    tasks = f"ruler/{next(iter(names))} does" if len(names) == 1 else "These tasks of RULER do"
-    reasoning = f", of which {window - room:,} are for reasoning" if room < window else ""
-    example = (
-        f"Choose a length of at most {room:,}, e.g. --tasks ruler/vt_{room}"
-        if room > 0
-        else "Give a smaller --thinking-tokens"
-    )
-    return UsageError(
-        f"{tasks} not fit into the model's context window of {window:,} tokens{reasoning}.",
-        fix=f"{example}, or use a model or a card with a larger context window. Prompts of RULER are never cut.",
-    )
 
 
 class Ruler(Benchmark):
@@ -101,24 +87,39 @@ class Ruler(Benchmark):
         Lengths beyond the model's context window are left out.
 
         Raises:
-            UsageError: all lengths are beyond the window.
+            UsageError: tasks are named, and all their lengths are beyond the window.
         """
-        names = self._fitting(STANDARD_TASKS if names is None else names)
-        samples = RulerSettings.from_bundle(bundle).samples if names else 0
+        fitting = self._fitting(STANDARD_TASKS if names is None else names)
+        if names and not fitting:
+            raise self._no_room_error(names)
+        samples = RulerSettings.from_bundle(bundle).samples if fitting else 0
         available = {
             task for task in TASKS if all(bundle.file(file) is not None for file in required_files(bundle, task))
         }
-        return [Task(self.name, name, metrics_of(name), samples) for name in names if split_task(name)[0] in available]
+        return [
+            Task(self.name, name, metrics_of(name), samples) for name in fitting if split_task(name)[0] in available
+        ]
+
+    @property
+    def _window(self) -> int | None:
+        return self._model.context_window if self._model else None
 
     def _fitting(self, names: Collection[str]) -> list[str]:
-        window = self._model.context_window if self._model else None
-        if window is None:
-            return list(names)
-        room = window - self._mode.thinking_tokens
-        fitting = [name for name in names if split_task(name)[1] <= room]
-        if names and not fitting:
-            raise _no_room_error(names, window, room)
-        return fitting
+        room = LONGEST if self._window is None else self._window - self._mode.thinking_tokens
+        return [name for name in names if split_task(name)[1] <= room]
+
+    def _no_room_error(self, names: Collection[str]) -> UsageError:
+        window, reasoning = self._window or 0, self._mode.thinking_tokens
+        room = window - reasoning
+        tasks = f"ruler/{next(iter(names))} does" if len(names) == 1 else "These tasks of RULER do"
+        share = f", of which {reasoning:,} are for reasoning" if reasoning else ""
+        advice = f"Choose a length of at most {room:,}, e.g. --tasks ruler/vt_{room}"
+        if room <= 0:
+            advice = "Give a smaller --thinking-tokens"
+        return UsageError(
+            f"{tasks} not fit into the model's context window of {window:,} tokens{share}.",
+            fix=f"{advice}, or use a model or a card with a larger context window. Prompts of RULER are never cut.",
+        )
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
         """Yield the authors' samples for the model's tokenizer.

@@ -60,7 +60,7 @@ def tokenizer_backend(card: ModelCard, bundle: Bundle | None, *, debug: bool = F
     window = context_window_of(card, bundle)
     if window is None:
         return None  # the error of loading the model is the better one
-    tokenizer, _ = load_tokenizer(card, bundle, debug=debug)
+    tokenizer = load_tokenizer(card, bundle, debug=debug).tokenizer
     return _TokenizerBackend(tokenizer, BackendInfo(card.backend, "", card.name, window))
 
 

@@ -54,7 +54,7 @@ _SHORT = 4096
 _SHORT_STEP = 5
 """Smallest size of needle tasks without essays and of vt in short samples."""
 _ESSAY_STEP = 500
-_REPORT_S = 30.0
+_FIRST_REPORT_S, _REPORT_S = 3.0, 30.0
 
 
 class _Samples(Protocol):
@@ -85,6 +85,7 @@ class SampleSet:
     Attributes:
         tokenizer_sha256: identity of the tokenizer.
         count: counts the tokens of a text, control tokens as single tokens and without BOS.
+        adds_bos: whether a prompt has a BOS that its length does not count.
         template: name of a model's template in the authors' template.py, ``CARD_TEMPLATE`` or "".
         wrapping_tokens: tokens that the card's chat template adds to a prompt.
     """
@@ -93,6 +94,7 @@ class SampleSet:
     settings: RulerSettings
     tokenizer_sha256: str
     count: CountTokens
+    adds_bos: bool = False
     template: str = ""
     wrapping_tokens: int = 0
 
@@ -195,12 +197,12 @@ class _Reporter:
     def __init__(self, name: str, total: int, count: CountTokens) -> None:
         self.number = 0
         self._name, self._total, self._count = name, total, count
-        self._last_s = time.monotonic()
+        self._next_s = time.monotonic() + _FIRST_REPORT_S
 
     def count(self, text: str) -> int:
-        if (now := time.monotonic()) - self._last_s > _REPORT_S:
-            self._last_s = now
-            log.info(f"{self._name}: {self.number:,} of {self._total:,} samples made.")
+        if (now := time.monotonic()) > self._next_s:
+            self._next_s = now + _REPORT_S
+            log.info(f"{self._name}: {self.number:,} of {self._total:,} samples made for the model's tokenizer.")
         return self._count(text)
 
 

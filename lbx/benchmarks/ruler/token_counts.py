@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def _read_log(path: Path) -> CountLog:
 def _write_log(digest: str, description: Mapping[str, Any], counts: CountLog) -> None:
     folder = kept_folder()
     if folder is None:
-        return
+        return _report_unkept("there is no home folder")
     path = folder / f"{digest}.json"
     content = {"made_by": dict(description), "counts": counts.entries, "sha256": _digest_of(counts.entries)}
     try:
@@ -123,7 +124,16 @@ def _write_log(digest: str, description: Mapping[str, Any], counts: CountLog) ->
         with atomic_file(path) as file:
             file.write(canonical_json(content).encode())
     except OSError as exc:
-        log.info(f"The token counts of RULER's samples are not kept: {exc}.")
+        _report_unkept(f"{exc.filename or folder}: {exc.strerror or exc}")
+
+
+@lru_cache(maxsize=8)
+def _report_unkept(reason: str) -> None:
+    """Log once for all tasks that counts are lost."""
+    log.warning(
+        f"The token counts of RULER's samples cannot be kept ({reason}): the next run counts again. To keep them, set "
+        "XDG_CACHE_HOME to a folder that you can write to."
+    )
 
 
 def _digest_of(entries: list[tuple[int, int]]) -> str:

@@ -1,4 +1,4 @@
-"""Load a model only to count tokens, even if its whole cache does not fit into memory."""
+"""Load a model only to count tokens, even if its whole cache does not fit into memory, or it has no weights."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def tokenizer_backend(card: ModelCard, bundle: Bundle | None, *, debug: bool = F
     if not isinstance(card.options, HfOptions):
         return None
     folder = weights_path(card, bundle)
-    if any(path.suffix in _WEIGHTS for path in folder.iterdir()):
+    if not folder.is_dir() or any(path.suffix in _WEIGHTS for path in folder.iterdir()):
         return None
     window = context_window_of(card, bundle)
     if window is None:
-        return None  # the error of loading the model is the better one
+        return None  # loading the model then fails with a better error
     tokenizer = load_tokenizer(card, bundle, debug=debug).tokenizer
     return _TokenizerBackend(tokenizer, BackendInfo(card.backend, "", card.name, window))
 

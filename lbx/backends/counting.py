@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from lbx.backends.cards import ModelCard, window_of
 from lbx.backends.context_windows import DeclaredWindow
+from lbx.backends.hf.options import HfOptions
 from lbx.backends.llama.options import LlamaOptions
+from lbx.backends.tokenizer_loading import context_window_of, load_tokenizer
+from lbx.backends.weights import weights_path
 from lbx.base.errors import BackendError, DoesNotFitError
+from lbx.base.layout import Bundle
 from lbx.base.records import Request
-from lbx.inference.model import Backend
+from lbx.inference.model import Backend, BackendInfo
+from lbx.prompting.wrapping import Tokenizer
 
 _SMALL = 256
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
 
 
 def with_small_cache(card: ModelCard) -> ModelCard:
@@ -22,6 +28,40 @@ def with_small_cache(card: ModelCard) -> ModelCard:
         return card
     options = replace(card.options, kv_cells=0) if isinstance(card.options, LlamaOptions) else card.options
     return replace(card, context_window=_SMALL, options=options)
+
+
+@dataclass(frozen=True, slots=True)
+class _TokenizerBackend:
+    tokenizer: Tokenizer
+    info: BackendInfo
+    eos_ids: frozenset[int] = frozenset()
+
+    def generate_many(self, requests: Sequence[Request], *, one_by_one: bool = False) -> NoReturn:
+        raise DoesNotFitError(f"{self.info.model} has no weights and cannot answer.")
+
+    def takes_system(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """No resources to free."""
+
+
+def tokenizer_backend(card: ModelCard, bundle: Bundle | None, *, debug: bool = False) -> Backend | None:
+    """Return a backend that only counts tokens, for a Hugging Face folder without weights; None for other models.
+
+    Raises:
+        BackendError: the folder has no tokenizer, or its files are damaged.
+    """
+    if not isinstance(card.options, HfOptions):
+        return None
+    folder = weights_path(card, bundle)
+    if any(path.suffix in _WEIGHTS for path in folder.iterdir()):
+        return None
+    window = context_window_of(card, bundle)
+    if window is None:
+        return None  # the error of loading the model is the better one
+    tokenizer = load_tokenizer(card, bundle, debug=debug).tokenizer
+    return _TokenizerBackend(tokenizer, BackendInfo(card.backend, "", card.name, window))
 
 
 class CountingBackend:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.outputs import atomic_file
+from lbx.base.outputs import open_output
 from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.cli.measure_options import PromptsOptions
 from lbx.cli.output import answer_json, answer_text, note
@@ -58,10 +58,10 @@ def show_prompts(options: PromptsOptions) -> None:
 
 
 def _write(path: Path, prompts: Iterator[SentPrompt]) -> int:
-    """Write prompts to a new file atomically, and return their number."""
-    if path.exists():
+    """Write prompts to a new file atomically, or to a device or pipe, and return their number."""
+    if path.is_file() or path.is_dir():
         raise UsageError(f"{path} already exists.", fix="Choose another name, or remove the file.")
-    with atomic_file(path) as file:
+    with open_output(path) as file:
         return sum(bool(file.write(json.dumps(sent.to_json()).encode() + b"\n")) for sent in prompts)
 
 

@@ -110,11 +110,6 @@ def parse_predictions(
         form = replace(form, known_tasks=tuple(task.name for task in BENCHMARKS[form.name].tasks(bundle)))
     if not model.strip():
         raise UsageError("The model's name is empty.", fix="Pass --model NAME.")
-    if bundle and not form.matches_bundle:
-        raise UsageError(
-            f"The samples of {form.name}'s prediction files depend on the model's tokenizer; no bundle has them.",
-            fix="Import without --bundle. Each row has the references that score it.",
-        )
     _refuse_verdicts(path)
     judged = has_judge_answers(form, path, e=e)
     reading = read_judge_answers(form, [path]) if judged else read_predictions(form, path, e=e)

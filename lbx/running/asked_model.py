@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from lbx.backends import ModelCard
 from lbx.backends.tokenizer_loading import context_window_of, load_tokenizer
@@ -38,7 +39,8 @@ def bind_families(
         return []
     card = find_card()
     model = AskedModel(context_window_of(card, bundle), functools.partial(load_model_tokenizer, card, bundle))
-    mode = settings.mode(model.context_window or 0)
+    window = model.context_window or 0
+    mode = replace(settings.mode(window), thinking_tokens=settings.reasoning_budget(window))
     return [family.for_model(model, mode) for family in families]
 
 

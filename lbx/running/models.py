@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends import Backend, ModelCard, load, load_embedder, resolve_embedder, resolve_model
-from lbx.backends.counting import CountingBackend, with_small_cache
+from lbx.backends.counting import CountingBackend, tokenizer_backend, with_small_cache
 from lbx.backends.endpoint.options import EndpointEmbeddingOptions, EndpointOptions
 from lbx.backends.options import ScriptedOptions
 from lbx.base.errors import DoesNotFitError, UsageError
@@ -102,9 +102,13 @@ def load_model(card: ModelCard, bundle: Bundle | None) -> Backend:
 def load_to_count(card: ModelCard, bundle: Bundle) -> Backend:
     """Load a model with a small cache because its full cache does not fit: enough to count tokens identically.
 
+    A folder with a tokenizer but no weights suffices.
+
     Raises:
         DoesNotFitError: the weights do not fit either.
     """
+    if backend := tokenizer_backend(card, bundle, debug=debugging()):
+        return backend
     return CountingBackend(load_model(with_small_cache(card), bundle), card)
 
 

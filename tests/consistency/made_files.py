@@ -46,6 +46,12 @@ _LVEVAL = (
 _MRCR = tuple(("mrcr", task) for task in ("2needle", "4needle", "8needle"))
 _GRAPHWALKS = tuple(("graphwalks", task) for task in ("bfs_128k", "parents_128k", "bfs_1m", "parents_1m"))
 
+_RULER = (
+    "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
+    "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe", "qa_1", "qa_2",
+)  # fmt: skip
+_RULER_LENGTHS = (2048, 4096, 8192, 131_072)
+
 OUTPUTS: Mapping[Task, Sequence[str]] = {
     **{("longbench", task): _ENGLISH for task in ("qasper", "qasper_e", "gov_report_e", "triviaqa", "samsum")},
     ("longbench", "multifieldqa_zh"): _CHINESE,
@@ -76,6 +82,8 @@ OUTPUTS: Mapping[Task, Sequence[str]] = {
        for language in ("en", "zh")},
     **dict.fromkeys(_MRCR, ("x1the red cat", "x1the cat", "the red cat", "x1", "")),
     **dict.fromkeys(_GRAPHWALKS, ("Final Answer: [aa, bb]", "Final Answer: [aa]", "Final Answer: [cc]", "aa", "")),
+    **{("ruler", f"{task}_{length}"): ("12 77", "77", "12", "\x005", "") for length in _RULER_LENGTHS
+       for task in _RULER},
     ("mine", "t"): _ENGLISH,
     ("mine", "u"): _ENGLISH,
 }  # fmt: skip
@@ -100,6 +108,8 @@ SETS: Mapping[str, Sequence[Task]] = {
         "needle": ("needle", ("single_en", "single_zh", "multikey_en")),
         "MRCR": ("mrcr", ("2needle", "4needle", "8needle")),
         "GraphWalks, some": ("graphwalks", ("bfs_128k", "parents_128k", "bfs_1m")),
+        "RULER, some": ("ruler", ("vt_2048", "vt_4096", "qa_1_4096", "qa_2_8192", "qa_1_131072")),
+        "RULER, a length": ("ruler", tuple(f"{task}_4096" for task in _RULER)),
         "own": ("mine", ("t", "u")),
     }.items()
 }  # fmt: skip
@@ -138,13 +148,14 @@ def made_sample(task: Task, number: int, documents: int) -> Sample:
         "needle": {"depth": (0.0, 0.5)[number % 2], "needles": 1, "keys": ["k"]},
         "mrcr": {"prefix": "x1", "message_lengths": []},
         "graphwalks": {},
+        "ruler": {},
         "mine": {"metrics": ["f1", "exact_match"] if name == "t" else ["exact_match", "f1"]},
     }  # fmt: skip
     right = OUTPUTS[task][0]
     chinese = right == _CHINESE[0] or name.endswith("_zh") or (benchmark == "longbench_pro" and number % 2)
     references = {
         "longbench_v2": ("A",), "longbench_pro": ("one", "two", "three"), "needle": ("12", "77"),
-        "graphwalks": ("aa", "bb"),
+        "graphwalks": ("aa", "bb"), "ruler": ("12", "77"),
     }  # fmt: skip
     special = {"passage_retrieval_en": "Paragraph 3", "passage_retrieval_zh": "段落3", "quality": "(A) yes"}
     return Sample(

@@ -37,7 +37,9 @@ class Number:
         return {sample for part in self.parts for sample, _, _ in part.rows}
 
     def sure(self, benchmark: str) -> dict[str, Any]:
-        by = "question" if benchmark == "lveval" else "document"
+        if not self.parts:  # RULER's effective length is no mean of scores
+            return dict.fromkeys(("low", "high", "se", "df", "clusters", "within", "method", "cluster_by"))
+        by = "question" if benchmark in ("lveval", "ruler") else "document"
         return sureness(self.parts) | {"cluster_by": by if self.clustered else "sample"}
 
 
@@ -464,6 +466,55 @@ def _graphwalks_groups(tasks: Tasks) -> Groups:
     return found
 
 
+# RULER
+
+
+def _ruler(task: str, rows: Rows) -> list[Number]:
+    metric = "string_match_part" if task.startswith("qa") else "string_match_all"
+    return mean(rows, metric, official=lambda some: round(_sum(some) / len(some) * 100, 2)) + mean(rows, "null")
+
+
+def _ruler_groups(tasks: Tasks) -> Groups:
+    of_lengths: dict[int, list[Number]] = {}
+    for task, rows in tasks.items():
+        for one in _ruler(task, rows)[:1]:
+            of_lengths.setdefault(int(task.rpartition("_")[2]), []).append(one)
+    found: Groups = {}
+    means: dict[int, Number] = {}
+    for length, numbers in sorted(of_lengths.items()):
+        made = average(numbers, whole=len(numbers) == 13)
+        if len(numbers) > 1:
+            found |= _named("length", f"{length // 1024}k", made)
+        if length >= 4096:
+            means[length] = made[0]
+    if sum(len(of_lengths[length]) for length in means) < 2:
+        return found
+    lengths = [4096 << at for at in range(6)]
+    weights = {
+        "average": [1] * 6, "weighted_increasing": [1, 2, 3, 4, 5, 6], "weighted_decreasing": [6, 5, 4, 3, 2, 1]
+    }  # fmt: skip
+    for metric, each in weights.items() if len(means) > 1 else [("average", [1] * 6)]:
+        found |= _named("overall", "all", [_weighted(metric, [(each[lengths.index(at)], means[at]) for at in means])])
+    longest = max((at for at, one in means.items() if round(one.percent, 1) >= 85.6), default=0) / 1024
+    whole = [*means] == lengths[: len(means)] and all(one.whole for one in means.values())
+    first = found["overall", "all", "average"]
+    effective = replace(first, metric="effective_length_k", score=longest / 100, parts=(), whole=whole,
+                        official=longest if whole else None)  # fmt: skip
+    return found | _named("overall", "all", [effective])
+
+
+def _weighted(metric: str, parts: Sequence[tuple[int, Number]]) -> Number:
+    total = sum(weight for weight, _ in parts)
+    strata = [
+        replace(part, weight=part.weight * weight / total) for weight, one in parts for part in one.parts
+    ]  # fmt: skip
+    score = _sum(weight * one.score for weight, one in parts) / total
+    percent = _sum(weight * one.percent for weight, one in parts) / total
+    whole = len(parts) == 6 and all(one.whole for _, one in parts)
+    return Number(metric, sum(one.n for _, one in parts), score, round(percent, 1) if whole else None, strata,
+                  all(one.clustered for _, one in parts), percent=percent, whole=whole)  # fmt: skip
+
+
 def _own(task: str, rows: Rows) -> list[Number]:
     metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
     order = rows[0].sample.meta["metrics"] if rows else []
@@ -493,6 +544,7 @@ _FAMILIES: Mapping[str, tuple[Callable[[str, Rows], list[Number]], Callable[[Tas
     "needle": (_needle, _needle_groups),
     "mrcr": (_mrcr, _mrcr_groups),
     "graphwalks": (_graphwalks, _graphwalks_groups),
+    "ruler": (_ruler, _ruler_groups),
 }
 
 

@@ -178,6 +178,13 @@ def _file(path: Path, benchmark: str, numbers: Numbers) -> Iterator[str]:
             right = headline(benchmark, task, rows[task]).official
             if said != right:
                 yield f"{task} is {said!r}, recomputed {right!r}"
+    elif benchmark == "ruler" and path.name.startswith("summary"):
+        bases, scores, _ = list(csv.reader(io.StringIO(text)))[1:]
+        for base, said in list(zip(bases, scores, strict=True))[1:]:
+            task = f"{base}_{path.parent.parent.name}"
+            right = headline(benchmark, task, rows[task]).official
+            if float(said) != right:
+                yield f"{task} is {said}, recomputed {right!r}"
     elif benchmark == "longbench_v2":
         said = [float(one) for one in text.splitlines()[1].split("\t")[1:]]
         made = {one.metric: one.official for one in task_numbers(benchmark, "mcq", rows["mcq"])}

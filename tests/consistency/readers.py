@@ -223,6 +223,11 @@ def _board_keys(name: str, row: Row) -> Iterator[tuple[str, str | None, Key]]:
             every_one = ("group", run, "graphwalks", "length", level, "average")
             one = ("line", run, "graphwalks", f"{operation}_{level}", "")
             yield level, run, every_one if operation == "all" else one
+    elif name == "board_ruler":
+        for length in ("4k", "8k", "16k", "32k", "64k", "128k"):
+            yield length, run, ("group", run, "ruler", "length", length, "average")
+        for metric in ("average", "weighted_increasing", "weighted_decreasing"):
+            yield metric, run, ("group", run, "ruler", "overall", "all", metric)
     elif name in ("board_leval_exam", "board_leval_f1", "board_leval_rouge"):
         metric = row.get("metric", "")
         group = {"exam": ("closed", "all", "exact_match"), "f1": ("open", "all", "f1")}

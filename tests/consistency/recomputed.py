@@ -159,7 +159,7 @@ class Numbers:
     def _columns(self, one: Number, ends: Sequence[Number]) -> dict[str, Any]:
         columns = {"n": one.n, "score": one.score, "official": one.official, "partial": one.partial}
         columns |= one.sure(self.benchmark) | dict.fromkeys(("answered", "asked", "failed_as_0", "failed_as_1"))
-        if all(map(self._holds_all_failures, ends)):
+        if one.parts and all(map(self._holds_all_failures, ends)):
             asked = ends[0].samples | ends[1].samples
             columns |= {"answered": len(one.samples), "asked": len(asked)}
             columns |= {"failed_as_0": ends[0].score, "failed_as_1": ends[1].score}

@@ -54,7 +54,10 @@ class Answer:
 
     @property
     def cluster(self) -> str:
-        """What depends on each other: questions on one document; of LV-Eval the question, at all lengths."""
+        """What depends on each other: questions on one document; of LV-Eval and of qa the question, at all lengths."""
+        if self.sample.benchmark == "ruler":
+            base = self.sample.task.rpartition("_")[0]
+            return f"{base if base.startswith('qa') else self.sample.task}/{self.sample.sample_id}"
         return self.sample.question if self.sample.benchmark == "lveval" else self.document
 
     @property

@@ -12,7 +12,7 @@ import own_reports
 import pytest
 from expected import Expected, expected, opinions, said_by_judges, said_by_people
 from hypothesis import HealthCheck, given, settings
-from made_files import MadeFile, MadeRun, made_files, write
+from made_files import SETS, MadeFile, MadeRun, made_files, write
 from other_places import OFFICIAL, first_screen, headlines, listed, official_files, page_parts
 from printed import Grid, from_csv, from_html, from_json, from_latex, from_markdown, from_text, misprint, misprints
 from profiles import files
@@ -169,6 +169,12 @@ FOUND = {
         (("leval", "quality"),), 13, 99, (MadeRun("a", "model", (0,)),), judged=(0, 1, 2)
     ),
     "LV-Eval, one dataset": MadeFile((("lveval", "factrecall_en_16k"),), 3, 99, (MadeRun("a", "model", (0, 1)),)),
+    "RULER, an effective length without an interval": MadeFile(
+        SETS["RULER, a length"], 1, 1, (MadeRun("a", "model", (0,)),)
+    ),
+    "RULER, a question at three lengths": MadeFile(
+        SETS["RULER, some"], 3, 99, (MadeRun("a", "model", (0, 1, 3)), MadeRun("b", "model", (1, 2)))
+    ),
 }
 """Files that once had two values of one number."""
 

@@ -12,6 +12,7 @@ from lbx.benchmarks.longbench.tables import CATEGORIES
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES as DIMENSIONS
 from lbx.benchmarks.lveval.tasks import LEVELS
 from lbx.benchmarks.mrcr.tables import LENGTHS
+from lbx.benchmarks.ruler.aggregates import LABELS
 from lbx.report import board_charts
 from lbx.report.board_charts import MOST
 from lbx.report.boards import BOARDS
@@ -68,6 +69,7 @@ BOARD_ROWS: dict[str, Callable[[], list[Row]]] = {
     ],
     "board_mrcr": lambda: [row("M", 0, needles=name, **dict.fromkeys(LENGTHS, 77.7)) for name in ("all", "2needle")],
     "board_graphwalks": lambda: [row("M", 0, operation=name, **{"128k": 77.7, "1m": 5.0}) for name in ("all", "bfs")],
+    "board_ruler": lambda: [row("M", 0, **dict.fromkeys(LABELS.values(), 77.7))],
 }  # fmt: skip
 TWO = (
     "board_longbench_radar",

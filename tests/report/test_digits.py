@@ -103,7 +103,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         connection.execute("""
             INSERT INTO sessions BY NAME
             SELECT 'one' AS run_id, 1 AS session, now()::TIMESTAMP AS started_at, now()::TIMESTAMP AS finished_at,
-                   'done' AS status, 1 AS workers, 12345.678912 AS estimated_s, 10.0 / 3 AS wall_s,
+                   'done' AS status, 1 AS workers, 12345.678912 AS estimated_s, 1000.0 / 3 AS wall_s,
                    2.0 / 3 AS prefill_s, '{"cores": 3}' AS hardware, 1234567 AS computed_tokens, 77 AS output_tokens;
         """)
     return file
@@ -215,4 +215,4 @@ def test_programs_have_every_digit(path: Path) -> None:
         estimates = read_report(store, "estimates").dicts()
     rows = json.loads(Lbx()("report", path, "task_scores", "-f", "json").stdout)
     assert {(row["run_id"], row["task"], row["metric"]): row["score"] for row in rows} == scores
-    assert (estimates[0]["estimated_s"], estimates[0]["wall_s"]) == (12345.678912, pytest.approx(10 / 3, abs=1e-12))
+    assert (estimates[0]["estimated_s"], estimates[0]["wall_s"]) == (12345.678912, pytest.approx(1000 / 3, abs=1e-9))

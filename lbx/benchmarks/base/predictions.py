@@ -119,8 +119,6 @@ class PredictionFormat(ABC):
     """
     has_own_content: ClassVar[bool] = True
     """Whether a row has enough content to be scored without its sample in a bundle."""
-    matches_bundle: ClassVar[bool] = True
-    """Whether a bundle can have the samples of its rows."""
     reasoning_key: ClassVar[str] = "reasoning"
     score_keys: ClassVar[tuple[str, ...]] = ()
     """Keys of ``Sample.meta`` that scores depend on: samples that differ in any of them are different."""

@@ -11,7 +11,6 @@ answer continues:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from lbx.base.errors import UsageError
@@ -39,7 +38,7 @@ from lbx.benchmarks.ruler.results import RESULTS
 from lbx.benchmarks.ruler.samples import SampleSet, required_files
 from lbx.benchmarks.ruler.settings import RulerSettings
 from lbx.benchmarks.ruler.tables import BOARDS, PAPER, PUBLISHED
-from lbx.benchmarks.ruler.tasks import LENGTHS, STANDARD_TASKS, TASKS, is_task, split_task, task_name
+from lbx.benchmarks.ruler.tasks import LONGEST, STANDARD_TASKS, TASKS, is_task, split_task
 
 
 def _check_mode(task: str, mode: Mode) -> None:
@@ -85,28 +84,42 @@ class Ruler(Benchmark):
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Return the tasks at the named or the standard lengths with all their files in the bundle.
 
-        Without names, lengths beyond the model's context window are left out.
+        Lengths beyond the model's context window are left out.
 
         Raises:
-            UsageError: the window is smaller than every standard length.
+            UsageError: tasks are named, and all their lengths are beyond the window.
         """
-        if names is None:
-            names = [task_name(task, length) for length in self._lengths() for task in TASKS]
-        samples = RulerSettings.from_bundle(bundle).samples if names else 0
+        fitting = self._fitting(STANDARD_TASKS if names is None else names)
+        if names and not fitting:
+            raise self._no_room_error(names)
+        samples = RulerSettings.from_bundle(bundle).samples if fitting else 0
         available = {
             task for task in TASKS if all(bundle.file(file) is not None for file in required_files(bundle, task))
         }
-        return [Task(self.name, name, metrics_of(name), samples) for name in names if split_task(name)[0] in available]
+        return [
+            Task(self.name, name, metrics_of(name), samples) for name in fitting if split_task(name)[0] in available
+        ]
 
-    def _lengths(self) -> list[int]:
-        window = self._model.context_window if self._model else None
-        lengths = [length for length in LENGTHS if window is None or length <= window]
-        if not lengths:
-            raise UsageError(
-                f"No standard length of RULER fits the model's context window of {window:,} tokens.",
-                fix=f"Name a length yourself, e.g. --tasks ruler/vt_{window}.",
-            )
-        return lengths
+    @property
+    def _window(self) -> int | None:
+        return self._model.context_window if self._model else None
+
+    def _fitting(self, names: Collection[str]) -> list[str]:
+        room = LONGEST if self._window is None else self._window - self._mode.thinking_tokens
+        return [name for name in names if split_task(name)[1] <= room]
+
+    def _no_room_error(self, names: Collection[str]) -> UsageError:
+        window, reasoning = self._window or 0, self._mode.thinking_tokens
+        room = window - reasoning
+        tasks = f"ruler/{next(iter(names))} does" if len(names) == 1 else "These tasks of RULER do"
+        share = f", of which {reasoning:,} are for reasoning" if reasoning else ""
+        advice = f"Choose a length of at most {room:,}, e.g. --tasks ruler/vt_{room}"
+        if room <= 0:
+            advice = "Give a smaller --thinking-tokens"
+        return UsageError(
+            f"{tasks} not fit into the model's context window of {window:,} tokens{share}.",
+            fix=f"{advice}, or use a model or a card with a larger context window. Prompts of RULER are never cut.",
+        )
 
     def samples(self, bundle: Bundle, task: str) -> Iterator[Sample]:
         """Yield the authors' samples for the model's tokenizer.
@@ -127,6 +140,7 @@ class Ruler(Benchmark):
                 settings=RulerSettings.from_bundle(bundle),
                 tokenizer_sha256=loaded.sha256,
                 count=loaded.count,
+                adds_bos=bool(loaded.tokenizer.prefix_ids),
                 template=self._mode.template,
                 wrapping_tokens=loaded.wrapping_tokens,
             )
@@ -136,7 +150,9 @@ class Ruler(Benchmark):
         """Return the sample and its answer prefix; a model that reasons gets no prefix."""
         task, _ = split_task(sample.task)
         budget = task_texts(bundle, task).answer_tokens
-        prompt = Prompt(
+        if sample.length == mode.context_window and not mode.thinking and self._adds_bos(bundle):
+            budget -= 1  # the length excludes BOS
+        return Prompt(
             before="",
             document=sample.context,
             after="",
@@ -147,9 +163,9 @@ class Ruler(Benchmark):
             reads_control_tokens=mode.template not in ("", CARD_TEMPLATE),
             source=f"data/files/{CONSTANTS}",
         )
-        # The length excludes BOS, so that a sample may fill the window but for one token.
-        excess = sample.length + 1 - mode.context_window
-        return replace(prompt, max_new_tokens=budget - 1) if excess == 1 and not mode.thinking else prompt
+
+    def _adds_bos(self, bundle: Bundle) -> bool:
+        return self._model is None or self._open_set(bundle, self._model).adds_bos
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         return score(sample, output)

@@ -103,7 +103,10 @@ class Generator(ABC):
         room = self.room
         first = self.first_size or room.step
         size = low = room.step
-        high = self.highest_size(count(self._draw_in_search(first)), first)
+        tokens = count(self._draw_in_search(first))
+        if tokens <= 0:
+            raise no_tokens_error(room)
+        high = self.highest_size(tokens, first)
         while low <= high:
             middle = (low + high) // 2
             if count(self._draw_in_search(middle)) + extra + room.answer <= room.limit:
@@ -136,6 +139,14 @@ class Generator(ABC):
             if size > room.step:
                 size -= room.step
         raise too_short_error(room, least)
+
+
+def no_tokens_error(room: Room) -> UsageError:
+    """Return the error for a tokenizer that has no tokens for a text."""
+    return UsageError(
+        f"{room.name} cannot be made: the model's tokenizer has no tokens for its words.",
+        fix="Check that the model's tokenizer.json is complete.",
+    )
 
 
 def too_short_error(room: Room, least: int) -> UsageError:

@@ -33,7 +33,6 @@ _LAYOUT = "The authors' layout is MODEL/synthetic/LENGTH/pred/TASK.jsonl, such a
 
 class RulerFormat(PredictionFormat):
     folder = True
-    matches_bundle = False
     score_keys = (WITHOUT_REFERENCES,)
 
     def find_files(self, path: Path) -> TaskFiles:

@@ -11,7 +11,7 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.benchmarks.base.files import damaged_file_error, read_json, read_json_array
+from lbx.benchmarks.base.files import DataRow, damaged_file_error, read_json, read_json_array
 from lbx.benchmarks.ruler.generator import Draft, Generator, Room, UnusableDrawError
 from lbx.benchmarks.ruler.official import DATA, SCRIPTS, document_text
 
@@ -56,7 +56,7 @@ def read_questions(bundle: Bundle, dataset: str) -> QuestionSet:
 def _read_questions(path: Path, dataset: str, _mtime_ns: int, _size: int) -> QuestionSet:
     try:
         questions = _read_squad(path) if dataset == "squad" else _read_hotpotqa(path)
-    except (KeyError, TypeError, AttributeError) as exc:
+    except (KeyError, TypeError, AttributeError, ValueError) as exc:
         raise damaged_file_error(str(path), f"it is not a file of {dataset} ({type(exc).__name__}: {exc})") from exc
     if not questions.questions:
         raise damaged_file_error(str(path), "it has no questions")
@@ -65,7 +65,7 @@ def _read_questions(path: Path, dataset: str, _mtime_ns: int, _size: int) -> Que
 
 def _read_squad(path: Path) -> QuestionSet:
     articles = read_json(path)["data"]
-    documents = sorted({paragraph["context"] for article in articles for paragraph in article["paragraphs"]})
+    documents = sorted({_text(paragraph["context"]) for article in articles for paragraph in article["paragraphs"]})
     index = {document: number for number, document in enumerate(documents)}
     questions = []
     for article in articles:
@@ -73,15 +73,27 @@ def _read_squad(path: Path) -> QuestionSet:
         for own, paragraph in zip(numbers, article["paragraphs"], strict=True):
             more = tuple(number for number in numbers if number != own)
             questions += [
-                Question(row["question"], tuple(answer["text"] for answer in row["answers"]), (own,), more)
+                Question(_text(row["question"]), _answer_texts(row), (own,), more)
                 for row in paragraph["qas"]
                 if not row["is_impossible"]
             ]
     return QuestionSet(questions, documents)
 
 
+def _answer_texts(row: Mapping[str, Any]) -> tuple[str, ...]:
+    if not row["answers"]:
+        raise ValueError("a question without answers")
+    return tuple(_text(answer["text"]) for answer in row["answers"])
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__}, not a text")
+    return value
+
+
 def _read_hotpotqa(path: Path) -> QuestionSet:
-    rows = [(row["question"], str(row["answer"]), [*_contexts(row)]) for row in _rows(path)]
+    rows = [(row.get("question", str), row.get("answer", str), [*_contexts(row)]) for row in read_json_array(path)]
     documents = sorted({document for _, _, contexts in rows for document in contexts})
     index = {document: number for number, document in enumerate(documents)}
     questions = [
@@ -91,13 +103,9 @@ def _read_hotpotqa(path: Path) -> QuestionSet:
     return QuestionSet(questions, documents)
 
 
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    return (row.values for row in read_json_array(path))
-
-
-def _contexts(row: Mapping[str, Any]) -> Iterator[str]:
-    for title, sentences in row["context"]:
-        yield f"{title}\n{''.join(sentences)}"
+def _contexts(row: DataRow) -> Iterator[str]:
+    for title, sentences in row.get("context", list):
+        yield f"{_text(title)}\n{''.join(sentences)}"
 
 
 class QuestionTexts(Generator):

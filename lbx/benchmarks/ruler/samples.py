@@ -52,7 +52,7 @@ _SHORT = 4096
 _SHORT_STEP = 5
 """Smallest size of needle tasks without essays and of vt in short samples."""
 _ESSAY_STEP = 500
-_REPORT_S = 30.0
+_FIRST_REPORT_S, _REPORT_S = 3.0, 30.0
 
 
 class _Samples(Protocol):
@@ -85,6 +85,7 @@ class SampleSet:
         count: counts the tokens of a text, control tokens as single tokens and without BOS.
         template: name of a model's template in the authors' template.py, ``CARD_TEMPLATE`` or "".
         wrapping_tokens: tokens that the card's chat template adds to a prompt.
+        adds_bos: whether a prompt has a BOS that its length does not count.
     """
 
     bundle: Bundle
@@ -93,6 +94,7 @@ class SampleSet:
     count: CountTokens
     template: str = ""
     wrapping_tokens: int = 0
+    adds_bos: bool = False
 
     @cached_property
     def digest(self) -> str:
@@ -194,12 +196,12 @@ class _Reporter:
     def __init__(self, name: str, total: int, count: CountTokens) -> None:
         self.number = 0
         self._name, self._total, self._count = name, total, count
-        self._last_s = time.monotonic()
+        self._next_s = time.monotonic() + _FIRST_REPORT_S
 
     def count(self, text: str) -> int:
-        if (now := time.monotonic()) - self._last_s > _REPORT_S:
-            self._last_s = now
-            log.info(f"{self._name}: {self.number:,} of {self._total:,} samples made.")
+        if (now := time.monotonic()) > self._next_s:
+            self._next_s = now + _REPORT_S
+            log.info(f"{self._name}: {self.number:,} of {self._total:,} samples made for the model's tokenizer.")
         return self._count(text)
 
 
@@ -209,7 +211,10 @@ def _english_words(bundle: Bundle) -> Sequence[str]:
 
 @cached_by_mtime
 def _read_english_words(path: Path) -> list[str]:
-    content: Any = json.loads(read_text(path))
+    text = read_text(path)
+    if text.startswith("version https://git-lfs"):
+        raise damaged_file_error(str(path), "it is a Git LFS pointer, not the file")
+    content: Any = json.loads(text)
     if not isinstance(content, dict):
-        raise damaged_file_error(str(path), "it is not an object of words; a Git LFS pointer is not the file")
+        raise damaged_file_error(str(path), "it is not an object of words")
     return [str(word) for word in content.values()]

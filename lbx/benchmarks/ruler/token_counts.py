@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +106,12 @@ def _read_log(path: Path) -> CountLog:
     try:
         content = json.loads(read_input(path, _MOST_BYTES))
         entries = [(checksum, tokens) for checksum, tokens in content["counts"]]
+        is_own = sha256_text(canonical_json(content["made_by"])) == path.stem
         are_counts = all(type(number) is int and 0 <= number <= _MOST for entry in entries for number in entry)
-        if are_counts and content["sha256"] == _digest_of(entries):
+        if is_own and are_counts and content["sha256"] == _digest_of(entries):
             return CountLog(entries)
-        log.warning(f"{path} is damaged: its samples are counted again.")
+        problem = "is damaged" if is_own else "has the counts of other samples"
+        log.warning(f"{path} {problem}: its samples are counted again.")
     except FileNotFoundError:
         pass
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as exc:
@@ -119,7 +122,7 @@ def _read_log(path: Path) -> CountLog:
 def _write_log(digest: str, description: Mapping[str, Any], counts: CountLog) -> None:
     folder = kept_folder()
     if folder is None:
-        return
+        return _report_unkept("there is no home folder")
     path = folder / f"{digest}.json"
     content = {"made_by": dict(description), "counts": counts.entries, "sha256": _digest_of(counts.entries)}
     try:
@@ -127,7 +130,16 @@ def _write_log(digest: str, description: Mapping[str, Any], counts: CountLog) ->
         with atomic_file(path) as file:
             file.write(canonical_json(content).encode())
     except OSError as exc:
-        log.info(f"The token counts of RULER's samples are not kept: {exc}.")
+        _report_unkept(f"{exc.filename or folder}: {exc.strerror or exc}")
+
+
+@lru_cache(maxsize=8)
+def _report_unkept(reason: str) -> None:
+    """Log once for all tasks that counts are lost."""
+    log.warning(
+        f"The token counts of RULER's samples cannot be kept ({reason}): the next run counts again. To keep them, set "
+        "XDG_CACHE_HOME to a folder that you can write to."
+    )
 
 
 def _digest_of(entries: list[tuple[int, int]]) -> str:

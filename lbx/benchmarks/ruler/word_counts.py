@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from lbx.base.errors import UsageError
-from lbx.benchmarks.ruler.generator import Draft, Generator, Room, too_short_error
+from lbx.benchmarks.ruler.generator import Draft, Generator, Room, no_tokens_error, too_short_error
 from lbx.benchmarks.ruler.token_counts import CountTokens
 
 _COMMON = 10
 """Number of common words."""
 _WORD_LETTERS = 6
+_MOST_WORDS_PER_TOKEN = 4
+"""Words for a token, above which a tokenizer drops them."""
 _ZETA_OF_2 = np.pi**2 / 6
 """Sum of all k**-2, the divisor of the counts of words."""
 
@@ -102,6 +104,8 @@ class FrequentWords:
         largest = self._limit // 6
         while count(self._fill(words, largest)) < self._limit:
             largest += self._step
+            if largest > _MOST_WORDS_PER_TOKEN * self._limit:
+                raise no_tokens_error(self._room)
         largest -= self._step
         while True:
             words = self._draw_vocabulary()

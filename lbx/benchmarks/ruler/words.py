@@ -69,6 +69,7 @@ class WordPairs(Sequence[str]):
         return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, index: Any) -> Any:
+        index = range(len(self))[index]
         number = bisect_right(self._ends, index)
         block = self._blocks[number]
         position = index - (self._ends[number - 1] if number else 0)

@@ -153,6 +153,6 @@ def too_short_error(room: Room, least: int) -> UsageError:
     """Return the error for a length that no sample fits into."""
     tokens = f": the smallest sample has {least:,} tokens, but the length leaves {room.limit:,}" if least else ""
     return UsageError(
-        f"{room.name} cannot be made{tokens}. NVIDIA's script would try for ever.",
+        f"{room.name} cannot be made{tokens}. NVIDIA's script tries until a sample fits, usually for ever.",
         fix="Choose a larger length, or leave the task out.",
     )

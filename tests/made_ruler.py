@@ -5,9 +5,13 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from lbx.base.layout import Bundle
+
+MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 
 SCRIPTS = "files/NVIDIA/RULER/scripts/data"
 PUNKT = "files/nltk/punkt_tab.zip"

@@ -11,10 +11,9 @@ from zlib import crc32
 import made_ruler as made
 import profiles
 import pytest
-from made_ruler import MakeBundle
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_ruler import QUESTIONS, SCRIPTS, ruler_files
+from made_ruler import QUESTIONS, SCRIPTS, MakeBundle, ruler_files
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle

@@ -127,7 +127,7 @@ def test_other_texts_have_other_ids(make_bundle: MakeBundle) -> None:
         return [sample.sample_id for sample in samples.samples("ruler", "fwe_500")]
 
     first, second, third = make_ids()
-    assert [name[-5:] for name in (first, second, third)] == ["-0000", "-0001", "-0002"]
+    assert [name[:5] for name in (first, second, third)] == ["0000-", "0001-", "0002-"]
     assert make_ids() == [first, second, third]
     (file,) = kept_file().parent.iterdir()
     content = json.loads(file.read_text())

@@ -33,7 +33,7 @@ def _answers(lengths: tuple[int, ...], tasks: tuple[str, ...] = TASKS) -> Iterat
         for base in tasks:
             for number in range(12):
                 task = task_name(base, length)
-                sample = Sample("ruler", task, f"a-{number}", f"{task} {number}", "?", ("right",), length=length,
+                sample = Sample("ruler", task, f"{number:04d}-a", f"{task} {number}", "?", ("right",), length=length,
                                 length_unit="tokens")  # fmt: skip
                 yield sample, "right" if number < RIGHT[length] else "wrong"
 

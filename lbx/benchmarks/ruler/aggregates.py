@@ -54,7 +54,7 @@ def cluster_of(sample: Sample) -> str:
     """Return a sample's own key; of qa the question's number, because each length asks the same questions in order."""
     base, _, _ = sample.task.rpartition("_")
     if _is_qa(base):
-        return f"{base}/{sample.sample_id.rpartition('-')[2]}"
+        return f"{base}/{sample.sample_id.partition('-')[0]}"
     return f"{sample.task}/{sample.sample_id}"
 
 

@@ -72,7 +72,7 @@ class RulerFormat(PredictionFormat):
         predictions = []
         for number, (line, texts) in enumerate(zip(lines, references, strict=True)):
             _refuse_row(line)
-            sample_id = f"{digest}-{number:04d}"
+            sample_id = f"{number:04d}-{digest}"
             sample = _sample((self.name, task, sample_id), line, texts, without_references=without_references)
             note = ""
             if without_references and number == 0:

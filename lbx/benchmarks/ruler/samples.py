@@ -83,7 +83,6 @@ class SampleSet:
     Attributes:
         tokenizer_sha256: identity of the tokenizer.
         count: counts the tokens of a text, control tokens as single tokens and without BOS.
-        adds_bos: whether a prompt has a BOS that its length does not count.
         template: name of a model's template in the authors' template.py, ``CARD_TEMPLATE`` or "".
         wrapping_tokens: tokens that the card's chat template adds to a prompt.
         adds_bos: whether a prompt has a BOS that its length does not count.
@@ -93,17 +92,13 @@ class SampleSet:
     settings: RulerSettings
     tokenizer_sha256: str
     count: CountTokens
-    adds_bos: bool = False
     template: str = ""
     wrapping_tokens: int = 0
     adds_bos: bool = False
 
     @cached_property
     def digest(self) -> str:
-        """Hash of everything that decides the samples of a task and a length besides the bundle's files.
-
-        A sample's id is a hash of it and of the text, so that samples of other files or tokenizers never share an id.
-        """
+        """Hash of everything that decides the samples of a task and a length besides the bundle's files."""
         settings = {name: value for name, value in asdict(self.settings).items() if name != "samples"}
         wrapping_tokens = self.wrapping_tokens if self.template == CARD_TEMPLATE else 0
         return sha256_text(canonical_json([_VERSION, settings, self.tokenizer_sha256, self.template, wrapping_tokens]))
@@ -136,10 +131,12 @@ class SampleSet:
         if self.settings.remove_newline_tab and task != "vt":  # vt has joined lines before counting
             text = join_lines(text)
         text, prefix = split_answer_prefix(text, texts.answer_prefix)
+        # By its content, because the samples of two tokenizers differ, and those of two formats of a model do not.
+        content = sha256_text(canonical_json([text, prefix, draft.outputs, draft.tokens, length]))
         return Sample(
             benchmark=benchmark,
             task=name,
-            sample_id=f"{sha256_text(f'{self.digest} {text}')[:8]}-{number:04d}",
+            sample_id=f"{number:04d}-{content[:8]}",
             context=text,
             question=draft.query,
             references=draft.outputs,

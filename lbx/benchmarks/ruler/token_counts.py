@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ _MOST_BYTES = 1 << 23
 _MOST = (1 << 32) - 1
 """Maximum of a checksum, and of tokens."""
 
+_SAVE_EVERY_S = 10.0
+
 CountTokens = Callable[[str], int]
 """Returns the number of tokens of a text, without BOS."""
 
@@ -39,9 +42,12 @@ class CountLog:
 
     Attributes:
         entries: (CRC-32, tokens) of each text.
+        save: writes the entries; called from time to time, so that a killed process loses little.
     """
 
     entries: list[tuple[int, int]] = field(default_factory=list)
+    save: Callable[[], None] | None = None
+    _next_save_s: float = field(default_factory=lambda: time.monotonic() + _SAVE_EVERY_S)
 
     def counter(self, count: CountTokens) -> CountTokens:
         """Return a function that answers from the log first, and then counts and extends the log.
@@ -62,6 +68,9 @@ class CountLog:
             tokens = count(text)
             if index == len(self.entries):  # another iteration over the same samples may be ahead
                 self.entries.append((checksum, tokens))
+                if self.save and time.monotonic() > self._next_save_s:
+                    self.save()
+                    self._next_save_s = time.monotonic() + _SAVE_EVERY_S
             return tokens
 
         return count_tokens
@@ -72,7 +81,7 @@ _LOGS: dict[str, CountLog] = {}
 
 @contextmanager
 def kept_counts(description: Mapping[str, Any], bundled: Path | None) -> Iterator[CountLog]:
-    """Open the counts of a set of samples, and keep the new ones at the end, also after an interruption.
+    """Open the counts of a set of samples, and keep new ones from time to time and after an interruption.
 
     Args:
         description: the settings that decide the texts and their counts. Texts also depend on the bundle's files, which
@@ -85,11 +94,12 @@ def kept_counts(description: Mapping[str, Any], bundled: Path | None) -> Iterato
         logs = (_read_log(folder / f"{digest}.json") for folder in (bundled, kept_folder()) if folder)
         counts = _LOGS[digest] = next((log for log in logs if log.entries), CountLog())
     before = [*counts.entries]
+    counts.save = partial(_write_log, digest, description, counts)
     try:
         yield counts
     finally:
         if counts.entries != before:
-            _write_log(digest, description, counts)
+            counts.save()
 
 
 def kept_folder() -> Path | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from made_ruler import ruler_files
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
@@ -15,6 +16,10 @@ from lbx.benchmarks import select
 from lbx.benchmarks.ruler import essays
 from lbx.benchmarks.ruler.essays import FOLDER, WHOLE_FILE, essay_files, read_essays
 from lbx.benchmarks.ruler.official import CONSTANTS
+from lbx.benchmarks.ruler.samples import SampleSet
+from lbx.benchmarks.ruler.settings import RulerSettings
+
+MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 
 PARTS = {f"{FOLDER}/{name}.txt": text for name, text in {"b": " four  five", "a1": "two\nthree", "a": "one "}.items()}
 JOINED = "one two\nthree four  five"
@@ -68,6 +73,24 @@ def test_the_whole_file_has_precedence_and_no_limit(tmp_path: Path) -> None:
 def test_a_bundle_without_the_essays_is_refused(tmp_path: Path, files: dict[str, str], message: str) -> None:
     with pytest.raises(BundleError, match=message):
         read_essays(bundle(tmp_path, files))
+
+
+@pytest.mark.parametrize(("words", "is_refused"), [(3000, False), (2300, True), (1000, True)])
+def test_a_search_near_the_end_of_the_parts_is_refused(
+    make_bundle: MakeBundle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: int, *, is_refused: bool
+) -> None:
+    """Texts of the search that exceed the parts repeat words, and may be too long only for that reason."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    text = "word " * words
+    monkeypatch.setattr(essays, "_SHA256_OF_49", sha256(text.encode()).hexdigest())
+    files = {name: content for name, content in ruler_files().items() if "PaulGraham" not in name}
+    made = make_bundle({**files, f"files/{FOLDER}/a.txt": text.encode()})
+    samples = SampleSet(made, RulerSettings(samples=1), "words", lambda text: len(text.split()))
+    if is_refused:
+        with pytest.raises(UsageError, match=r"of essays, and the bundle has"):
+            next(samples.samples("ruler", "niah_single_2_2200"))
+    else:
+        assert next(samples.samples("ruler", "niah_single_2_2200")).length
 
 
 def test_a_bundle_without_essays_is_not_a_small_window(tmp_path: Path) -> None:

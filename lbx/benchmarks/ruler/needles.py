@@ -50,8 +50,8 @@ class Needles(Generator):
     def find_size(self, count: CountTokens, extra: int = 0) -> int:
         size = super().find_size(count, extra)
         if self._essays:
-            # Larger sizes in the search may repeat words: too long either way, and draws do not depend on words.
-            self._essays.source.check_size(size, self.room.name)
+            # Texts of the search may repeat words of an incomplete file. With a step left, these are too long anyway.
+            self._essays.source.check_size(size + self.room.step, self.room.name)
         return size
 
     def draw(self, size: int, number: int) -> Draft:

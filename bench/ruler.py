@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lbx.backends.cards import Chat
-from lbx.backends.tokenizer_loading import open_tokenizer, tokenizer_sha256
+from lbx.backends.tokenizer_loading import hash_tokenizer, open_tokenizer
 from lbx.base.layout import Bundle
 from lbx.benchmarks.ruler.essays import read_essays
 from lbx.benchmarks.ruler.samples import SampleSet
@@ -144,7 +144,7 @@ def _make_samples(bundle: Path, tokenizer: Path, task: str, samples: int, output
     sample_set = SampleSet(
         Bundle(bundle),
         RulerSettings(samples=samples),
-        tokenizer_sha256(tokenizer),
+        hash_tokenizer(loaded, tokenizer),
         loaded.count,  # type: ignore[attr-defined]
     )
     with output.open("w") as file:

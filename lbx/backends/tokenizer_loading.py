@@ -32,6 +32,7 @@ from lbx.base.errors import BackendError, UsageError
 from lbx.base.inputs import read_input
 from lbx.base.layout import Bundle
 from lbx.base.limits import TOKENIZER_BYTES
+from lbx.base.records import sha256_text
 from lbx.prompting.wrapping import Tokenizer
 
 _BYTES_SHA256 = hashlib.sha256(b"the bytes of UTF-8").hexdigest()
@@ -41,7 +42,7 @@ class LoadedTokenizer(NamedTuple):
     """A model's tokenizer, with its chat template.
 
     Attributes:
-        sha256: hash of its vocabulary's files.
+        sha256: see ``hash_tokenizer``.
         count: returns the number of tokens of ``encode(text, special=True)``.
     """
 
@@ -70,7 +71,7 @@ def load_tokenizer(card: ModelCard, bundle: Bundle | None, *, debug: bool = Fals
     except ImportError as exc:
         raise missing_library_error(card, str(exc)) from exc
     weakref.finalize(tokenizer, free).atexit = False
-    return _with_count(tokenizer, tokenizer_sha256(path))
+    return _with_count(tokenizer, hash_tokenizer(tokenizer, path))
 
 
 def _with_count(tokenizer: Tokenizer, sha256: str) -> LoadedTokenizer:
@@ -93,14 +94,17 @@ def context_window_of(card: ModelCard, bundle: Bundle | None) -> int | None:
     return window_of(card, declared_window(weights_path(card, bundle))) or None
 
 
-def tokenizer_sha256(path: Path) -> str:
-    """Return the hash of the files that define a folder's tokenizer, or of the tokenizer's keys in a GGUF header.
+def hash_tokenizer(tokenizer: Tokenizer, path: Path) -> str:
+    """Return the hash of a tokenizer's definition, or of the tokenizer's keys in a GGUF header.
 
-    With one such file, it is the file's own SHA-256.
+    Files next to tokenizer.json can add tokens, so that the definition is that of the loaded tokenizer. Without one, it
+    is the vocabulary's files.
 
     Raises:
         BackendError: a file cannot be read.
     """
+    if isinstance(tokenizer, HfTokenizer) and tokenizer.definition:
+        return sha256_text(tokenizer.definition)
     if path.is_file():
         if (digest := gguf_tokenizer_sha256(path)) is None:
             raise BackendError(f"The header of {path} cannot be read.", fix="The file may be truncated.")

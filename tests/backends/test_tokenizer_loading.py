@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -33,12 +33,24 @@ def test_a_folders_tokenizer_needs_no_weights(tmp_path: Path) -> None:
     shutil.copytree(HF, tmp_path / "m", ignore=shutil.ignore_patterns("*.safetensors"))
     card = resolve_model(str(tmp_path / "m"))
     tokenizer, sha256, _ = load_tokenizer(card, None)
-    assert sha256 == hashlib.sha256((HF / "tokenizer.json").read_bytes()).hexdigest()
     assert context_window_of(card, None) == 4096
     server = read_card(card_of_server(tmp_path, "[tokenizer]", 'path = "m"'))
     assert load_tokenizer(server, None).sha256 == sha256
     assert load_tokenizer(server, None).tokenizer.encode(TEXT, special=False) == tokenizer.encode(TEXT, special=False)
     assert context_window_of(server, None) is None
+
+
+def test_a_token_of_another_file_changes_the_hash(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="needs lbx[hf]")
+    shutil.copytree(HF, tmp_path / "m", ignore=shutil.ignore_patterns("*.safetensors"))
+    before = load_tokenizer(resolve_model(str(tmp_path / "m")), None)
+    config = tmp_path / "m/tokenizer_config.json"
+    token = {"content": "needle", "lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
+    added = {"99999": {**token, "special": False}}
+    config.write_text(json.dumps({**json.loads(config.read_text("utf-8")), "added_tokens_decoder": added}), "utf-8")
+    after = load_tokenizer(resolve_model(str(tmp_path / "m")), None)
+    assert before.count("a needle") != after.count("a needle")
+    assert before.sha256 != after.sha256
 
 
 def test_two_quantisations_share_the_hash(demo_gguf: Path, tmp_path: Path) -> None:

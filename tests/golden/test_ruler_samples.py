@@ -173,12 +173,12 @@ def test_the_family_with_the_tokenizer_of_a_model(
 ) -> None:
     pytest.importorskip("transformers", reason="needs lbx[hf]")
     from lbx.backends.cards import Chat
-    from lbx.backends.tokenizer_loading import open_tokenizer, tokenizer_sha256
+    from lbx.backends.tokenizer_loading import hash_tokenizer, open_tokenizer
 
     run, golden = next(runs(name))
     folder = ruler_tokenizer(run["tokenizer"])
     tokenizer, _ = open_tokenizer(folder, Chat(), own_template=True, debug=False)
-    model = AskedModel(None, lambda: ModelTokenizer(tokenizer, tokenizer_sha256(folder), 0, tokenizer.count))
+    model = AskedModel(None, lambda: ModelTokenizer(tokenizer, hash_tokenizer(tokenizer, folder), 0, tokenizer.count))
     link_tree(ruler_bundle().root, tmp_path / "bundle")
     bundle = Bundle(tmp_path / "bundle")
     settings = tmp_path / "bundle" / FILES / SETTINGS_FILE

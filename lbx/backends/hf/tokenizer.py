@@ -84,6 +84,11 @@ class HfTokenizer:
             return ids
         return self.encode_pieces([text])
 
+    @property
+    def definition(self) -> str | None:
+        """The tokenizer as JSON, tokens from all its files included; None without a Rust tokenizer."""
+        return None if self._rust is None else str(self._rust.to_str())
+
     def count(self, text: str) -> int:
         """Return the number of tokens of ``encode(text, special=True)``, by words if the tokenizer allows it."""
         return self._count(encodable(text))
@@ -92,7 +97,7 @@ class HfTokenizer:
     def _count(self) -> Callable[[str], int]:
         if self._rust is None:
             return lambda text: len(self._encode(text, split=False, add=False))
-        table = json.loads(self._rust.to_str())
+        table = json.loads(self.definition or "")
         return WordCounter(table, self._count_encoded).count if can_count_words(table) else self._count_encoded
 
     def _count_encoded(self, text: str) -> int:

@@ -13,8 +13,8 @@ class ModelTokenizer(NamedTuple):
     """A model's tokenizer, loaded without the weights.
 
     Attributes:
-        sha256: hash of the vocabulary's file; of a GGUF file, hash of the header's keys of the tokenizer, so that all
-            quantisations of a model share it.
+        sha256: hash of the tokenizer's definition; of a GGUF file, hash of the header's keys of the tokenizer, so that
+            all quantisations of a model share it.
         wrapping_tokens: tokens that the card's chat template adds to a user's message, BOS included, with the reasoning
             on or off, whichever adds more; 0 without a template.
         count: returns the number of tokens of a text, without BOS and with control tokens as single tokens.

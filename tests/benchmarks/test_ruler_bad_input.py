@@ -81,6 +81,12 @@ def test_no_room_is_left_by_the_chat_template(make_bundle: MakeBundle, task: str
         next(samples.samples("ruler", f"{task}_4096"))
 
 
+def test_the_example_of_vt_has_the_same_room_at_every_length(make_bundle: MakeBundle) -> None:
+    with pytest.raises(UsageError, match="the length leaves 500") as refused:
+        generate(make_bundle(ruler_files()), "vt", 60_000, lambda text: 100 * count_words(text))
+    assert refused.value.fix == "Leave the task out: at every length its example must fit into 500 tokens."
+
+
 def test_qa_2_of_2048_tokens(ruler_bundle: Callable[[], Bundle], ruler_tokenizer: Callable[[str], Path]) -> None:
     """The authors' script tries for ever: ten documents of a question do not fit."""
     from tokenizers import Tokenizer

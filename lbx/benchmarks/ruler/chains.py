@@ -96,7 +96,9 @@ class Chains(_ChainTexts):
     ) -> None:  # fmt: skip
         draws = _Draws(seed)
         super().__init__(draws, noise, template, room, joins_lines=joins_lines)
-        example_room = replace(room, limit=_EXAMPLE_TOKENS - template_tokens, answer=0, step=_EXAMPLE_STEP)
+        advice = f"Leave the task out: at every length its example must fit into {_EXAMPLE_TOKENS} tokens."
+        limit = _EXAMPLE_TOKENS - template_tokens
+        example_room = replace(room, limit=limit, answer=0, step=_EXAMPLE_STEP, advice=advice)
         own_template = texts.template + texts.answer_prefix
         self._example_texts = _Example(draws, noise, own_template, example_room, joins_lines=joins_lines)
         self._head = texts.template[:_HEAD_CHARACTERS]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from lbx.base.errors import UsageError
 from lbx.benchmarks.ruler.token_counts import CountTokens
 
-MOST_RETRIES = 200
+MOST_RETRIES = 2000
 """Tries at the smallest size, after which lbx gives up; the authors' scripts try for ever."""
 
 
@@ -48,12 +48,14 @@ class Room:
         limit: tokens of text and answer together.
         answer: budget of the answer.
         step: smallest size, and the step by which sizes shrink.
+        advice: for the error if no sample fits.
     """
 
     name: str
     limit: int
     answer: int
     step: int
+    advice: str = "Choose a larger length, or leave the task out."
 
 
 class Generator(ABC):
@@ -133,7 +135,7 @@ class Generator(ABC):
                 tokens = count(draft.text) + room.answer
                 if tokens <= room.limit:
                     return replace(draft, tokens=tokens)
-                least = tokens
+                least = min(least or tokens, tokens)
             except UnusableDrawError:
                 pass
             if size > room.step:
@@ -154,5 +156,5 @@ def too_short_error(room: Room, least: int) -> UsageError:
     tokens = f": the smallest sample has {least:,} tokens, but the length leaves {room.limit:,}" if least else ""
     return UsageError(
         f"{room.name} cannot be made{tokens}. NVIDIA's script tries until a sample fits, usually for ever.",
-        fix="Choose a larger length, or leave the task out.",
+        fix=room.advice,
     )

@@ -185,13 +185,30 @@ class _FittedTable:
 
     def _drop_columns(self, width: int) -> None:
         all_indices = self._indices
+        candidates = sorted(
+            (at for at in all_indices if self._columns[at].rank), key=lambda at: (self._columns[at].rank, at)
+        )
         while _total_width([self._floors[at] for at in self._indices]) > width:
-            last = max(self._indices, key=lambda at: (self._columns[at].rank, at))
-            if not self._columns[last].rank or len(self._indices) == 1:
+            if not candidates or len(self._indices) == 1:
                 self.too_wide = True
                 break
-            self._indices = [at for at in self._indices if at != last]
+            last = candidates.pop()
+            if not self._tells_rows_apart(last):
+                self._indices = [at for at in self._indices if at != last]
         self.left_out = [self._columns[at].heading for at in all_indices if at not in self._indices]
+
+    def _tells_rows_apart(self, column: int) -> bool:
+        """Return whether rows that differ in this column are equal in the names and keys that remain."""
+        if self._columns[column].kind != "text":
+            return False
+        keys = [
+            at
+            for at in self._indices
+            if self._columns[at].kind == "text" or not (self._columns[at].rank or self._columns[at].interval)
+            if self._columns[at].kind != "curve" and not self._columns[at].across
+        ]
+        with_column = {tuple(row[at] for at in keys) for row in self._rows}
+        return len({tuple(row[at] for at in keys if at != column) for row in self._rows}) < len(with_column)
 
     def blocks(self) -> Iterator[list[int]]:
         """Yield the columns of each table; a pivot that is too wide needs several."""

@@ -61,6 +61,22 @@ def test_what_is_constant_becomes_the_caption_and_what_is_least_needed_goes_and_
     assert max(map(len, narrow.splitlines())) <= 50
 
 
+def test_a_column_that_tells_rows_apart_stays() -> None:
+    columns = [
+        Column("model", "model"),
+        Column("unit", "unit", rank=9),
+        Column("n", "scored", "count", rank=1),
+        Column("score", "score", "percent", interval=True),
+    ]
+    models, units = ("llama3-8b-instruct", "glm-4-9b-chat-1m"), ("words", "characters")
+    rows = [[model, unit, "8", "45.97 ± 0.91"] for model in models for unit in units]
+    shown = text(Sheet("Needles", columns, rows), 48)
+    assert set(units) <= set(shown.split()) and "Too narrow for: scored." in " ".join(shown.split())
+    assert max(map(len, shown.splitlines())) <= 48
+    apart = [[f"{row[0]}-{number}", *row[1:]] for number, row in enumerate(rows)]
+    assert "Too narrow for: unit." in " ".join(text(Sheet("Needles", columns, apart), 48).split())
+
+
 def test_a_pivot_is_continued_below() -> None:
     columns = [Column("task", "task"), *(Column(f"r{n}", f"run-number-{n}", "number", across=True) for n in range(36))]
     rows = [[task, *(f"{n}.25" for n in range(36))] for task in ("qasper", "trec")]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from command_line import Lbx
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_parquet import write_parquet
 from profiles import examples
 
 from lbx.backends.scripted import ByteTokenizer
@@ -42,21 +42,14 @@ def row(graph: str = "aa -> bb\ncc -> bb", node: str = "bb", **changes: Any) -> 
             "problem_type": "parents", "date_added": "02-27-2026", **changes}  # fmt: skip
 
 
-def parquet(path: Path, rows: Sequence[Row]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = path.with_suffix(".jsonl")
-    lines.write_text("\n".join(map(json.dumps, rows)), "utf-8")
-    columns = {name: kind for name, kind in COLUMNS.items() if name in rows[0]}
-    duckdb.execute(f"COPY (FROM read_json('{lines}', columns={columns})) TO '{path}' (FORMAT parquet)")
-    return path
-
-
 @pytest.fixture
 def bundled(make_bundle: MakeBundle, tmp_path: Path) -> Callable[..., Bundle]:
     """bundled(row, ...): a bundle with these rows as short graphs."""
 
     def make(*rows: Row) -> Bundle:
-        return make_bundle({f"hub:openai/graphwalks/{LEVELS['128k']}": parquet(tmp_path / "short.parquet", rows)})
+        return make_bundle(
+            {f"hub:openai/graphwalks/{LEVELS['128k']}": write_parquet(tmp_path / "short.parquet", rows, COLUMNS)}
+        )
 
     return make
 
@@ -229,7 +222,7 @@ def test_from_bundle_to_board(tmp_path: Path) -> None:
     """The command line, on parquet files in a bundle that it makes and a model with scripted answers."""
     lbx, data = Lbx(), tmp_path / "data"
     for number, file in enumerate(LEVELS.values()):
-        parquet(data / file, [row(f"aa -> bb\n{number} -> bb"), row(problem_type="bfs")])
+        write_parquet(data / file, [row(f"aa -> bb\n{number} -> bb"), row(problem_type="bfs")], COLUMNS)
     recipe = 'name = "r"\n[[source]]\nkind = "path"\npath = "data"\nrepo = "openai/graphwalks"\ntype = "dataset"\n'
     (tmp_path / "r.toml").write_text(recipe)
     bundle = lbx.unpacked(tmp_path / "r.toml", tmp_path)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import difflib
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 from command_line import Lbx
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_parquet import write_parquet
 from profiles import examples
 
 from lbx.backends.scripted import ByteTokenizer
@@ -58,21 +58,12 @@ def row(*conversation: tuple[str, object], **changes: Any) -> Row:
             **changes}  # fmt: skip
 
 
-def parquet(path: Path, rows: Sequence[Row]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = path.with_suffix(".jsonl")
-    lines.write_text("\n".join(map(json.dumps, rows)), "utf-8")
-    columns = {name: kind for name, kind in COLUMNS.items() if name in rows[0]}
-    duckdb.execute(f"COPY (FROM read_json('{lines}', columns={columns})) TO '{path}' (FORMAT parquet)")
-    return path
-
-
 @pytest.fixture
 def bundled(make_bundle: MakeBundle, tmp_path: Path) -> Callable[..., Bundle]:
     """bundled(row, ...): a bundle with these rows of two needles, a shard for each."""
 
     def make(*rows: Row) -> Bundle:
-        shards = [parquet(tmp_path / f"{at}.parquet", [row]) for at, row in enumerate(rows)]
+        shards = [write_parquet(tmp_path / f"{at}.parquet", [row], COLUMNS) for at, row in enumerate(rows)]
         return make_bundle({f"hub:openai/mrcr/2needle/2needle_{at}.parquet": shard for at, shard in enumerate(shards)})
 
     return make
@@ -124,7 +115,9 @@ def test_ids_stay_when_other_rows_change(
     fixed = row(("user", "another"), *CONVERSATION[1:])
     three = list(MRCR.samples(bundled(row(), fixed, row()), "2needle"))
     assert [sample.sample_id for sample in three][2] == f"{three[0].sample_id}-2"
-    released = make_bundle({"hub:openai/mrcr/4needle.parquet": parquet(tmp_path / "4.parquet", [fixed, row()])})
+    released = make_bundle(
+        {"hub:openai/mrcr/4needle.parquet": write_parquet(tmp_path / "4.parquet", [fixed, row()], COLUMNS)}
+    )
     assert [task.name for task in MRCR.tasks(released)] == ["2needle", "4needle"]
     assert [sample.sample_id for sample in MRCR.samples(released, "4needle")] == [
         three[1].sample_id, three[0].sample_id
@@ -267,7 +260,7 @@ def test_from_bundle_to_board(tmp_path: Path) -> None:
     long = [("user", "x" * 50_000), *CONVERSATION[1:]]
     rows = {"2needle": [row(), row(*long)], "4needle": [row()], "8needle": [row()]}
     for task, some in rows.items():
-        parquet(data / task / f"{task}_0.parquet", some)
+        write_parquet(data / task / f"{task}_0.parquet", some, COLUMNS)
     recipe = 'name = "r"\n[[source]]\nkind = "path"\npath = "data"\nrepo = "openai/mrcr"\ntype = "dataset"\n'
     (tmp_path / "r.toml").write_text(recipe)
     bundle = lbx.unpacked(tmp_path / "r.toml", tmp_path)

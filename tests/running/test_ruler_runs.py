@@ -229,7 +229,7 @@ def test_lengths_beyond_the_window_are_refused_or_left_out(lbx: Lbx, bundle: Pat
     fails(lbx(*plan_of, "ruler/vt_8193"), 2, "ruler/vt_8193 does not fit", "8,192 tokens", "at most 8,192", "never cut")
     fails(lbx(*plan_of, "ruler/*_16384"), 2, "These tasks of RULER do not fit", "ruler/vt_8192")
     reasoning = ("--prompt-template", "card", "--thinking")
-    fails(lbx(*plan_of, "ruler/vt_8192", *reasoning), 2, "of which 2,048 are for reasoning", "at most 6,144")
+    fails(lbx(*plan_of, "ruler/vt_8192", *reasoning), 2, "2,048 of them for reasoning", "at most 6,144")
     fails(lbx(*plan_of, "ruler/vt_4096", *reasoning, "--thinking-tokens", 8192), 2, "smaller --thinking-tokens")
     scripted.write_text(scripted.read_text("utf-8").replace("8192", "2048"), "utf-8")
     fails(lbx(*plan_of, "ruler"), 2, "longer than the model's context window")

@@ -1,4 +1,4 @@
-"""OpenAI MRCR (2025): conversations of 4 thousand to 1 million tokens, of which one answer has to be repeated.
+"""OpenAI MRCR (2025): conversations of 4 thousand to 1 million tokens, and a request to repeat one of their answers.
 
 Source: the dataset's card, with the code that asks and grades,
 https://huggingface.co/datasets/openai/mrcr/blob/f4c69fae7cf81f7ca26b9fee34b392a50f6b8a1d/README.md (MIT). The prompts

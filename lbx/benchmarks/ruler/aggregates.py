@@ -16,7 +16,7 @@ from lbx.base.number_key import ALL, OVERALL
 from lbx.base.records import GroupScore, Sample, Score, ScoredSample, TaskScore
 from lbx.benchmarks.base.aggregates import Average, estimate, mean, task_score
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.benchmarks.ruler.tasks import LENGTHS, TASKS, split_task
+from lbx.benchmarks.ruler.tasks import LENGTHS, QUESTIONS, TASKS, split_task
 from lbx.metrics import ruler
 from lbx.statistics.estimates import Estimate, Stratum
 
@@ -32,11 +32,7 @@ THRESHOLD = 85.6
 
 def metrics_of(task: str) -> tuple[str, ...]:
     """Return the metrics of a task, the headline first; ``NULL`` is 1 for an answer without text."""
-    return MATCH_PART if _is_qa(split_task(task)[0]) else MATCH_ALL, NULL
-
-
-def _is_qa(base: str) -> bool:
-    return base in ("qa_1", "qa_2")
+    return MATCH_PART if split_task(task)[0] in QUESTIONS else MATCH_ALL, NULL
 
 
 def score(sample: Sample, output: str) -> list[Score]:
@@ -53,7 +49,7 @@ def score(sample: Sample, output: str) -> list[Score]:
 def cluster_of(sample: Sample) -> str:
     """Return a sample's own key; of qa the question's number, because each length asks the same questions in order."""
     base, _, _ = sample.task.rpartition("_")
-    if _is_qa(base):
+    if base in QUESTIONS:
         return f"{base}/{sample.sample_id.partition('-')[0]}"
     return f"{sample.task}/{sample.sample_id}"
 

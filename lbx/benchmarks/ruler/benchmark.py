@@ -112,7 +112,7 @@ class Ruler(Benchmark):
         window, reasoning = self._window or 0, self._mode.thinking_tokens
         room = window - reasoning
         tasks = f"ruler/{next(iter(names))} does" if len(names) == 1 else "These tasks of RULER do"
-        share = f", of which {reasoning:,} are for reasoning" if reasoning else ""
+        share = f", {reasoning:,} of them for reasoning" if reasoning else ""
         advice = f"Choose a length of at most {room:,}, e.g. --tasks ruler/vt_{room}"
         if room <= 0:
             advice = "Give a smaller --thinking-tokens"

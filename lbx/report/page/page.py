@@ -34,6 +34,8 @@ CHARS = 400
 _REST = 50_000
 """Upper bound in bytes of the page's frame, controls and names."""
 _LEAST_FOR_ANSWERS = 500_000
+_SCRIPTS = ("dom", "diff", "tables", "runs", "charts", "answers")
+"""Files of ``script/`` in the order in which they form the page's script."""
 
 
 def pieces(
@@ -56,7 +58,7 @@ def pieces(
     sections = _sections_by_name(source, names) if names else _all_sections(source)
     body = [section.html() for section in sections]
     if store is not None and source.runs and not names:
-        size = sum(len(part.encode()) for part in [*body, _style(), _asset("page.js")])
+        size = sum(len(part.encode()) for part in [*body, _style(), _script()])
         browser = _answer_section(store, source, chars, max(MOST_BYTES - _REST - size, _LEAST_FOR_ANSWERS))
         if browser:
             sections.append(browser)
@@ -81,7 +83,7 @@ def _all_sections(source: PageSource) -> list[Section]:
 
 
 def _page(source: PageSource, sections: Sequence[Section], body: Sequence[Html], names: Sequence[str]) -> list[str]:
-    style, script = _style(), _asset("page.js")
+    style, script = _style(), _script()
     html_parts = render(
         "page.html",
         title=headline(": ".join(filter(None, (source.file, ", ".join(names)))), source.progress),
@@ -101,6 +103,11 @@ def _page(source: PageSource, sections: Sequence[Section], body: Sequence[Html],
 
 def _asset(name: str) -> Html:
     return Html(files(__package__).joinpath(name).read_text("utf-8"))
+
+
+def _script() -> Html:
+    folder = files(__package__).joinpath("script")
+    return Html("\n").join(_asset(f"script/{name}.js") for name in _SCRIPTS if folder.joinpath(f"{name}.js").is_file())
 
 
 def _style() -> Html:

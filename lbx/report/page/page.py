@@ -22,7 +22,7 @@ from lbx.report.page.boards import boards
 from lbx.report.page.findings import failures, findings, settings
 from lbx.report.page.html import Html, Section, render, run_name, tag, truncate_text
 from lbx.report.page.sections import report_section
-from lbx.report.page.source import PageSource
+from lbx.report.page.source import PageRun, PageSource
 from lbx.report.report_types import ALL, ReportQuery
 from lbx.report.reports import ON_A_PAGE, REPORTS
 from lbx.report.svg import symbol_styles
@@ -34,7 +34,9 @@ CHARS = 400
 _REST = 50_000
 """Upper bound in bytes of the page's frame, controls and names."""
 _LEAST_FOR_ANSWERS = 500_000
-_SCRIPTS = ("dom", "diff", "tables", "runs", "charts", "answers")
+_SCRIPTS = (
+    "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "keys", "start",
+)  # fmt: skip
 """Files of ``script/`` in the order in which they form the page's script."""
 
 
@@ -95,10 +97,16 @@ def _page(source: PageSource, sections: Sequence[Section], body: Sequence[Html],
         version=__version__,
         runs=list(source.runs.values()),
         run_name=run_name,
+        name_of=_name,
         sections=sections,
         body=body,
     )
     return [*html_parts, "\n"]
+
+
+def _name(run: PageRun) -> str:
+    """Return a run's name in links to the page."""
+    return one_line(truncate_text(run.run_id, 200))
 
 
 def _asset(name: str) -> Html:
@@ -111,7 +119,7 @@ def _script() -> Html:
 
 
 def _style() -> Html:
-    return _asset("page.css") + Html(symbol_styles())
+    return _asset("page.css") + _asset("answers.css") + Html(symbol_styles())
 
 
 def _hash(text: str) -> str:
@@ -124,19 +132,21 @@ def _answer_section(store: Store, source: PageSource, chars: int, room: int) -> 
     if not page_answers.answers:
         return None
     names = {
-        "runs": [one_line(truncate_text(run.run_id, 200)) for run in runs],
+        "runs": [_name(run) for run in runs],
         "labels": [one_line(run.label) for run in runs],
         "tasks": page_answers.tasks,
         "marks": answers.WORDS,
         "columns": {name: answers.BITS.get(name, 0) for name in page_answers.columns},
-        "lost": f"(not in this page; `{as_command('lbx', 'show', PurePath(source.file), 'ID', '--full')}` prints it)",
+        "mark_names": answers.MARK_NAMES,
+        "show": as_command("lbx", "show", PurePath(source.file)),
+        "browse": as_command("lbx", "browse", PurePath(source.file)),
     }
     data = {f"column-{name}": Html(column) for name, column in page_answers.columns.items()}
     html_parts = render(
         "answers.html",
         carried=_summary(page_answers, chars),
-        labels=names["labels"],
-        tasks=page_answers.tasks,
+        runs=list(zip(names["runs"], names["labels"], strict=True)),
+        tasks=answers.group_tasks(page_answers.tasks),
         marks=answers.WORDS,
         data={"names": Html(json.dumps(names).replace("<", "\\u003c")), **data},
     )

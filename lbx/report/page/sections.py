@@ -25,6 +25,8 @@ MOST_LINES = 8
 """Maximum number of runs in a readable chart of lines or dots; a heat map can show more."""
 _ACROSS = 8  # columns of runs in one table, limited by the width of paper
 _MOST_CHARTS = 60
+_LINKED = ("leaderboard", "task_scores", "guards")
+"""Reports with a row for each run and benchmark or task: their numbers are links to the answers."""
 
 
 def report_section(source: PageSource, name: str, *, has_other_sections: bool = True) -> Section | None:
@@ -97,6 +99,7 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
         body,
         marks=marks,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
+        benchmark=str(rows[0]["benchmark"]) if name in _LINKED and "benchmark" in without else None,
     )
     return Html(table_html + _notes(report_sheet.notes))
 

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import PurePath
 
@@ -19,8 +20,9 @@ from lbx.base.visible import one_line
 from lbx.report.labels import headline
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
-from lbx.report.page.findings import failures, findings, settings
-from lbx.report.page.html import Html, Section, render, run_name, tag, truncate_text
+from lbx.report.page.findings import failures, leading_sentences, remarks, settings
+from lbx.report.page.html import Html, Section, part, render, run_name, tag, truncate_text
+from lbx.report.page.scoreboard import scoreboard_part, switch_styles
 from lbx.report.page.sections import report_section
 from lbx.report.page.source import PageSource
 from lbx.report.report_types import ALL, ReportQuery
@@ -34,6 +36,8 @@ CHARS = 400
 _REST = 50_000
 """Upper bound in bytes of the page's frame, controls and names."""
 _LEAST_FOR_ANSWERS = 500_000
+_MOST_LEADERS = 3
+_MOST_REMARKS = 5
 
 
 def pieces(
@@ -76,8 +80,19 @@ def _all_sections(source: PageSource) -> list[Section]:
         empty = "This file has no runs yet. Add one with `lbx run -o FILE` or `lbx import -o FILE`."
         return [Section("empty", "Nothing to report", [tag("p", empty)])]
     of_reports = (boards(source) if name == "board" else report_section(source, name) for name in ON_A_PAGE)
-    candidates = [findings(source), *of_reports, failures(source), settings(source) if source.runs else None]
-    return [section for section in candidates if section]
+    candidates = [*of_reports, failures(source), settings(source) if source.runs else None]
+    return [_first_section(source), *(replace(section, is_folded=True) for section in candidates if section)]
+
+
+def _first_section(source: PageSource) -> Section:
+    """Build what a reader looks for first: the leader, all scores, remarkable results."""
+    sentences, points = leading_sentences(source), remarks(source)
+    parts = [
+        *(tag("p", sentence, class_="lead") for sentence in sentences[:_MOST_LEADERS]),
+        scoreboard_part(source),
+        part("remarks", [*sentences[_MOST_LEADERS:], *points], _MOST_REMARKS),
+    ]
+    return Section("scores", "Scores", list(filter(None, parts)))
 
 
 def _page(source: PageSource, sections: Sequence[Section], body: Sequence[Html], names: Sequence[str]) -> list[str]:
@@ -104,7 +119,7 @@ def _asset(name: str) -> Html:
 
 
 def _style() -> Html:
-    return _asset("page.css") + Html(symbol_styles())
+    return _asset("page.css") + Html(symbol_styles() + switch_styles())
 
 
 def _hash(text: str) -> str:

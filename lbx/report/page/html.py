@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from markupsafe import Markup
 from lbx.base.columns import Column
 from lbx.base.templates import template_environment
 from lbx.base.visible import one_line, visible
+from lbx.report.figures import Figure
 from lbx.report.svg import mark_classes, symbol
 
 MOST_ROWS = 1000
@@ -74,14 +76,17 @@ class Section:
         return part("fold" if self.is_folded else "section", self.name, self.title, self.parts)
 
 
-def figure(title: str, chart: str, caption: str = "") -> Html:
-    """Build a chart with its title."""
-    return part("figure", title, Html(chart), caption)
-
-
-def charts(figures: Iterable[tuple[str, str]]) -> Html:
-    """Build a grid of small charts."""
-    return part("charts", [(title, Html(chart)) for title, chart in figures])
+def drawings(figures: Iterable[Figure]) -> list[Html]:
+    """Build figures with their titles: small neighbours as a grid, below their common captions."""
+    parts = []
+    for is_small, group in groupby(figures, key=lambda figure: figure.is_small):
+        neighbours = list(group)
+        if is_small:
+            parts += [quiet(caption) for caption in dict.fromkeys(f.caption for f in neighbours) if caption]
+            parts.append(part("charts", [(f.title, Html(f.svg)) for f in neighbours]))
+        else:
+            parts += [part("figure", f.title, Html(f.svg), f.caption) for f in neighbours]
+    return parts
 
 
 @lru_cache(256, typed=True)

@@ -17,6 +17,7 @@ from pathlib import PurePath
 from lbx.base.commands import as_command
 from lbx.base.version import __version__
 from lbx.base.visible import one_line
+from lbx.report.figures import CHART_STYLE
 from lbx.report.labels import headline
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
@@ -119,7 +120,7 @@ def _asset(name: str) -> Html:
 
 
 def _style() -> Html:
-    return _asset("page.css") + Html(symbol_styles() + switch_styles())
+    return Html(CHART_STYLE) + _asset("page.css") + Html(symbol_styles() + switch_styles())
 
 
 def _hash(text: str) -> str:

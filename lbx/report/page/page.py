@@ -25,7 +25,7 @@ from lbx.report.page.findings import failures, leading_sentences, remarks, setti
 from lbx.report.page.html import Html, Section, part, render, run_name, tag, truncate_text
 from lbx.report.page.scoreboard import scoreboard_part, switch_styles
 from lbx.report.page.sections import report_section
-from lbx.report.page.source import PageSource
+from lbx.report.page.source import PageRun, PageSource
 from lbx.report.report_types import ALL, ReportQuery
 from lbx.report.reports import ON_A_PAGE, REPORTS
 from lbx.report.svg import symbol_styles
@@ -39,6 +39,10 @@ _REST = 50_000
 _LEAST_FOR_ANSWERS = 500_000
 _MOST_LEADERS = 3
 _MOST_REMARKS = 5
+_SCRIPTS = (
+    "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "keys", "start",
+)  # fmt: skip
+"""Files of ``script/`` in the order in which they form the page's script."""
 
 
 def pieces(
@@ -61,7 +65,7 @@ def pieces(
     sections = _sections_by_name(source, names) if names else _all_sections(source)
     body = [section.html() for section in sections]
     if store is not None and source.runs and not names:
-        size = sum(len(part.encode()) for part in [*body, _style(), _asset("page.js")])
+        size = sum(len(part.encode()) for part in [*body, _style(), _script()])
         browser = _answer_section(store, source, chars, max(MOST_BYTES - _REST - size, _LEAST_FOR_ANSWERS))
         if browser:
             sections.append(browser)
@@ -97,7 +101,7 @@ def _first_section(source: PageSource) -> Section:
 
 
 def _page(source: PageSource, sections: Sequence[Section], body: Sequence[Html], names: Sequence[str]) -> list[str]:
-    style, script = _style(), _asset("page.js")
+    style, script = _style(), _script()
     html_parts = render(
         "page.html",
         title=headline(": ".join(filter(None, (source.file, ", ".join(names)))), source.progress),
@@ -109,18 +113,29 @@ def _page(source: PageSource, sections: Sequence[Section], body: Sequence[Html],
         version=__version__,
         runs=list(source.runs.values()),
         run_name=run_name,
+        name_of=_name,
         sections=sections,
         body=body,
     )
     return [*html_parts, "\n"]
 
 
+def _name(run: PageRun) -> str:
+    """Return a run's name in links to the page."""
+    return one_line(truncate_text(run.run_id, 200))
+
+
 def _asset(name: str) -> Html:
     return Html(files(__package__).joinpath(name).read_text("utf-8"))
 
 
+def _script() -> Html:
+    folder = files(__package__).joinpath("script")
+    return Html("\n").join(_asset(f"script/{name}.js") for name in _SCRIPTS if folder.joinpath(f"{name}.js").is_file())
+
+
 def _style() -> Html:
-    return Html(CHART_STYLE) + _asset("page.css") + Html(symbol_styles() + switch_styles())
+    return Html(CHART_STYLE) + _asset("page.css") + _asset("answers.css") + Html(symbol_styles() + switch_styles())
 
 
 def _hash(text: str) -> str:
@@ -133,19 +148,21 @@ def _answer_section(store: Store, source: PageSource, chars: int, room: int) -> 
     if not page_answers.answers:
         return None
     names = {
-        "runs": [one_line(truncate_text(run.run_id, 200)) for run in runs],
+        "runs": [_name(run) for run in runs],
         "labels": [one_line(run.label) for run in runs],
         "tasks": page_answers.tasks,
         "marks": answers.WORDS,
         "columns": {name: answers.BITS.get(name, 0) for name in page_answers.columns},
-        "lost": f"(not in this page; `{as_command('lbx', 'show', PurePath(source.file), 'ID', '--full')}` prints it)",
+        "mark_names": answers.MARK_NAMES,
+        "show": as_command("lbx", "show", PurePath(source.file)),
+        "browse": as_command("lbx", "browse", PurePath(source.file)),
     }
     data = {f"column-{name}": Html(column) for name, column in page_answers.columns.items()}
     html_parts = render(
         "answers.html",
         carried=_summary(page_answers, chars),
-        labels=names["labels"],
-        tasks=page_answers.tasks,
+        runs=list(zip(names["runs"], names["labels"], strict=True)),
+        tasks=answers.group_tasks(page_answers.tasks),
         marks=answers.WORDS,
         data={"names": Html(json.dumps(names).replace("<", "\\u003c")), **data},
     )

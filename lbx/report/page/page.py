@@ -40,7 +40,8 @@ _LEAST_FOR_ANSWERS = 500_000
 _MOST_LEADERS = 3
 _MOST_REMARKS = 5
 _SCRIPTS = (
-    "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "keys", "start",
+    "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "keys",
+    "start",
 )  # fmt: skip
 """Files of ``script/`` in the order in which they form the page's script."""
 

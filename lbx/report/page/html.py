@@ -54,9 +54,15 @@ def tag(name: str, /, *parts: str, **attributes: str) -> Html:
     return Html(f"<{name}{html_attributes}>{''.join(map(html, parts))}</{name}>")
 
 
-def quiet(text: str) -> Html:
+class Note(Html):
+    """Paragraph of additional information, which a page shows once even if it belongs to several tables."""
+
+    __slots__ = ()
+
+
+def quiet(text: str) -> Note:
     """Build a paragraph of additional information."""
-    return tag("p", text, class_="quiet")
+    return Note(tag("p", text, class_="quiet"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class Section:
 
 def drawings(figures: Iterable[Figure]) -> list[Html]:
     """Build figures with their titles: small neighbours as a grid, below their common captions."""
-    parts = []
+    parts: list[Html] = []
     for is_small, group in groupby(figures, key=lambda figure: figure.is_small):
         neighbours = list(group)
         if is_small:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -17,12 +18,12 @@ from pathlib import PurePath
 from lbx.base.commands import as_command
 from lbx.base.version import __version__
 from lbx.base.visible import one_line
-from lbx.report.figures import CHART_STYLE
+from lbx.report.figures import CHART_STYLE, figures
 from lbx.report.labels import headline
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
 from lbx.report.page.findings import failures, leading_sentences, remarks, settings
-from lbx.report.page.html import Html, Section, part, render, run_name, tag, truncate_text
+from lbx.report.page.html import Html, Note, Section, drawings, part, render, run_name, tag, truncate_text
 from lbx.report.page.scoreboard import scoreboard_part, switch_styles
 from lbx.report.page.sections import report_section
 from lbx.report.page.source import PageRun, PageSource
@@ -87,18 +88,30 @@ def _all_sections(source: PageSource) -> list[Section]:
         return [Section("empty", "Nothing to report", [tag("p", empty)])]
     of_reports = (boards(source) if name == "board" else report_section(source, name) for name in ON_A_PAGE)
     candidates = [*of_reports, failures(source), settings(source) if source.runs else None]
-    return [_first_section(source), *(replace(section, is_folded=True) for section in candidates if section)]
+    sections = _with_each_note_once([section for section in candidates if section])
+    return [_first_section(source), *(replace(section, is_folded=True) for section in sections)]
 
 
 def _first_section(source: PageSource) -> Section:
     """Build what a reader looks for first: the leader, all scores, remarkable results."""
     sentences, points = leading_sentences(source), remarks(source)
+    curves = drawings(figures(source, "effective_context"))
     parts = [
         *(tag("p", sentence, class_="lead") for sentence in sentences[:_MOST_LEADERS]),
         scoreboard_part(source),
-        part("remarks", [*sentences[_MOST_LEADERS:], *points], _MOST_REMARKS),
+        part("overview", [*sentences[_MOST_LEADERS:], *points], _MOST_REMARKS, curves),
     ]
     return Section("scores", "Scores", list(filter(None, parts)))
+
+
+def _with_each_note_once(sections: Sequence[Section]) -> list[Section]:
+    """Move notes that several tables have to a section of their own."""
+    counts = Counter(part for section in sections for part in section.parts if isinstance(part, Note))
+    common = [note for note, count in counts.items() if count > 1]
+    if not common:
+        return list(sections)
+    remaining = [replace(section, parts=[part for part in section.parts if part not in common]) for section in sections]
+    return [*remaining, Section("notes", "Notes on the tables", common)]
 
 
 def _page(source: PageSource, sections: Sequence[Section], body: Sequence[Html], names: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """Charts as SVG text: curves with bands, dots with intervals, heat maps, scatter plots and radar charts.
 
 These are pure functions of data. Each chart is self-contained (role, title and description), takes its colours from the
-style sheet ``page/page.css`` (``c0`` to ``c7``, ``axis``, ``grid``, ``label``), and repeats every value in a tooltip. A
+style sheet ``charts.css`` (``c0`` to ``c7``, ``axis``, ``grid``, ``label``), and repeats every value in a tooltip. A
 run is a mark, a number that sets its colour and shape in every chart. ``lbx.report.svg`` has the building blocks.
 Values that are not finite are omitted; labels that would overlap are moved, thinned out or left to the tooltip.
 """

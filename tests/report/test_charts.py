@@ -175,7 +175,7 @@ def test_a_run_looks_the_same_everywhere_and_like_no_other() -> None:
 
 def palettes() -> dict[str, dict[str, str]]:
     """The colours of the style sheet: light, dark, print."""
-    style = files("lbx.report.page").joinpath("page.css").read_text("utf-8")
+    style = files("lbx.report").joinpath("charts.css").read_text("utf-8")
     blocks = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
     return dict(zip(("light", "dark", "print"), (dict(re.findall(r"--(\w+): (#\w+)", b)) for b in blocks), strict=True))
 

@@ -9,18 +9,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import PurePath
 
 from lbx.base.commands import as_command
 from lbx.base.version import __version__
 from lbx.base.visible import one_line
+from lbx.report.figures import CHART_STYLE, figures
 from lbx.report.labels import headline
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
-from lbx.report.page.findings import failures, findings, settings
-from lbx.report.page.html import Html, Section, render, run_name, tag, truncate_text
+from lbx.report.page.findings import failures, leading_sentences, remarks, settings
+from lbx.report.page.html import Html, Note, Section, drawings, part, render, run_name, tag, truncate_text
+from lbx.report.page.scoreboard import scoreboard_part, switch_styles
 from lbx.report.page.sections import report_section
 from lbx.report.page.source import PageRun, PageSource
 from lbx.report.report_types import ALL, ReportQuery
@@ -34,8 +38,11 @@ CHARS = 400
 _REST = 50_000
 """Upper bound in bytes of the page's frame, controls and names."""
 _LEAST_FOR_ANSWERS = 500_000
+_MOST_LEADERS = 3
+_MOST_REMARKS = 5
 _SCRIPTS = (
-    "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "keys", "start",
+    "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "keys",
+    "start",
 )  # fmt: skip
 """Files of ``script/`` in the order in which they form the page's script."""
 
@@ -80,8 +87,31 @@ def _all_sections(source: PageSource) -> list[Section]:
         empty = "This file has no runs yet. Add one with `lbx run -o FILE` or `lbx import -o FILE`."
         return [Section("empty", "Nothing to report", [tag("p", empty)])]
     of_reports = (boards(source) if name == "board" else report_section(source, name) for name in ON_A_PAGE)
-    candidates = [findings(source), *of_reports, failures(source), settings(source) if source.runs else None]
-    return [section for section in candidates if section]
+    candidates = [*of_reports, failures(source), settings(source) if source.runs else None]
+    sections = _with_each_note_once([section for section in candidates if section])
+    return [_first_section(source), *(replace(section, is_folded=True) for section in sections)]
+
+
+def _first_section(source: PageSource) -> Section:
+    """Build what a reader looks for first: the leader, all scores, remarkable results."""
+    sentences, points = leading_sentences(source), remarks(source)
+    curves = drawings(figures(source, "effective_context"))
+    parts = [
+        *(tag("p", sentence, class_="lead") for sentence in sentences[:_MOST_LEADERS]),
+        scoreboard_part(source),
+        part("overview", [*sentences[_MOST_LEADERS:], *points], _MOST_REMARKS, curves),
+    ]
+    return Section("scores", "Scores", list(filter(None, parts)))
+
+
+def _with_each_note_once(sections: Sequence[Section]) -> list[Section]:
+    """Move notes that several tables have to a section of their own."""
+    counts = Counter(part for section in sections for part in section.parts if isinstance(part, Note))
+    common = [note for note, count in counts.items() if count > 1]
+    if not common:
+        return list(sections)
+    remaining = [replace(section, parts=[part for part in section.parts if part not in common]) for section in sections]
+    return [*remaining, Section("notes", "Notes on the tables", common)]
 
 
 def _page(source: PageSource, sections: Sequence[Section], body: Sequence[Html], names: Sequence[str]) -> list[str]:
@@ -119,7 +149,7 @@ def _script() -> Html:
 
 
 def _style() -> Html:
-    return _asset("page.css") + _asset("answers.css") + Html(symbol_styles())
+    return Html(CHART_STYLE) + _asset("page.css") + _asset("answers.css") + Html(symbol_styles() + switch_styles())
 
 
 def _hash(text: str) -> str:

@@ -28,7 +28,9 @@ for (const table of all("main table")) {
       draw();
       table.tBodies[0].append(...rows);
     };
-    head.replaceChildren(button(head.textContent, onclick));
+    const sorter = button("", onclick);
+    sorter.append(...head.childNodes);
+    head.append(sorter);
   });
   if (rows.length >= 12) {
     const oninput = (event) => {

@@ -23,7 +23,9 @@ from lbx.store import Table
 _ACROSS = 8  # columns of runs in one table, limited by the width of paper
 
 
-def report_section(source: PageSource, name: str, *, has_other_sections: bool = True) -> Section | None:
+def report_section(
+    source: PageSource, name: str, *, has_other_sections: bool = True, has_figures: bool = True
+) -> Section | None:
     """Build the section of a report: a special one or a plain table; None if the report is empty.
 
     If the report refuses the query, the section has the reason; on a page without others, UsageError is raised.
@@ -35,6 +37,8 @@ def report_section(source: PageSource, name: str, *, has_other_sections: bool = 
         if not has_other_sections:
             raise
         return Section(name, _title(name), [tag("p", str(exc))])
+    if not has_figures:
+        return Section(name, _title(name), list(_tables(source, name)))
     return _SECTIONS.get(name, _plain)(source, name)
 
 

@@ -21,6 +21,8 @@ from lbx.report.reports import REPORTS
 from lbx.store import Table
 
 _ACROSS = 8  # columns of runs in one table, limited by the width of paper
+_LINKED = ("leaderboard", "task_scores", "guards")
+"""Reports with a row for each run and benchmark or task: their numbers are links to the answers."""
 
 
 def report_section(
@@ -97,6 +99,7 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
         body,
         marks=marks,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
+        benchmark=str(rows[0]["benchmark"]) if name in _LINKED and "benchmark" in without else None,
     )
     return [table_html, *_notes(report_sheet.notes)]
 

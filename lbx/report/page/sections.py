@@ -49,7 +49,7 @@ def _title(name: str) -> str:
 def _note(name: str) -> Html:
     """Return the units, which a report's title has in parentheses."""
     _, _, note = REPORTS[name].title.partition(" (")
-    return quiet(note.removesuffix(")").capitalize() + ".") if note else Html("")
+    return tag("p", note.removesuffix(")").capitalize() + ".", class_="quiet") if note else Html("")
 
 
 def _tables(source: PageSource, name: str) -> Iterable[Html]:
@@ -58,10 +58,10 @@ def _tables(source: PageSource, name: str) -> Iterable[Html]:
     if table is None:
         return
     if "benchmark" not in table.columns:
-        yield _table(source, name, table, _title(name))
+        yield from _table(source, name, table, _title(name))
         return
     for benchmark, part in _split(table, "benchmark"):
-        yield _table(source, name, part, f"{_title(name)}: {benchmark}", without=("benchmark",))
+        yield from _table(source, name, part, f"{_title(name)}: {benchmark}", without=("benchmark",))
 
 
 def _split(report_table: Table, column: str) -> Iterable[tuple[str, Table]]:
@@ -72,7 +72,7 @@ def _split(report_table: Table, column: str) -> Iterable[tuple[str, Table]]:
     return ((value, Table(report_table.columns, rows)) for value, rows in parts.items())
 
 
-def _table(source: PageSource, name: str, report_table: Table, title: str, without: Sequence[str] = ()) -> Html:
+def _table(source: PageSource, name: str, report_table: Table, title: str, without: Sequence[str] = ()) -> list[Html]:
     view = REPORTS[name]
     view = replace(view, columns=[c for c in view.columns if c.name not in without])
     report_sheet, report_table = sheet(view, report_table), rows_for_people(view, report_table)
@@ -94,15 +94,15 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
         marks=marks,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
     )
-    return Html(table_html + _notes(report_sheet.notes))
+    return [table_html, *_notes(report_sheet.notes)]
 
 
 def _with_mark(source: PageSource, text: str, mark: int | None) -> str:
     return text if mark is None else run_name(mark, source.labels[mark])
 
 
-def _notes(notes: Iterable[str]) -> Html:
-    return Html("".join(quiet(note) for note in notes))
+def _notes(notes: Iterable[str]) -> list[Html]:
+    return [quiet(note) for note in notes]
 
 
 def _row_marks(source: PageSource, view: ReportDefinition, report_table: Table, lines: int) -> list[int | None]:
@@ -118,7 +118,7 @@ def _leaderboard(source: PageSource, name: str) -> Section:
     table, drawn = source.table(name), figures(source, name)
     for benchmark, part in _split(table, "benchmark") if table else ():
         parts.append(tag("h3", benchmark))
-        parts.append(_table(source, name, part, f"Leaderboard: {benchmark}", without=("benchmark",)))
+        parts += _table(source, name, part, f"Leaderboard: {benchmark}", without=("benchmark",))
         parts += drawings(figure for figure in drawn if figure.benchmark == benchmark)
     return Section(name, "Leaderboard", parts)
 
@@ -135,7 +135,7 @@ def _paper(source: PageSource, name: str) -> Section:
         for start in range(0, len(names), _ACROSS):
             run_names = names[start : start + _ACROSS]
             few = Table(part.columns, [row for row in part.rows if row[at] in run_names])
-            parts.append(_paper_table(few, runs, best, f"Official numbers: {benchmark}"))
+            parts += _paper_table(few, runs, best, f"Official numbers: {benchmark}")
     return Section(name, "Numbers as printed in the papers", parts)
 
 
@@ -150,7 +150,7 @@ def _best_numbers(paper_table: Table) -> set[tuple[str, str]]:
 
 def _paper_table(
     paper_table: Table, runs: Mapping[str, int | None], best: Collection[tuple[str, str]], title: str
-) -> Html:
+) -> list[Html]:
     view = replace(REPORTS["paper"], columns=[c for c in REPORTS["paper"].columns if c.name != "benchmark"])
     paper_sheet = sheet(view, paper_table)
     lines = [
@@ -161,10 +161,8 @@ def _paper_table(
         for row in paper_sheet.rows
     ]
     marks = [runs.get(c.name) if c.across else None for c in paper_sheet.columns]
-    return Html(
-        table(title, paper_sheet.columns, lines, column_marks=marks)
-        + _notes([*paper_sheet.notes, *doubts(paper_table.dicts())])
-    )
+    notes = _notes([*paper_sheet.notes, *doubts(paper_table.dicts())])
+    return [table(title, paper_sheet.columns, lines, column_marks=marks), *notes]
 
 
 def _tasks(source: PageSource, name: str) -> Section:
@@ -172,7 +170,7 @@ def _tasks(source: PageSource, name: str) -> Section:
     table, drawn = source.table(name), figures(source, name)
     for benchmark, part in _split(table, "benchmark") if table else ():
         parts += drawings(figure for figure in drawn if figure.benchmark == benchmark)
-        parts.append(_table(source, name, part, f"Scores by task: {benchmark}", without=("benchmark",)))
+        parts += _table(source, name, part, f"Scores by task: {benchmark}", without=("benchmark",))
     return Section(name, "Intervals by task", parts)
 
 

@@ -22,7 +22,7 @@ from lbx.report.figures import Figure
 from lbx.report.svg import mark_classes, symbol
 
 MOST_ROWS = 1000
-_LONG_NAME, _NAME_END = 24, 10
+_LONG_NAME, _NAME_END = 18, 10
 """Characters of a run's name that always fit, and of its end that is never cut."""
 _LONG_WORD = 40
 """Characters of the longest word that is never broken; longer words would make columns too wide."""

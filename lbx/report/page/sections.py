@@ -25,7 +25,9 @@ _LINKED = ("leaderboard", "task_scores", "guards")
 """Reports with a row for each run and benchmark or task: their numbers are links to the answers."""
 
 
-def report_section(source: PageSource, name: str, *, has_other_sections: bool = True) -> Section | None:
+def report_section(
+    source: PageSource, name: str, *, has_other_sections: bool = True, has_figures: bool = True
+) -> Section | None:
     """Build the section of a report: a special one or a plain table; None if the report is empty.
 
     If the report refuses the query, the section has the reason; on a page without others, UsageError is raised.
@@ -37,6 +39,8 @@ def report_section(source: PageSource, name: str, *, has_other_sections: bool = 
         if not has_other_sections:
             raise
         return Section(name, _title(name), [tag("p", str(exc))])
+    if not has_figures:
+        return Section(name, _title(name), list(_tables(source, name)))
     return _SECTIONS.get(name, _plain)(source, name)
 
 

@@ -85,7 +85,14 @@ def results_file(path: Path, models: Sequence[str], sizes: Sizes, *, last_answer
             opened = [question for question in questions if question.benchmark == "leval"]
             _write_judge(store, models[:4], opened)
             _write_ratings(store, models[:3], opened)
+        _set_times(store)
     return path
+
+
+def _set_times(store: Store) -> None:
+    with store.transaction() as connection:
+        times = [_START.replace(tzinfo=None), (_START + timedelta(hours=1)).replace(tzinfo=None)]
+        connection.execute("UPDATE runs SET started_at = ?, finished_at = ?", times)
 
 
 def run_name(model: str) -> str:

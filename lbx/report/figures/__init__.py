@@ -18,6 +18,7 @@ FIGURES: Mapping[str, Callable[[FigureSource], Iterable[Figure]]] = {
     "comparison": scores.comparison,
     "length_curve": lengths.length_curves,
     "effective_context": lengths.effective_context,
+    "needles": lengths.needles,
     "cost": scores.cost,
     "judge_results": opinions.judge_results,
     "rating_results": opinions.rating_results,

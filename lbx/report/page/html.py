@@ -70,16 +70,16 @@ class Section:
     """Part of a page with a heading and an anchor.
 
     Attributes:
-        is_folded: Whether a click on the heading shows the parts.
+        is_collapsible: Whether a click on the heading shows the parts.
     """
 
     name: str
     title: str
     parts: Sequence[str]
-    is_folded: bool = False
+    is_collapsible: bool = False
 
     def html(self) -> Html:
-        return part("fold" if self.is_folded else "section", self.name, self.title, self.parts)
+        return part("fold" if self.is_collapsible else "section", self.name, self.title, self.parts)
 
 
 def drawings(figures: Iterable[Figure]) -> list[Html]:

@@ -94,7 +94,7 @@ def _all_sections(source: PageSource) -> list[Section]:
     )
     candidates = [*of_reports, failures(source), settings(source) if source.runs else None]
     sections = _with_each_note_once([section for section in candidates if section])
-    return [_first_section(source), *(replace(section, is_folded=True) for section in sections)]
+    return [_first_section(source), *(replace(section, is_collapsible=True) for section in sections)]
 
 
 def _first_section(source: PageSource) -> Section:

@@ -89,7 +89,7 @@ def drawings(figures: Iterable[Figure]) -> list[Html]:
         neighbours = list(group)
         if is_small:
             parts += [quiet(caption) for caption in dict.fromkeys(f.caption for f in neighbours) if caption]
-            parts.append(part("charts", [(f.title, Html(f.svg)) for f in neighbours]))
+            parts.append(part("charts", [(f.title, Html(f.svg), run_class(f.mark)) for f in neighbours]))
         else:
             parts += [part("figure", f.title, Html(f.svg), f.caption) for f in neighbours]
     return parts

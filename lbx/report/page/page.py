@@ -94,7 +94,7 @@ def _all_sections(source: PageSource) -> list[Section]:
     )
     candidates = [*of_reports, failures(source), settings(source) if source.runs else None]
     sections = _with_each_note_once([section for section in candidates if section])
-    return [_first_section(source), *(replace(section, is_folded=True) for section in sections)]
+    return [_first_section(source), *(replace(section, is_collapsible=True) for section in sections)]
 
 
 def _first_section(source: PageSource) -> Section:
@@ -104,7 +104,7 @@ def _first_section(source: PageSource) -> Section:
     parts = [
         *(tag("p", sentence, class_="lead") for sentence in sentences[:_MOST_LEADERS]),
         scoreboard_part(source),
-        part("overview", [*sentences[_MOST_LEADERS:], *points], _MOST_REMARKS, curves),
+        part("overview", [*points, *sentences[_MOST_LEADERS:]], _MOST_REMARKS, curves),
     ]
     return Section("scores", "Scores", list(filter(None, parts)))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import typer
+from rich.console import Console
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
@@ -23,6 +24,13 @@ def check_output(output: Path | None) -> None:
 def show_table(title: str, cells: Cells) -> None:
     """Print a table for people on standard output."""
     show_sheets([Sheet(title, *cells)])
+
+
+def print_table(cells: Cells, console: Console) -> None:
+    """Print a table for people on a console, fitted to it if it is a terminal."""
+    for line in lines(Sheet("", *cells), console.width if console.is_terminal else None):
+        if line.text:
+            console.print(line.text)
 
 
 def show_sheets(

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from lbx.base.errors import LbxError as LbxError
     from lbx.bundle import unpack as unpack
     from lbx.bundle import verify as verify
+    from lbx.report.notebook import open_results as open_results
     from lbx.running.listening import Listener as Listener
     from lbx.running.plan import plan as plan
     from lbx.running.rescoring import score as score
     from lbx.running.running import run as run
-    from lbx.report.notebook import open_results as open_results
     from lbx.spec.run_spec import RunSpec as RunSpec
 
 _WHERE = {

@@ -204,7 +204,7 @@ def _write_tables(tables: Tables, output_format: ReportFormat, output: Path | No
     sheets = (
         sheet
         for name, table in tables_with_rows.items()
-        for sheet in with_progress(reports.sheets(name, table, tables.failures, curves=in_text), tables.progress)
+        for sheet in with_progress(reports.sheets(name, table, tables.failures, in_text=in_text), tables.progress)
     )
     if in_text:
         show_sheets(sheets, output, ascii_only=ascii_only)

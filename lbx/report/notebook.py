@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lbx.base.errors import UsageError
 from lbx.base.tables import nearest
 from lbx.report import papers, reports
+from lbx.report.labels import with_progress
 from lbx.report.page.html import quiet, table
 from lbx.report.page.source import PageSource
 from lbx.report.report_types import OPTION_NAMES, ReportQuery
@@ -33,33 +34,42 @@ if TYPE_CHECKING:
 class Report:
     """Report of a results file, which stays valid after the file is closed. Notebooks show it as a table.
 
-    ``str(report)`` is the table of ``lbx report``, fitted to the terminal.
+    ``str(report)`` is the output of ``lbx report``, fitted to the terminal.
 
     Attributes:
-        columns: Names of the columns, as in csv.
-        rows: Unrounded values.
-        sheets: The tables for reading.
+        progress: Progress of unfinished runs, "" without any.
+        notes: Notes on failures that the report ``paper`` leaves out.
     """
 
     name: str
-    columns: Sequence[str]
-    rows: Sequence[tuple[Any, ...]]
-    sheets: Sequence[Sheet] = field(compare=False)
+    table: Table
+    progress: str = ""
+    notes: Sequence[str] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns, as in csv."""
+        return list(self.table.columns)
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Unrounded values."""
+        return list(self.table.rows)
 
     def __repr__(self) -> str:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        return "\n".join(line.text for sheet in self.sheets for line in lines(sheet, width)).rstrip()
+        return "\n".join(line.text for sheet in self._sheets(in_text=True) for line in lines(sheet, width)).rstrip()
 
     def _repr_html_(self) -> str:
-        parts = [
-            part
-            for sheet in self.sheets
-            for part in (
-                *([table(sheet.title, sheet.columns, sheet.rows, more=".rows has all.")] if sheet.rows else []),
-                *map(quiet, sheet.notes),
-            )
-        ]
+        parts: list[str] = []
+        for sheet in self._sheets(in_text=False):
+            if sheet.rows:
+                parts.append(table(sheet.title, sheet.columns, sheet.rows, more=".rows has all."))
+            parts += map(quiet, sheet.notes)
         return "".join(parts)
+
+    def _sheets(self, *, in_text: bool) -> list[Sheet]:
+        return with_progress(reports.sheets(self.name, self.table, self.notes, in_text=in_text), self.progress)
 
     def to_pandas(self) -> pandas.DataFrame:
         """Convert the rows to a DataFrame. Raises UsageError without pandas."""
@@ -101,12 +111,10 @@ class Results(Relations):
         names = reports.reports_of(name)
         if len(names) > 1:
             raise UsageError(f"{name} is several reports.", fix=f"Name one of: {', '.join(names)}.")
-        query = _make_query(self._store, name, options)
-        source = PageSource(self._store, query)
-        view = reports.REPORTS[name]
-        rows = source.table(name) or Table([column.name for column in view.columns], [])
-        failures = papers.failures(self._store, rows) if name == "paper" else ()
-        return Report(name, tuple(rows.columns), rows.rows, reports.sheets(name, rows, failures))
+        source = PageSource(self._store, _make_query(self._store, name, options))
+        rows = source.table(name) or Table([column.name for column in reports.REPORTS[name].columns], [])
+        notes = papers.failures(self._store, rows) if name == "paper" else ()
+        return Report(name, rows, source.progress, notes)
 
 
 def _make_query(store: Store, name: str, options: dict[str, Any]) -> ReportQuery:

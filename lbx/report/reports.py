@@ -17,6 +17,7 @@ from lbx.report import (
     expecting,
     guards,
     leaderboard,
+    needle_grids,
     needles,
     opinion_tables,
     papers,
@@ -141,16 +142,18 @@ def _query(name: str, runs: Sequence[str]) -> tuple[str, list[object]]:
     return f"{rows}{condition} ORDER BY {report.order}", [*runs] * len(report.run_columns)
 
 
-def sheets(name: str, table: Table, failures: Sequence[str] = (), *, curves: bool = False) -> Sequence[Sheet]:
+def sheets(name: str, table: Table, failures: Sequence[str] = (), *, in_text: bool = False) -> Sequence[Sheet]:
     """Format a report's rows for reading.
 
     Args:
         failures: Notes on failures that the report ``paper`` leaves out, see ``papers.failures``.
-        curves: Whether to draw with characters, too.
+        in_text: Whether to draw with characters, too.
     """
     if name == "paper" and table.rows:
         return papers.sheets(table, failures)
-    return [sheet(REPORTS[name], table, curves=curves)]
+    if name == "needles" and table.rows and in_text:
+        return needle_grids.sheets(table)
+    return [sheet(REPORTS[name], table, curves=in_text)]
 
 
 def write_parquet(store: Store, name: str, query: ReportQuery, path: Path) -> int:

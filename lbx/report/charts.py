@@ -76,7 +76,7 @@ def curve(
     ticks: Sequence[str],
     lines: Sequence[Series],
     *,
-    width: int = 420,
+    width: int = 520,
     ends: Sequence[float] = (),
 ) -> str:
     """Draw values over ordered ticks: a line through all points, a band over neighbouring points with intervals.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from lbx.benchmarks import unit_of
+from lbx.report.labels import Row
 from lbx.report.papers import OVERALL_COLUMNS
 
-Row = Mapping[str, Any]
 Kind = Literal["average", "category", "task"]
 
 

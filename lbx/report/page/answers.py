@@ -154,9 +154,7 @@ def group_tasks(tasks: Iterable[str]) -> list[tuple[str, str]]:
     """Return the tasks as (name, title); before a benchmark's tasks all of them, with a slash at the end."""
     choices: list[tuple[str, str]] = []
     for benchmark, group in groupby(tasks, key=lambda task: task.partition("/")[0]):
-        names = list(group)
-        choices.append((f"{benchmark}/", f"{benchmark}: all {len(names)} tasks"))
-        choices += ((name, name) for name in names)
+        choices += ((f"{benchmark}/", f"{benchmark}: all tasks"), *((name, name) for name in group))
     return choices
 
 

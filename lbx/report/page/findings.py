@@ -235,7 +235,9 @@ def failures(source: PageSource) -> Section | None:
         [run_name(mark, source.label(row["run_id"])), row["benchmark"], row["error"], f"{row['n']:,}"]
         for row, mark in zip(rows, marks, strict=True)
     ]
-    failure_table = table("Failures by message", [*columns, Column("n", "times", "count")], body, marks=marks)
+    failure_table = table(
+        "Failures by message", [*columns, Column("n", "times", "count")], body, marks=marks, benchmark=""
+    )
     return Section("failures", "Failures", [failure_table])
 
 

@@ -22,7 +22,7 @@ from lbx.report.figures import Figure
 from lbx.report.svg import mark_classes, symbol
 
 MOST_ROWS = 1000
-_LONG_NAME, _NAME_END = 24, 10
+_LONG_NAME, _NAME_END = 18, 10
 """Characters of a run's name that always fit, and of its end that is never cut."""
 _LONG_WORD = 40
 """Characters of the longest word that is never broken; longer words would make columns too wide."""
@@ -70,16 +70,16 @@ class Section:
     """Part of a page with a heading and an anchor.
 
     Attributes:
-        is_folded: Whether a click on the heading shows the parts.
+        is_collapsible: Whether a click on the heading shows the parts.
     """
 
     name: str
     title: str
     parts: Sequence[str]
-    is_folded: bool = False
+    is_collapsible: bool = False
 
     def html(self) -> Html:
-        return part("fold" if self.is_folded else "section", self.name, self.title, self.parts)
+        return part("fold" if self.is_collapsible else "section", self.name, self.title, self.parts)
 
 
 def drawings(figures: Iterable[Figure]) -> list[Html]:
@@ -89,7 +89,7 @@ def drawings(figures: Iterable[Figure]) -> list[Html]:
         neighbours = list(group)
         if is_small:
             parts += [quiet(caption) for caption in dict.fromkeys(f.caption for f in neighbours) if caption]
-            parts.append(part("charts", [(f.title, Html(f.svg)) for f in neighbours]))
+            parts.append(part("charts", [(f.title, Html(f.svg), run_class(f.mark)) for f in neighbours]))
         else:
             parts += [part("figure", f.title, Html(f.svg), f.caption) for f in neighbours]
     return parts
@@ -115,6 +115,7 @@ def table(
     marks: Sequence[int | None] = (),
     column_marks: Sequence[int | None] = (),
     more: str = "",
+    benchmark: str | None = None,
 ) -> Html:
     """Build a table that scrolls sideways; long tables are cut, with a note.
 
@@ -122,6 +123,8 @@ def table(
         marks: run of each row.
         column_marks: run of each column.
         more: Sentence about the source of the remaining rows.
+        benchmark: Benchmark of all rows, or "" if a column has it; its numbers become links to their answers. None: no
+            links.
     """
     of_column = list(column_marks) or [None] * len(columns)
     of_row = marks or [None] * len(rows)
@@ -136,8 +139,9 @@ def table(
         (run_class(mark), Html("".join(map(_cell, row, kinds))))
         for row, mark in zip(rows[:MOST_ROWS], of_row[:MOST_ROWS], strict=True)
     )
+    linked_columns = [] if benchmark is None else [column.name for column in columns]
     left_out = f"The first {MOST_ROWS:,} of {len(rows):,} rows. {more}" if len(rows) > MOST_ROWS else ""
-    return part("table", title, list(zip(kinds, names, strict=True)), body_rows, left_out)
+    return part("table", title, list(zip(kinds, names, strict=True)), body_rows, left_out, benchmark, linked_columns)
 
 
 @lru_cache(4096, typed=True)  # typed: an Html and an equal str differ

@@ -27,7 +27,7 @@ from lbx.report.page.html import Html, Note, Section, drawings, part, render, ru
 from lbx.report.page.scoreboard import scoreboard_part, switch_styles
 from lbx.report.page.sections import report_section
 from lbx.report.page.source import PageRun, PageSource
-from lbx.report.report_types import ALL, ReportQuery
+from lbx.report.report_types import ALL, BOARD, ReportQuery
 from lbx.report.reports import ON_A_PAGE, REPORTS
 from lbx.report.svg import symbol_styles
 from lbx.store import Store
@@ -38,6 +38,8 @@ CHARS = 400
 _REST = 50_000
 """Upper bound in bytes of the page's frame, controls and names."""
 _LEAST_FOR_ANSWERS = 500_000
+_FIRST_FIGURES = "effective_context"
+"""Report whose figures are in the first section."""
 _MOST_LEADERS = 3
 _MOST_REMARKS = 5
 _SCRIPTS = (
@@ -86,16 +88,19 @@ def _all_sections(source: PageSource) -> list[Section]:
     if not source.runs and not source.rows("judge_results"):
         empty = "This file has no runs yet. Add one with `lbx run -o FILE` or `lbx import -o FILE`."
         return [Section("empty", "Nothing to report", [tag("p", empty)])]
-    of_reports = (boards(source) if name == "board" else report_section(source, name) for name in ON_A_PAGE)
+    of_reports = (
+        boards(source) if name == BOARD else report_section(source, name, has_figures=name != _FIRST_FIGURES)
+        for name in ON_A_PAGE
+    )
     candidates = [*of_reports, failures(source), settings(source) if source.runs else None]
     sections = _with_each_note_once([section for section in candidates if section])
-    return [_first_section(source), *(replace(section, is_folded=True) for section in sections)]
+    return [_first_section(source), *(replace(section, is_collapsible=True) for section in sections)]
 
 
 def _first_section(source: PageSource) -> Section:
     """Build what a reader looks for first: the leader, all scores, remarkable results."""
     sentences, points = leading_sentences(source), remarks(source)
-    curves = drawings(figures(source, "effective_context"))
+    curves = drawings(figures(source, _FIRST_FIGURES))
     parts = [
         *(tag("p", sentence, class_="lead") for sentence in sentences[:_MOST_LEADERS]),
         scoreboard_part(source),

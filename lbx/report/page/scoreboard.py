@@ -75,9 +75,16 @@ def switch_styles(most_groups: int = 40) -> str:
 def _head(column: ScoreColumn, switches: Mapping[Group, Switch]) -> Html:
     group = _group(column)
     name = Html("_<wbr>".join(map(html, column.name.split("_"))) + ("" if group else " average"))
-    task = f"{column.benchmark}/{column.name}" if column.kind == "task" else ""
+    tasks = {"task": f"{column.benchmark}/{column.name}", "average": f"{column.benchmark}/"}
     classes = f"number {switches[group].css_class}" if group else "number average"
-    return tag("th", name, scope="col", class_=classes, data_task=task, title=f"{column.benchmark}: {column.kind}")
+    return tag(
+        "th",
+        name,
+        scope="col",
+        class_=classes,
+        data_task=tasks.get(column.kind, ""),
+        title=f"{column.benchmark}: {column.kind}",
+    )
 
 
 def _cell_styles(board: Scoreboard, column: ScoreColumn, switches: Mapping[Group, Switch]) -> dict[str, str]:

@@ -21,9 +21,13 @@ from lbx.report.reports import REPORTS
 from lbx.store import Table
 
 _ACROSS = 8  # columns of runs in one table, limited by the width of paper
+_LINKED = ("leaderboard", "task_scores", "guards")
+"""Reports with a row for each run and benchmark or task: their numbers are links to the answers."""
 
 
-def report_section(source: PageSource, name: str, *, has_other_sections: bool = True) -> Section | None:
+def report_section(
+    source: PageSource, name: str, *, has_other_sections: bool = True, has_figures: bool = True
+) -> Section | None:
     """Build the section of a report: a special one or a plain table; None if the report is empty.
 
     If the report refuses the query, the section has the reason; on a page without others, UsageError is raised.
@@ -35,6 +39,8 @@ def report_section(source: PageSource, name: str, *, has_other_sections: bool = 
         if not has_other_sections:
             raise
         return Section(name, _title(name), [tag("p", str(exc))])
+    if not has_figures:
+        return Section(name, _title(name), list(_tables(source, name)))
     return _SECTIONS.get(name, _plain)(source, name)
 
 
@@ -93,6 +99,7 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
         body,
         marks=marks,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
+        benchmark=str(rows[0]["benchmark"]) if name in _LINKED and "benchmark" in without else None,
     )
     return [table_html, *_notes(report_sheet.notes)]
 

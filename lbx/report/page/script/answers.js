@@ -10,12 +10,12 @@ const points = (i) => (book.score(i) === null ? "no score" : book.score(i).toFix
 const baseline = () => (state.baseline ? book.names.runs.indexOf(state.baseline) : -1);
 const symbolOf = (i) => runs[book.run(i)].symbol.cloneNode(true);
 const nameOf = (i) => book.id(i) + (book.iteration(i) ? " #" + book.iteration(i) : "");
-const runOf = (i) => element("span", { className: "run" }, symbolOf(i), book.names.labels[book.run(i)]);
+const runOf = (i) => element("span", { className: "run" }, runs[book.run(i)].title.map((node) => node.cloneNode(true)));
 function difference(i) {
   const other = baseline() < 0 ? undefined : book.twin(i, baseline());
   if (other === undefined || other === i || book.score(i) === null || book.score(other) === null) return "";
   const by = book.score(i) - book.score(other);
-  return (by < 0 ? "−" : "+") + Math.abs(by).toFixed(1);
+  return by ? (by < 0 ? "−" : "+") + Math.abs(by).toFixed(1) : "=";
 }
 
 function select() {
@@ -98,8 +98,7 @@ function row(i) {
   return line;
 }
 
-const isOpen = (i) => state.answer === book.name(i);
-const toggle = (i) => isOpen(i) ? closeAnswer() : openAnswer(i);
+const toggle = (i) => (i === opened ? closeAnswer() : openAnswer(i));
 function openAnswer(i) {
   change({ answer: book.name(i), question: undefined }, { push: !state.answer });
 }

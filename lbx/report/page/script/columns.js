@@ -17,12 +17,23 @@ async function unpackAnswers() {
   const text = (i, column) => c[column][place[i]] ?? "";
   const output = (i) => (place[i] < 0 ? "(not in this page)" : text(i, "output") || "(empty)");
   const key = (i, run) => (c.sample[i] * 65536 + c.iteration[i]) * 65536 + run;
-  const nameOfSample = (sample) => `${names.tasks[c.task[sample]]}/${encodeURIComponent(c.id[sample])}`;
-  const questionName = (i) => nameOfSample(c.sample[i]);
+  const questionName = (i) => `${task(i)}/${encodeURIComponent(id(i))}`;
   const name = (i) => `${encodeURIComponent(names.runs[c.run[i]])}/${questionName(i)}/${c.iteration[i]}`;
+  const decode = (part = "") => {
+    try {
+      return decodeURIComponent(part);
+    } catch {
+      return part;
+    }
+  };
   const ofQuestion = (wanted) => {
-    const sample = c.id.findIndex((_, at) => nameOfSample(at) === wanted);
+    const parts = wanted.split("/"), wantedId = decode(parts.pop()), task = names.tasks.indexOf(parts.join("/"));
+    const sample = c.id.findIndex((id, at) => id === wantedId && c.task[at] === task);
     return every.filter((i) => c.sample[i] === sample);
+  };
+  const find = (wanted) => {
+    const [first, ...parts] = wanted.split("/"), iteration = parts.pop(), run = names.runs.indexOf(decode(first));
+    return ofQuestion(parts.join("/")).find((i) => c.run[i] === run && String(c.iteration[i]) === iteration);
   };
   let byKey;
 
@@ -39,7 +50,7 @@ async function unpackAnswers() {
     return how === "better" ? by > 0 : how === "worse" ? by < 0 : by !== 0;
   }
   return {
-    names, every, task, id, question, references, output, questionName, name, ofQuestion, twin, changed,
+    names, every, task, id, question, references, output, questionName, name, ofQuestion, find, twin, changed,
     run: (i) => c.run[i],
     taskNumber: (i) => c.task[c.sample[i]],
     sample: (i) => c.sample[i],
@@ -54,6 +65,5 @@ async function unpackAnswers() {
     extracted: (i) => text(i, "extracted"),
     haystack: (i) => (lower[i] ??= [id(i), question(i), ...references(i), text(i, "output"), text(i, "reasoning"),
       text(i, "extracted")].join("\n").toLowerCase()),
-    find: (wanted) => ofQuestion(wanted.split("/").slice(1, -1).join("/")).find((i) => name(i) === wanted),
   };
 }

@@ -14,7 +14,7 @@ function linkCells() {
       const benchmark = table.dataset.benchmark ?? cellOf(row, "benchmark");
       const rowTask = benchmark && `${benchmark}/${cellOf(row, "task").replace(/^-$/, "")}`;
       heads.forEach((head, at) => {
-        const cell = row.cells[at], mark = names[at] === "n" ? "failed" : marks.get(names[at].replace(/_rate$/, ""));
+        const cell = row.cells[at], mark = names[at] === "n" && names.includes("error") ? "failed" : marks.get(names[at].replace(/_rate$/, ""));
         const task = head.dataset.task ?? (mark || names[at] === "score" ? rowTask : "");
         if (!task || !tasks.has(task) || !/\d/.test(cell.textContent) || (mark && number(cell.textContent) === 0)) return;
         const link = stateLink("", { run: run.name, task, mark, sort: mark ? undefined : "score" }, 

@@ -1,6 +1,7 @@
 // Runs: a box each, which shows or hides it in tables, charts and answers alike.
 const runs = all("ul.runs li").map((item) => ({
   item, mark: item.dataset.run, name: item.dataset.name, label: item.textContent, symbol: item.querySelector("i"),
+  title: [...item.cloneNode(true).childNodes],
 }));
 const areShown = (names) => names.length < runs.length ? names : undefined;
 const isShown = (run) => !state.runs || state.runs.includes(run.name);

@@ -16,7 +16,7 @@ function showSides() {
       state.baseline ? diffButton() : "", " ",
       state.baseline ? button("Compare with none", () => change({ baseline: undefined, changed: undefined })) : ""),
     list,
-    columns.length ? element("div", { className: "columns", tabIndex: 0, role: "region", ariaLabel: "Answers" }, columns)
+    columns.length ? element("div", { className: "columns", tabIndex: 0, role: "region", ariaLabel: "Answers side by side" }, columns)
       : element("p", {}, "None of the chosen runs has an answer to this question."),
     documentNote(answers[0] ?? i)));
   $("sides").dataset.question = state.question;

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lbx.base.errors import UsageError
+from lbx.base.outputs import write_file
 from lbx.base.tables import nearest
+from lbx.report import figures as drawings
 from lbx.report import papers, reports
-from lbx.report.labels import with_progress
+from lbx.report.labels import headline, with_progress
 from lbx.report.page.html import quiet, table
 from lbx.report.page.source import PageSource
 from lbx.report.report_types import OPTION_NAMES, ReportQuery
@@ -31,6 +33,35 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
+class Chart:
+    """Charts of a report, which notebooks show.
+
+    Attributes:
+        svg: The charts as a self-contained SVG file.
+    """
+
+    svg: str
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the charts to a file.
+
+        Args:
+            path: With the ending .svg, or .png, which needs ``lbx[png]``.
+
+        Raises:
+            UsageError: The path has another ending.
+            LbxError: PNG cannot be drawn here.
+        """
+        path = Path(path)
+        if path.suffix not in (".svg", ".png"):
+            raise UsageError(f"{path} ends neither with .svg nor with .png.", fix="Choose one of these formats.")
+        write_file(path, self.svg if path.suffix == ".svg" else drawings.render_png(self.svg))
+
+
+@dataclass(frozen=True, repr=False)
 class Report:
     """Report of a results file, which stays valid after the file is closed. Notebooks show it as a table.
 
@@ -39,12 +70,14 @@ class Report:
     Attributes:
         progress: Progress of unfinished runs, "" without any.
         notes: Notes on failures that the report ``paper`` leaves out.
+        figures: The charts that ``chart`` joins.
     """
 
     name: str
     table: Table
     progress: str = ""
     notes: Sequence[str] = ()
+    figures: Sequence[drawings.Figure] = ()
 
     @property
     def columns(self) -> list[str]:
@@ -70,6 +103,12 @@ class Report:
 
     def _sheets(self, *, in_text: bool) -> list[Sheet]:
         return with_progress(reports.sheets(self.name, self.table, self.notes, in_text=in_text), self.progress)
+
+    def chart(self) -> Chart:
+        """Return the report's charts. Raises UsageError if it has none, or too few rows."""
+        drawings.check_figures([self.name], self.figures)
+        title = headline(reports.REPORTS[self.name].title.split(" (")[0], self.progress)
+        return Chart(drawings.svg_file(title, self.figures))
 
     def to_pandas(self) -> pandas.DataFrame:
         """Convert the rows to a DataFrame. Raises UsageError without pandas."""
@@ -114,7 +153,7 @@ class Results(Relations):
         source = PageSource(self._store, _make_query(self._store, name, options))
         rows = source.table(name) or Table([column.name for column in reports.REPORTS[name].columns], [])
         notes = papers.failures(self._store, rows) if name == "paper" else ()
-        return Report(name, rows, source.progress, notes)
+        return Report(name, rows, source.progress, notes, drawings.figures(source, name))
 
 
 def _make_query(store: Store, name: str, options: dict[str, Any]) -> ReportQuery:

@@ -6,6 +6,7 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from command_line import Lbx
@@ -105,6 +106,29 @@ def test_a_report_as_an_arrow_table(results: Path, name: str) -> None:
     report = read(results, name, **({"baseline": "first"} if name == "comparison" else {}))
     table = report.to_arrow()
     assert table.column_names == list(report.columns) and table.num_rows == len(report.rows)
+
+
+def test_charts_are_the_file_of_the_command(results: Path, tmp_path: Path) -> None:
+    report = read(results, "leaderboard")
+    chart = report.chart()
+    chart.save(tmp_path / "chart.svg")
+    saved = (tmp_path / "chart.svg").read_text("utf-8")
+    assert saved == chart.svg == chart._repr_svg_()
+    command = Lbx().ok("report", results, "leaderboard", "--format", "svg").stdout
+    assert command.replace("r.duckdb: ", "") == saved
+    assert ElementTree.fromstring(saved).tag.endswith("svg")
+    with pytest.raises(lbx.LbxError, match=r"chart.pdf ends neither with .svg nor with .png"):
+        chart.save(tmp_path / "chart.pdf")
+    with pytest.raises(lbx.LbxError, match=r"The report failures has no charts\. Name a report with charts: "):
+        read(results, "failures").chart()
+    with pytest.raises(lbx.LbxError, match="too few rows for a chart"):
+        read(results, "leaderboard", runs="first").chart()
+
+
+def test_a_chart_as_png(results: Path, tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py", reason="needs lbx[png]")
+    read(results, "leaderboard").chart().save(tmp_path / "chart.png")
+    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_on_a_terminal_a_report_fits(results: Path) -> None:

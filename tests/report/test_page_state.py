@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
-from answer_list import OPEN, chosen, found, rows, state
+from answer_list import OPEN, chosen, found, rows, state, unfold
 from chromium import Opened
 from conftest import write_page
 from page_parts import EVIL, NAMES, SPELLED, results_file
@@ -99,7 +99,7 @@ def test_a_link_leads_to_an_answer(opened: Opened) -> None:
     assert "hotpotqa-007" in hidden.inner_text("#answer .answer-head"), "filters that exclude it are cleared"
     assert "runs" not in state(hidden)
     evil = opened(f"#?answer={quote(quote(SPELLED, safe=''))}/longbench/qasper/qasper-002/0")
-    assert SPELLED in evil.inner_text("#answer .answer-head")
+    assert SPELLED in evil.locator("#answer .answer-head").text_content()
 
 
 def test_names_that_the_page_lacks_are_told(opened: Opened) -> None:
@@ -123,7 +123,7 @@ def shown_runs(page: Page) -> set[str]:
 
 def test_runs_are_hidden_in_tables_charts_and_answers(opened: Opened) -> None:
     page = opened()
-    page.evaluate("document.querySelectorAll('details').forEach(one => (one.open = true))")
+    unfold(page)
     assert page.locator("main svg .r0:visible").count() > 3
     assert page.locator("main section tr.r0:visible").count() > 3
     page.evaluate("window.told = []; document.addEventListener('runschange', e => told.push(e.detail.hidden))")

@@ -135,12 +135,12 @@ def _paper(source: PageSource, name: str) -> Section:
     table = source.table(name)
     for benchmark, part in _split(table, "benchmark") if table else ():
         parts.append(tag("h3", benchmark))
-        runs = {row["run"]: source.mark(row["run_id"]) for row in part.dicts()}
         last = len(source.runs)
-        names = sorted(runs, key=lambda name: last if (mark := runs[name]) is None else mark)
+        marks = {row["run"]: source.mark(row["run_id"]) for row in part.dicts()}
+        runs = dict(sorted(marks.items(), key=lambda item: last if item[1] is None else item[1]))
         at, best = list(part.columns).index("run"), _best_numbers(part)
-        for start in range(0, len(names), _ACROSS):
-            run_names = names[start : start + _ACROSS]
+        for start in range(0, len(runs), _ACROSS):
+            run_names = list(runs)[start : start + _ACROSS]
             few = Table(part.columns, [row for row in part.rows if row[at] in run_names])
             parts += _paper_table(few, runs, best, f"Official numbers: {benchmark}")
     return Section(name, "Numbers as printed in the papers", parts)
@@ -160,16 +160,16 @@ def _paper_table(
 ) -> list[Html]:
     view = replace(REPORTS["paper"], columns=[c for c in REPORTS["paper"].columns if c.name != "benchmark"])
     paper_sheet = sheet(view, paper_table)
+    ranks = {name: rank for rank, name in enumerate(runs)}
+    order = sorted(range(len(paper_sheet.columns)), key=lambda at: ranks.get(paper_sheet.columns[at].name, -1))
+    columns = [paper_sheet.columns[at] for at in order]
     lines = [
-        [
-            Best(text) if (row[0], column.name) in best else text
-            for column, text in zip(paper_sheet.columns, row, strict=True)
-        ]
+        [Best(row[at]) if (row[0], paper_sheet.columns[at].name) in best else row[at] for at in order]
         for row in paper_sheet.rows
     ]
-    marks = [runs.get(c.name) if c.across else None for c in paper_sheet.columns]
+    marks = [runs.get(column.name) if column.across else None for column in columns]
     notes = _notes([*paper_sheet.notes, *doubts(paper_table.dicts())])
-    return [table(title, paper_sheet.columns, lines, column_marks=marks), *notes]
+    return [table(title, columns, lines, column_marks=marks), *notes]
 
 
 def _tasks(source: PageSource, name: str) -> Section:

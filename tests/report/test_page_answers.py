@@ -165,8 +165,10 @@ def test_a_question_with_all_runs_next_to_each_other(opened: Opened, words_url: 
     assert "What jumps?" in page.inner_text("#sides dl")
     page.get_by_role("button", name="Compare with this: a").click()
     assert state(page)["baseline"] == ["a"]
-    assert sides.nth(1).locator("del").all_inner_texts() == ["quick", "b", "b"]
-    assert "+10.0" in sides.nth(1).inner_text()
+    assert page.evaluate("document.activeElement.ariaPressed") == "true", "the focus stays"
+    assert sides.nth(0).inner_text().startswith("a\n"), "the others are compared with the first"
+    assert sides.nth(2).locator("del").all_inner_texts() == ["quick", "b", "b"]
+    assert "+10.0" in sides.nth(2).inner_text()
     page.keyboard.press("d")
     assert page.locator("#sides del").count() == 0
     page.keyboard.press("j")
@@ -242,6 +244,11 @@ def test_numbers_are_links_to_their_answers(opened: Opened) -> None:
     assert chosen(opened(address), 12) == listed, "in another tab"
     page.go_back()
     chosen(page, 180)
+    average = page.locator("#scores tr", has_text="plain").locator("td.average > a").first
+    assert average.get_attribute("href") == "#?run=plain&task=longbench/&sort=score"
+    average.focus()
+    page.keyboard.press("Enter")
+    assert {row[1] for row in chosen(page, 24)} == {"plain"}
     failed = page.locator("#failures td > a").first.get_attribute("href")
     assert failed.endswith("&task=longbench/&mark=failed")
     assert {row[0] for row in rows(opened(failed))} == {"no score"}

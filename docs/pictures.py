@@ -165,7 +165,15 @@ def main() -> None:
         with annotated(folder) as link:
             shoot(browser, link, "annotating.png", "", "dredger", path="/document/1", viewport=wide)
         with browsed(folder / "r.duckdb") as link:
-            shoot(browser, link, "browsing.png", "", "lamp", path="/answer?run=model-a&at=1", viewport=wide)
+            shoot(
+                browser,
+                link,
+                "browsing.png",
+                "",
+                "lamp",
+                path="/answer?run=model-a&benchmark=leval&task=narrative_qa&sample=0",
+                viewport=wide,
+            )
         browser.close()
 
 

@@ -93,6 +93,17 @@ def connect_reader(
     return connection, Snapshot(path, datetime.fromtimestamp(path.stat().st_mtime, UTC))
 
 
+def is_being_written(path: Path) -> bool:
+    """Whether the process that wrote the file at the newest snapshot still runs, or a run has locked the file.
+
+    This opens no database. A process of another machine is unknown and counts as ended.
+    """
+    snapshot = _newest.get(path.resolve())
+    if snapshot is not None and snapshot.writer is not None:
+        return process_began(snapshot.writer) == snapshot.began
+    return _has_writer(path.resolve())
+
+
 def query_committed(path: Path, sql: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
     """Rows of a query over committed data. Raises StoreError like ``connect_reader``."""
     connection, _snapshot = connect_reader(path)  # the copy exists as long as this variable

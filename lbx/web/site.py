@@ -16,11 +16,12 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount
+from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+import lbx.report
 from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.stored_values import VALUE_ERRORS, stored_value_error, unreadable_values
@@ -42,6 +43,8 @@ _HEADERS: Mapping[str, str] = {
     "cache-control": "no-store",
 }
 _COOKIE = "lbx"
+_WORD_DIFF = Path(lbx.report.__file__).parent / "page" / "script" / "diff.js"
+"""The report page's script that compares two texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +226,9 @@ class Site:
         self._root = f"/{secrets.token_urlsafe(12)}"
         self._people = [Person(name) for name in people]
         static = Mount("/static", StaticFiles(directory=HERE / "static"))
+        word_diff = Route("/static/diff.js", lambda _request: FileResponse(_WORD_DIFF))
         pages = Starlette(
-            routes=[*routes, static],
+            routes=[*routes, word_diff, static],
             exception_handlers={
                 LbxError: _lbx_error_page,
                 HTTPException: _http_error_page,

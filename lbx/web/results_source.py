@@ -17,7 +17,7 @@ from lbx.report.labels import headline, labels, progress
 from lbx.scoring.score_columns import runs_by_id
 from lbx.store import Store
 from lbx.store.answer_lists import AnswerKey
-from lbx.store.snapshots import is_being_written
+from lbx.store.snapshots import has_writer
 
 
 class ResultsSource:
@@ -52,7 +52,7 @@ class ResultsSource:
     def version(self) -> str:
         """Name of the file's state, which changes with each commit and when its writer ends; opens no database."""
         states = [(part.name, status.st_mtime_ns, status.st_size) for part, status in _statuses(self.path)]
-        return sha256_text(f"{states} {is_being_written(self.path)}")[:16]
+        return sha256_text(f"{states} {has_writer(self.path)}")[:16]
 
 
 def run_labels(store: Store) -> dict[str, str]:

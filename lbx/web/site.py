@@ -174,8 +174,11 @@ class Gate:
                 return None
         elif request.scope["path"].startswith("/static/"):
             return None
-        fix = "If lbx was restarted, its links are new."
-        return refusal_page("This browser has no access.", f"Open the link that lbx printed for you. {fix}")
+        return refusal_page(
+            "This browser has no access.",
+            "Open the link that lbx printed for you in this browser; then this page continues to its address. If lbx "
+            "was restarted, its links are new.",
+        )
 
     def _current_person(self, request: Request) -> Person | None:
         """Find the person of the cookie, parsed by hand: Python's own parser takes quadratic time for some cookies."""

@@ -49,7 +49,7 @@ def run_states(store: Store, runs: Sequence[str] = ()) -> list[RunState]:
 
     A run without a recorded end is running only if the process that writes the file works on it.
     """
-    now = store.snapshot.taken_at if store.snapshot else datetime.now(UTC)
+    time = store.snapshot.taken_at if store.snapshot else datetime.now(UTC)
     active = progress_of_runs(store)
     rows = store.query(
         f"""
@@ -76,14 +76,14 @@ def run_states(store: Store, runs: Sequence[str] = ()) -> list[RunState]:
         """,
         [list(runs), list(runs)],
     ).dicts()
-    states = [_state(row, now, is_active=row["run_id"] in active) for row in rows]
+    states = [_state(row, time, is_active=row["run_id"] in active) for row in rows]
     return sorted(states, key=lambda state: state.state != RUNNING)
 
 
-def _state(row: Mapping[str, Any], now: datetime, *, is_active: bool) -> RunState:
+def _state(row: Mapping[str, Any], time: datetime, *, is_active: bool) -> RunState:
     state = RUNNING if is_active else KILLED if row["status"] == RUNNING else row["status"]
     total = row["total"] if row["total"] is not None else row["bundle_samples"]
-    pace = _per_minute(row, now) if is_active else None
+    pace = _per_minute(row, time) if is_active else None
     left = None if total is None else max(0, total - row["answers"])
     failure = row["failure"]
     return RunState(
@@ -105,8 +105,8 @@ def _key(run_id: str, failure: Mapping[str, Any]) -> AnswerKey:
     return AnswerKey(run_id, failure["benchmark"], failure["task"], failure["sample_id"], failure["iteration"])
 
 
-def _per_minute(row: Mapping[str, Any], now: datetime) -> float | None:
+def _per_minute(row: Mapping[str, Any], time: datetime) -> float | None:
     if not row["count"]:
         return None
-    seconds = (now.replace(tzinfo=None) - row["since"]).total_seconds()
+    seconds = (time.replace(tzinfo=None) - row["since"]).total_seconds()
     return 60 * row["count"] / seconds if seconds > 0 else None

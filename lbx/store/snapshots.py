@@ -90,7 +90,7 @@ def connect_reader(
             return _connect_to_copy(path.resolve(), in_use, allowed_files, threads)
     with _copying:
         _newest.pop(path.resolve(), None)
-    if not _is_locked(path.resolve()):
+    if not _has_lock(path.resolve()):
         return connection, None
     return connection, Snapshot(path, datetime.fromtimestamp(path.stat().st_mtime, UTC))
 
@@ -102,7 +102,7 @@ def has_writer(path: Path) -> bool:
     """
     snapshot = _newest.get(path.resolve())
     if snapshot is None or snapshot.began is None:
-        return _is_locked(path.resolve())
+        return _has_lock(path.resolve())
     began = process_began(snapshot.writer)
     return began is not None and abs(began - snapshot.began) < _SAME_PROCESS
 
@@ -208,7 +208,7 @@ def _copy(file: BinaryIO, copy: BinaryIO) -> None:
         shutil.copyfileobj(file, copy, _BLOCK)
 
 
-def _is_locked(path: Path) -> bool:
+def _has_lock(path: Path) -> bool:
     """Whether a run has locked the file; see ``lbx.store.copies.exclusive_lock``."""
     try:
         with open_input(lock_path(path)) as file:

@@ -21,6 +21,7 @@ PAGE_SIZE = 50
 """Answers per page of the list."""
 PREFIX = "list-"
 _FILTERS = ("run", "task", "mark", "least", "below", "q")
+_LONGEST_ID = 20
 _COLUMNS = {
     "score": "score",
     "run": "run",
@@ -98,7 +99,7 @@ def answer_list(source: ResultsSource, request: Request) -> Response:
     query = ListQuery.parse(request.query_params)
     choice = query.filter(source)
     first = max(1, parse_number(request.query_params.get("from", ""), 1))
-    with source.read(request) as (store, values):
+    with source.open(request) as (store, values):
         labels = run_labels(store)
         count = count_answers(store, choice)
         rows = list_page(store, choice, query.order(labels), PAGE_SIZE, skip=first - 1).dicts()
@@ -133,7 +134,8 @@ def _row(row: Mapping[str, Any], labels: Mapping[str, str], query: ListQuery) ->
     return {
         "link": answer_link(key, query.prefixed),
         "run": labels.get(key.run_id, key.run_id),
-        "sample": str(key.sample),
+        "sample": str(key.sample._replace(sample_id=_cut_middle(key.sample_id))),
+        "name": str(key.sample),
         "score": row["score"],
         "metric": row["metric"],
         "question": first_line(row["question"]),
@@ -147,6 +149,11 @@ def _row(row: Mapping[str, Any], labels: Mapping[str, str], query: ListQuery) ->
 def first_line(text: str | None) -> str:
     """First line with visible text, of a text that was cut."""
     return next((line.strip() for line in (text or "").splitlines() if line.strip()), "")
+
+
+def _cut_middle(text: str) -> str:
+    """Shorten a long name, such as a hash, in the middle."""
+    return text if len(text) <= _LONGEST_ID else f"{text[: _LONGEST_ID // 2]}…{text[-_LONGEST_ID // 2 + 1 :]}"
 
 
 def _parse_share(text: str) -> float | None:

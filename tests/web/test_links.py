@@ -71,8 +71,11 @@ def test_without_a_session_a_link_is_refused(opened: Opened, results: Path) -> N
         assert "no access" in page.inner_text("h1"), "and asked no more"
 
 
-@pytest.mark.parametrize("known", ["//evil.example", "/short", "https://evil.example/aaaaaaaaaaaaaaaa", "/../aaaaaaaaaaaaa",
-                                   "/aaaaaaaaaaaaaaaa/", "/aaaaaaaaaaaaaaa\\", "javascript:alert(1)", ""])  # fmt: skip
+KNOWN = ("//evil.example", "/short", "https://evil.example/aaaaaaaaaaaaaaaa", "/../aaaaaaaaaaaaa", "/aaaaaaaaaaaaaaaa/",
+         "/aaaaaaaaaaaaaaa\\", "javascript:alert(1)", "")  # fmt: skip
+
+
+@pytest.mark.parametrize("known", KNOWN)
 def test_a_link_leads_nowhere_else(opened: Opened, results: Path, known: str) -> None:
     """Another program on the same port may have stored anything."""
     with _browsing(results) as site:

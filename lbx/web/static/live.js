@@ -84,7 +84,7 @@ function drop(node) {
 }
 
 addEventListener("click", event => {
-  if (!event.target.closest("#live")) return;
+  if (!event.target.closest("#live:not([hidden])")) return;
   isPaused = !isPaused;
   live().setAttribute("aria-pressed", String(!isPaused));
   if (!isPaused) refresh();

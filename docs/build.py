@@ -1,18 +1,21 @@
-"""Builds a site from the Markdown in this repository: ``just docs`` writes it to ``out/site``. No network, no scripts.
+"""Builds a site from the Markdown in this repository: ``just docs`` writes it to ``out/site``, to open from a disk.
 
-Each page is plain HTML with one style sheet; links between the Markdown files become links between pages.
+Each page is plain HTML with one style sheet; links between the Markdown files become links between pages. A script adds
+search, with an index of all sections in ``search.js``; without scripts only search is missing.
 """
 
 from __future__ import annotations
 
 import html
+import json
 import os
 import posixpath
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -46,51 +49,35 @@ CONTENTS: dict[str, list[str]] = {
 """The pages by section, in reading order. README.md is the first page."""
 _SITE_ONLY = re.compile(r"<!-- site: (\S+) -->\n")
 
-_STYLE = """
-:root { color-scheme: light dark; --line: #8886; --soft: #8882; --link: #0550ae; }
-@media (prefers-color-scheme: dark) { :root { --link: #79b8ff; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 78rem; padding: 0 1rem; font: 1rem/1.55 system-ui, sans-serif;
-       display: grid; grid-template-columns: 14rem minmax(0, 1fr); gap: 0 2.5rem; }
-header { grid-column: 1 / -1; border-bottom: 1px solid var(--line); padding: .7rem 0; }
-header a { font-weight: 700; text-decoration: none; }
-nav { padding-top: 1rem; } nav ul { list-style: none; margin: 0 0 1rem; padding: 0; } nav li { padding: .1rem 0; }
-nav h2 { font-size: .8rem; text-transform: uppercase; letter-spacing: .05em; margin: 0; border: 0; }
-nav [aria-current] { font-weight: 700; text-decoration: none; }
-main { padding: 0 0 4rem; } main > :is(p, ul, ol) { max-width: 48rem; }
-a { color: var(--link); } a:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
-h1, h2, h3 { line-height: 1.25; } h2 { margin-top: 2.2rem; border-bottom: 1px solid var(--line); }
-img { max-width: 100%; }
-pre { background: var(--soft); padding: .8rem; overflow-x: auto; border-radius: .3rem; }
-code { font: .9em/1.4 ui-monospace, monospace; overflow-wrap: break-word; } pre code { overflow-wrap: normal; }
-.table { overflow-x: auto; } table { border-collapse: collapse; font-size: .93rem; }
-th, td { border: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top; }
-th { background: var(--soft); }
-.skip { position: absolute; left: -99rem; } .skip:focus { left: 1rem; }
-@media (max-width: 50rem) { body { display: block; } nav { columns: 2; } nav section { break-inside: avoid; } }
-@media print { nav, header { display: none; } body { display: block; } }
-"""
-
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'self'; img-src 'self'">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <title>{title} - lbx</title>
-<link rel="stylesheet" href="{up}style.css">
+<link rel="stylesheet" href="{up}site.css">
+<script defer src="{up}site.js"></script>
 </head>
 <body>
 <a class="skip" href="#content">Skip to the content</a>
-<header><a href="{up}index.html">lbx</a></header>
-<nav aria-label="Pages">
-{nav}
-</nav>
-<main id="content">
+<header>
+<a href="{up}index.html">lbx</a>
+<a class="to-pages" href="#pages">All pages</a>
+<form id="search" role="search" data-root="{up}" hidden>
+<input type="search" aria-label="Search all pages" placeholder="Search: press /" autocomplete="off" spellcheck="false">
+<div id="found" hidden><p role="status"></p><ol></ol></div>
+</form>
+</header>
+{contents}<main id="content" tabindex="-1">
 {body}</main>
+<nav class="pages" id="pages" aria-label="Pages">
+{navigation}
+</nav>
 </body>
 </html>
 """
+_POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'"
 
 
 def pages() -> list[str]:
@@ -147,13 +134,33 @@ def _with_site_parts(text: str) -> str:
     return _SITE_ONLY.sub(table, text)
 
 
-def rendered(name: str, known: list[str]) -> tuple[str, str]:
-    """Return title and HTML of one page's text."""
+class Section(NamedTuple):
+    """A heading with the text below it, up to the next heading.
+
+    Attributes:
+        level: 1 for the page's title.
+    """
+
+    level: int
+    heading: str
+    anchor: str
+    text: str
+
+
+class RenderedPage(NamedTuple):
+    """A page's title, its HTML, and its sections in order."""
+
+    title: str
+    body: str
+    sections: list[Section]
+
+
+def rendered(name: str, known: list[str]) -> RenderedPage:
+    """Return one page's text as HTML."""
     tokens = parse(_with_site_parts((ROOT / name).read_text("utf-8")))
-    title = name
     for token, text in headings(tokens):
         token.attrSet("id", anchor(text))
-        title = text if token.tag == "h1" else title
+    parts = sections(tokens)
     here = posixpath.dirname(place(name)) or "."
     for link in links(tokens):
         path, heading = target(name, str(link.attrGet("href")))
@@ -165,10 +172,33 @@ def rendered(name: str, known: list[str]) -> tuple[str, str]:
         if token.type == "html_block" and token.content.lstrip().startswith("<!--"):
             token.content = ""
     made = MarkdownIt("commonmark", {"html": True}).enable("table").renderer.render(tokens, _OPTIONS, {})
-    made = made.replace("<table>", '<div class="table" role="region" aria-label="Table" tabindex="0"><table>').replace(
+    made = made.replace("<table>", '<div class="table" role="group" aria-label="Table" tabindex="0"><table>').replace(
         "</table>", "</table></div>"
     )
-    return title, made.replace("<th>", '<th scope="col">')
+    title = next((part.heading for part in parts if part.level == 1), name)
+    made = made.replace("<th>", '<th scope="col">').replace("<pre>", '<pre tabindex="0">')
+    return RenderedPage(title, made, parts)
+
+
+def sections(tokens: list[Token]) -> list[Section]:
+    """Return the sections below the headings of levels 1 to 3; deeper headings are part of the text."""
+    parts: list[tuple[int, str, list[str]]] = []
+    headed = {id(token): text for token, text in headings(tokens) if token.tag in ("h1", "h2", "h3")}
+    skipped = False
+    for token in tokens:
+        if id(token) in headed:
+            parts.append((int(token.tag[1]), headed[id(token)], []))
+            skipped = True  # the heading's own text follows
+        elif token.type == "inline" and skipped:
+            skipped = False
+        elif parts and token.type in ("inline", "fence", "code_block"):
+            parts[-1][2].append(_plain_text(token))
+    return [Section(level, text, anchor(text), " ".join(" ".join(texts).split())) for level, text, texts in parts]
+
+
+def _plain_text(token: Token) -> str:
+    children = token.children or []
+    return "".join(" " if child.type == "softbreak" else child.content for child in children) or token.content
 
 
 _OPTIONS = MarkdownIt("commonmark", {"html": True}).options
@@ -187,23 +217,54 @@ def navigation(current: str, titles: dict[str, str]) -> str:
     return "\n".join(parts)
 
 
+def contents(page: RenderedPage) -> str:
+    """Return the list "On this page", or "" for fewer than two headings below the title."""
+    parts = [part for part in page.sections if part.level > 1]
+    if len(parts) < 2:
+        return ""
+    items = "".join(
+        f'<li{" class=deep" if part.level > 2 else ""}><a href="#{part.anchor}">{html.escape(part.heading)}</a></li>'
+        for part in parts
+    )
+    return f'<nav class="contents" aria-label="On this page"><h2>On this page</h2><ul>{items}</ul></nav>\n'
+
+
+def search_index(pages: Mapping[str, RenderedPage]) -> str:
+    """Return a script with the sections of all pages, for the site's search."""
+    entries = [
+        {
+            "place": place(name) + (f"#{part.anchor}" if part.level > 1 else ""),
+            "page": page.title,
+            "heading": part.heading,
+            "text": part.text,
+        }
+        for name, page in pages.items()
+        for part in page.sections
+    ]
+    return f"const searchSections = {json.dumps(entries, ensure_ascii=False)};\n"
+
+
 def build(out: Path) -> list[Path]:
     """Write the site and return its pages."""
     shutil.rmtree(out, ignore_errors=True)
     known = pages()
     made = {name: rendered(name, known) for name in known}
-    titles = {name: title for name, (title, _) in made.items()}
+    titles = {name: page.title for name, page in made.items()}
     written = []
-    for name, (title, body) in made.items():
+    for name, page in made.items():
         path = out / place(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        up = "../" * place(name).count("/")
-        text = _PAGE.format(title=html.escape(title), up=up, nav=navigation(name, titles), body=body)
+        text = _PAGE.format(
+            title=html.escape(page.title), policy=_POLICY, up="../" * place(name).count("/"), body=page.body,
+            contents=contents(page), navigation=navigation(name, titles),
+        )  # fmt: skip
         path.write_text(text, "utf-8")
         written.append(path)
     for picture in (ROOT / "docs").glob("*.png"):
         shutil.copy(picture, out / "docs")
-    (out / "style.css").write_text(_STYLE.lstrip(), "utf-8")
+    for name in ("site.css", "site.js"):
+        shutil.copy(ROOT / "docs" / name, out)
+    (out / "search.js").write_text(search_index(made), "utf-8")
     return written
 
 

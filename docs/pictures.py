@@ -1,19 +1,25 @@
-"""Makes the pictures of rating, annotating and browsing with Chromium, from a harbour's log and three models' answers.
+"""Makes all pictures of the documents with Chromium, from made-up results: `python docs/pictures.py [FOLDER]`.
 
-python docs/pictures.py            needs chromium and lbx[dev]; all texts are in this file
+Needs chromium and lbx[dev]. Each picture holds a digest of the text, style and script of the page that it shows, with
+which `tests/test_pictures.py` finds an old picture without drawing it again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from playwright.sync_api import Browser, sync_playwright
+import httpx2
 
 from lbx.base.records import Sample
 from lbx.exchange.annotation.dataset import Dataset
@@ -26,8 +32,16 @@ from lbx.web.annotating import AnnotationPages
 from lbx.web.browsing import BrowsingPages
 from lbx.web.rating import RatingPages
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "web"))
+import png_files
+from gallery_files import MODELS, Sizes
+from gallery_files import results_file as report_results
 from sites import answered, site_of
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 HERE = Path(__file__).resolve().parent
 LOG = "\n\n".join(
@@ -133,49 +147,141 @@ def annotated(folder: Path) -> Iterator[str]:
         yield site.links["you"]
 
 
-def shoot(
-    browser: Browser, link: str, name: str, keys: str, searched: str, *, path: str = "", **options: object
-) -> None:
-    page = browser.new_context(**options).new_page()  # type: ignore[arg-type]
+@contextmanager
+def reported(folder: Path, report: str = "") -> Iterator[str]:
+    """Write the page of all reports or of one; yield its address."""
+    results = folder / "results.duckdb"
+    if not results.exists():
+        report_results(results, REPORTED, Sizes(32, 24, 2, needle=2))
+    page = folder / f"{report or 'report'}.html"
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "lbx.cli",
+        "report",
+        results,
+        *filter(None, [report]),
+        "--format",
+        "html",
+        "-o",
+        page,
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    yield page.as_uri()
+
+
+@contextmanager
+def _rated(folder: Path, kind: str) -> Iterator[str]:
+    with opened(_with_results(folder), kind) as link:
+        yield link
+
+
+@contextmanager
+def _browsed(folder: Path) -> Iterator[str]:
+    with browsed(_with_results(folder) / "r.duckdb") as link:
+        yield link
+
+
+def _with_results(folder: Path) -> Path:
+    if not (folder / "r.duckdb").exists():
+        results_file(folder / "r.duckdb")
+    return folder
+
+
+REPORTED = tuple(MODELS[place] for place in (0, 1, 4, 5, 6))
+"""Models of the pictures of a report: their names need no font of Chinese characters."""
+_DATA_BLOCK = re.compile(r"<script [^>]*>.*?</script>", re.DOTALL)
+
+
+class Picture(NamedTuple):
+    """A picture and how to make it.
+
+    Attributes:
+        site: serves or writes the page in a folder; yields the address.
+        path: of the page on the site; "{answer}" is the second answer of the list.
+        keys: pressed after the page has loaded.
+        search: text for the document's search.
+    """
+
+    name: str
+    site: Callable[[Path], AbstractContextManager[str]]
+    size: tuple[int, int]
+    path: str = ""
+    keys: str = ""
+    search: str = ""
+    scheme: str = "light"
+
+
+PICTURES = (
+    Picture("report-page.png", reported, (1100, 900)),
+    Picture("report-curves.png", partial(reported, report="length_curve"), (1100, 768)),
+    Picture("rating.png", partial(_rated, kind="score"), (1400, 600), keys="4r", search="lamp"),
+    Picture("rating-pair.png", partial(_rated, kind="pair"), (400, 900), search="pane", scheme="dark"),
+    Picture("annotating.png", annotated, (1400, 600), path="/document/1", search="dredger"),
+    Picture("browsing.png", _browsed, (1400, 600), path="{answer}", search="lamp"),
+)
+
+
+def shown_text(link: str, path: str) -> str:
+    """Return a page's text with its style and script, without the site's secret and the data of answers."""
+    if link.startswith("file:"):
+        text = Path(link.removeprefix("file://")).read_text("utf-8")
+        return _DATA_BLOCK.sub("", text)
+    with httpx2.Client(trust_env=False, follow_redirects=True, base_url=link.partition("/?")[0] + "/") as client:
+        first = client.get(link).text
+        text = client.get(_address(link, path, first)).text if path else first
+        host = link[: link.index("/", len("http://"))]
+        files = [client.get(host + name).text for name in re.findall(r"(?:href|src)=\"(/static/[^\"]+)\"", text)]
+    secret = link.partition("/?")[0].rpartition("/")[2]
+    return "\n".join([text.replace(secret, ""), *files])
+
+
+def _address(link: str, path: str, first_page: str) -> str:
+    """Return the address of a page of a site."""
+    if path == "{answer}":
+        path = re.findall(r"href=\"([^\"]*/answer[^\"]*)\"", first_page)[1].replace("&amp;", "&")
+        return link[: link.index("/", len("http://"))] + path
+    return link.partition("/?")[0] + path
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _draw(page: Page, picture: Picture, link: str) -> bytes:
     page.goto(link)
-    if path:
-        page.goto(link.partition("/?")[0] + path)
-    for key in keys:
+    if picture.path:
+        page.goto(_address(link, picture.path, page.content()))
+    page.wait_for_timeout(300)
+    for key in picture.keys:
         page.keyboard.press(key)
         page.wait_for_timeout(300)
-    page.keyboard.press("/")
-    page.keyboard.type(searched)
-    page.wait_for_timeout(600)
-    page.keyboard.press("Escape")
+    if picture.search:
+        page.keyboard.press("/")
+        page.keyboard.type(picture.search)
+        page.wait_for_timeout(600)
+        page.keyboard.press("Escape")
     page.evaluate("scrollTo(0, 0)")
-    page.screenshot(path=HERE / name)
+    return page.screenshot()
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
-        folder = Path(name)
-        results_file(folder / "r.duckdb")
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        with opened(folder, "score") as link:
-            shoot(browser, link, "rating.png", "4r", "lamp", viewport={"width": 1400, "height": 600})
-        with opened(folder, "pair") as link:
-            size = {"width": 400, "height": 900}
-            shoot(browser, link, "rating-pair.png", "", "pane", viewport=size, color_scheme="dark")
-        wide = {"width": 1400, "height": 600}
-        with annotated(folder) as link:
-            shoot(browser, link, "annotating.png", "", "dredger", path="/document/1", viewport=wide)
-        with browsed(folder / "r.duckdb") as link:
-            shoot(
-                browser,
-                link,
-                "browsing.png",
-                "",
-                "lamp",
-                path="/answer?run=model-a&benchmark=leval&task=narrative_qa&sample=0",
-                viewport=wide,
-            )
+def make_pictures(folder: Path) -> None:
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as work, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
+        for picture in PICTURES:
+            width, height = picture.size
+            options: dict[str, Any] = {"viewport": {"width": width, "height": height}, "color_scheme": picture.scheme}
+            with picture.site(Path(work)) as link:
+                text = digest(shown_text(link, picture.path))
+                drawn = _draw(browser.new_context(**options).new_page(), picture, link)
+            (folder / picture.name).write_bytes(png_files.with_palette(drawn, {"lbx-digest": text}))
         browser.close()
 
 
 if __name__ == "__main__":
-    main()
+    make_pictures(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)

@@ -22,7 +22,7 @@ SPELLED = "</script><b onload=x>&amp;\\x00\\x1b[31m\\u202e\\u2066]]>--><!--"
 NAMES = ("a<b|c&d\\%_{}", "日本語のモデル", "نموذج عربي", "plain")
 
 
-_METRICS = {"lcc": "edit_similarity", "trec": "classification"}
+_METRICS = {"lcc": "edit_similarity", "repobench-p": "edit_similarity", "trec": "classification"}
 
 
 def results_file(
@@ -128,7 +128,7 @@ class Page(HTMLParser):
         return [a["id"] or "" for _, a in self.tags if "id" in a]
 
     def headings(self) -> list[str]:
-        return [a["id"] or "" for tag, a in self.tags if tag == "section"]
+        return [(a["aria-labelledby"] or "").removesuffix("-title") for tag, a in self.tags if tag == "section"]
 
     def answers(self) -> list[dict[str, Any]]:
         """What the script would show: an object for each answer."""

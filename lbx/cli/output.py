@@ -102,15 +102,16 @@ def write_answer(pieces: Iterable[str], output: Path | None) -> None:
         file.writelines(piece.encode("utf-8") for piece in pieces)
 
 
-def parquet_file(output: Path | None) -> Path:
-    """Check the path of a parquet file.
+def binary_file(output: Path | None, file_format: str) -> Path:
+    """Check the path of a parquet or PNG file.
 
     Raises:
         UsageError: No path is given, or it is a link, or it exists and is not a regular file.
     """
     if output is None or not is_regular_or_missing(output):
         raise UsageError(
-            "Parquet cannot be printed to a terminal or a pipe.", fix="Pass the file to write: -o FILE.parquet."
+            f"{file_format} cannot be printed to a terminal or a pipe.",
+            fix=f"Pass the file to write: -o FILE.{file_format.lower()}.",
         )
     return output
 

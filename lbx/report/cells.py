@@ -84,13 +84,14 @@ def interval_notes(table: Table) -> list[str]:
     rows = [row for row in table.dicts() if row["low"] is not None]
     if not rows:
         return []
-    alone = sum(row.get("cluster_by") == "sample" for row in rows)
-    some = "" if alone == len(rows) else f" of {alone:,} of {len(rows):,} scores"
-    narrow = (
-        f" The documents{some} are unknown, or there is only one: samples count as independent, and intervals may be "
-        "too narrow."
-    )
-    return ["Scores are followed by 95% intervals." + (narrow if alone else "")]
+    notes = ["Scores are followed by 95% intervals."]
+    if alone := sum(row.get("cluster_by") == "sample" for row in rows):
+        some = "" if alone == len(rows) else f" of {alone:,} of {len(rows):,} scores"
+        notes.append(
+            f"The documents{some} are unknown, or there is only one: samples count as independent, and intervals may "
+            "be too narrow."
+        )
+    return notes
 
 
 def cells(view: ReportDefinition, table: Table) -> Cells:

@@ -1,9 +1,15 @@
 """Charts as SVG text: curves with bands, dots with intervals, heat maps, scatter plots and radar charts.
 
 These are pure functions of data. Each chart is self-contained (role, title and description), takes its colours from the
-style sheet ``page/page.css`` (``c0`` to ``c7``, ``axis``, ``grid``, ``label``), and repeats every value in a tooltip. A
-run is a mark, a number that sets its colour and shape in every chart. ``lbx.report.svg`` has the building blocks.
-Values that are not finite are omitted; labels that would overlap are moved, thinned out or left to the tooltip.
+style sheet ``charts.css`` (``c0`` to ``c7``, ``axis``, ``grid``, ``label``), repeats every value in a tooltip, and
+names each run at its line, in its row, or in a legend. A run is a mark, a number that sets its colour and shape in
+every chart. ``lbx.report.svg`` has the building blocks. Values that are not finite are omitted; labels that would
+overlap are moved, thinned out or left to the tooltip.
+
+A script can rescale a chart when runs are hidden. Everything that belongs to a run is in a group of its class ``rN``. A
+linear axis is a group ``ticks`` with the class ``x`` or ``y``, the pixels of its ends (``data-pixels``), their values
+(``data-values``) and ``data-zero`` if it always includes 0. All coordinates are pairs "x y" in ``d`` or ``transform``,
+so that a new scale maps them linearly; marks of the class ``key`` are parts of labels. Charts in one grid share axes.
 """
 
 from __future__ import annotations
@@ -14,17 +20,26 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from lbx.report import svg
+from lbx.report.chart_labels import end_label, legend, short_names, spread, visible_width
 from lbx.report.digits import interval_decimals
+
+MOST_BANDS = 2
+"""Maximum number of lines with visible bands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A value with an optional interval and a note for its tooltip."""
+    """A value with an optional interval and a note for its tooltip.
+
+    Attributes:
+        is_derived: Whether the value follows from another one of the chart.
+    """
 
     value: float | None
     low: float | None = None
     high: float | None = None
     note: str = ""
+    is_derived: bool = False
 
     @property
     def has_value(self) -> bool:
@@ -55,60 +70,109 @@ class ScatterPoint:
     best: bool = False
 
 
-def curve(title: str, about: str, ticks: Sequence[str], lines: Sequence[Series], width: int = 360) -> str:
+def curve(
+    title: str,
+    about: str,
+    ticks: Sequence[str],
+    lines: Sequence[Series],
+    *,
+    width: int = 520,
+    ends: Sequence[float] = (),
+) -> str:
     """Draw values over ordered ticks: a line through all points, a band over neighbouring points with intervals.
+
+    Lines have their names at their ends, or in a legend if there are too many. With more than ``MOST_BANDS`` lines, a
+    band appears while the pointer is on its line.
 
     Args:
         lines: series with one point per tick.
+        ends: values that the axis includes besides the lines' own, such as ``extent`` of other charts.
     """
-    height, left, right, top, bottom = 210, 44, 14, 12, 30
-    scale, grid = svg.axis(_extent(p for line in lines for p in line.points), height - bottom, top)
+    height, left, top, bottom = 210.0, 44, 12.0, 30
+    has_names = len(lines) * svg.LINE <= height - top - bottom
+    room = visible_width((line.name for line in lines), 0.36 * width) if has_names else 0.0
+    right = room + 40 if has_names and lines else 14.0
+    key, key_height = ("", 0.0) if has_names else legend(((line.name, line.mark) for line in lines), width)
+    top, height = top + key_height, height + key_height
+    scale = svg.axis([*extent(lines), *ends], height - bottom, top)
     step = (width - left - right - 16) / max(len(ticks) - 1, 1)
     at = [left + 8 + step * i for i in range(len(ticks))] if len(ticks) > 1 else [(left + width - right) / 2]
-    parts = [svg.horizontal(y, left, width - right, text) for y, text in grid]
+    parts = [key, scale.group("y", "".join(svg.horizontal(y, left, width - right, text) for y, text in scale.ticks))]
     parts += [svg.text(x, height - bottom + 17, t, "middle") for x, t in svg.thin_labels(at, ticks)]
-    for line in lines:
-        known_points = [(x, p) for x, p in zip(at, line.points, strict=True) if p and p.has_value]
-        body = ""
-        for has_interval, neighbours in groupby(known_points, key=lambda pair: pair[1].has_interval):
-            if has_interval:
-                ends = [(x, scale(p.low), scale(p.high)) for x, p in neighbours]
-                low, high = [(x, y) for x, y, _ in ends], [(x, y) for x, _, y in ends]
-                outline = svg.path([*low, *high[::-1]])
-                body += f'<path class="band" d="{outline}z"/>' if len(ends) > 1 else svg.whisker(*low[0], *high[0])
-        body += svg.line(line.mark, [(x, scale(p.value)) for x, p in known_points])
-        body += "".join(svg.spot(line.mark, x, scale(p.value), _tip(line.name, p)) for x, p in known_points)
-        parts.append(svg.group(line.mark, body))
+    band = "band" if len(lines) <= MOST_BANDS else "band hover"
+    bodies = [_line(line, at, scale, band) for line in lines]
+    if has_names:
+        known = [
+            [(x, scale(p.value)) for x, p in zip(at, line.points, strict=True) if p and p.has_value] for line in lines
+        ]
+        labels = _end_labels(
+            lines, [points[-1] if points else None for points in known], width - right + 22, room, scale
+        )
+        bodies = [body + label for body, label in zip(bodies, labels, strict=True)]
+    parts += [svg.group(line.mark, body) for line, body in zip(lines, bodies, strict=True)]
     return svg.chart(title, about, width, height, parts)
 
 
+def _line(line: Series, at: Sequence[float], scale: svg.Axis, band: str) -> str:
+    known_points = [(x, p) for x, p in zip(at, line.points, strict=True) if p and p.has_value]
+    body = ""
+    for has_interval, neighbours in groupby(known_points, key=lambda pair: pair[1].has_interval):
+        if has_interval:
+            ends = [(x, scale(p.low), scale(p.high)) for x, p in neighbours]
+            low, high = [(x, y) for x, y, _ in ends], [(x, y) for x, _, y in ends]
+            outline = svg.path([*low, *high[::-1]])
+            body += f'<path class="{band}" d="{outline}z"/>' if len(ends) > 1 else svg.whisker(*low[0], *high[0])
+    body += svg.line(line.mark, [(x, scale(p.value)) for x, p in known_points])
+    return body + "".join(svg.spot(line.mark, x, scale(p.value), _tip(line.name, p)) for x, p in known_points)
+
+
+def _end_labels(
+    lines: Sequence[Series], ends: Sequence[tuple[float, float] | None], x: float, room: float, scale: svg.Axis
+) -> list[str]:
+    """Draw a label for each line with points, as close to the line's end as the other labels allow."""
+    known = [(end[1], at) for at, end in enumerate(ends) if end]
+    ordered = sorted(known)
+    positions = spread([y for y, _ in ordered], svg.LINE, scale.last + 2, scale.first)
+    y_of = {at: y for (_, at), y in zip(ordered, positions, strict=True)}
+    names = short_names([line.name for line in lines], room)
+    return [
+        end_label(line.mark, end, (x, y_of[at]), names[at], line.name) if end else ""
+        for at, (line, end) in enumerate(zip(lines, ends, strict=True))
+    ]
+
+
 def dots(title: str, description: str, rows: Sequence[tuple[str, Series]], width: int = 720, zero: bool = False) -> str:
-    """Draw one line per row, with its points and their intervals.
+    """Draw one line per row, with its points and their intervals, and a legend unless the rows are named by series.
 
     Args:
         rows: (label, series) pairs; consecutive rows with the same label share it.
         zero: mark 0, for points that are differences.
     """
     known_rows = [(label, s) for label, s in rows if any(p and p.has_value for p in s.points)]
-    labels = [label for i, (label, _) in enumerate(known_rows) if not i or known_rows[i - 1][0] != label]
-    room = min(max((svg.text_width(label[:99]) for label in labels), default=0), 250)
-    left, top, right = room + 20, 8, 24
-    height = top + svg.LINE * len(known_rows) + 6 * len(labels) + 34
-    ends = _extent(p for _, s in known_rows for p in s.points)
-    scale, grid = svg.axis([*ends, 0.0] if zero else ends, left, width - right, most=7)
-    parts = [svg.vertical(x, top, height - 28, text, zero and text == "0") for x, text in grid]
-    y, before = float(top), None
-    for label, series in known_rows:
-        if label != before:
-            y, before = y + 6, label
-            parts.append(svg.text(left - 10, y + 10, svg.shorten(label, room), "end", label))
-        for p in series.points:
-            if p and p.has_value:
-                body = svg.whisker(scale(p.low), y + 6, scale(p.high), y + 6) if p.has_interval else ""
-                body += svg.spot(series.mark, scale(p.value), y + 6, _tip(series.name, p))
-                parts.append(svg.group(series.mark, body))
-        y += svg.LINE
+    groups = [(label, [s for _, s in group]) for label, group in groupby(known_rows, key=lambda row: row[0])]
+    room = visible_width((label for label, _ in groups), 250)
+    names = dict(zip((label for label, _ in groups), short_names([label for label, _ in groups], room), strict=True))
+    key, top = legend(((s.name, s.mark) for label, s in known_rows if s.name not in label), width)
+    left, top, right = room + 20, top + 8, 24
+    height = top + svg.LINE * len(known_rows) + 6 * len(groups) + 34
+    ends = extent(s for _, s in known_rows)
+    scale = svg.axis([*ends, 0.0] if zero else ends, left, width - right, most=7)
+    grid = "".join(svg.vertical(x, top, height - 28, text, zero and text == "0") for x, text in scale.ticks)
+    parts, y = [key, scale.group("x", grid, has_zero=zero)], top
+    for label, group in groups:
+        y += 6
+        words = svg.text(left - 10, y + 10, names[label], "end", label)
+        is_of_run = len({s.mark for s in group}) == 1
+        parts.append(svg.group(group[0].mark, words) if is_of_run else words)
+        for series in group:
+            parts += [svg.group(series.mark, _dot(series, p, scale, y + 6)) for p in series.points if p and p.has_value]
+            y += svg.LINE
     return svg.chart(title, description, width, height, parts)
+
+
+def _dot(series: Series, point: Point, scale: svg.Axis, y: float) -> str:
+    body = svg.whisker(scale(point.low), y, scale(point.high), y) if point.has_interval else ""
+    return body + svg.spot(series.mark, scale(point.value), y, _tip(series.name, point))
 
 
 def heat(
@@ -119,33 +183,48 @@ def heat(
     columns: Sequence[str],
     cells: Mapping[tuple[int, int], Point],
     ends: tuple[float, float] | None = None,
+    marks: Sequence[int | None] = (),
 ) -> str:
     """Draw a grid of coloured cells with their numbers; higher values are darker.
 
     Args:
         cells: values by (row, column); missing cells stay empty.
         ends: values of the lightest and the darkest colour, by default the lowest and highest value.
+        marks: runs of the rows.
     """
     known_cells = {key: p for key, p in cells.items() if p.has_value}
-    values = _extent(Point(p.value) for p in known_cells.values()) or [0.0]
+    values = [svg.number(p.value) for p in known_cells.values()] or [0.0]
     low, high = ends or (min(values), max(values))
-    room = min(max((svg.text_width(r[:99]) for r in rows), default=0), 220)
+    room = visible_width(rows, 220)
     wide, tall, left = 46.0, 20.0, room + 14
     upright = any(svg.text_width(c[:99]) > wide - 4 for c in columns)
-    top = 14 + (min(max(svg.text_width(c[:99]) for c in columns), 150) if upright else 8)
-    names = [(left + wide * (i + 0.5), svg.shorten(name, 150)) for i, name in enumerate(columns)]
-    parts = [svg.text(x, top - 6, name, "middle", is_vertical=upright) for x, name in names]
-    parts += [svg.text(left - 8, top + tall * (i + 0.7), svg.shorten(r, room), "end", r) for i, r in enumerate(rows)]
-    for (row, column), p in known_cells.items():
-        share = min(max((svg.number(p.value) - low) / (high - low), 0), 1) if high > low else 0.5
-        x, y = left + wide * column, top + tall * row
-        tip = _tip(f"{rows[row]}, {columns[column]}", p)
-        parts.append(
-            f'<g><title>{tip}</title><rect class="cell" x="{svg.px(x + 0.5)}" y="{svg.px(y + 0.5)}" width="{wide - 1}" '
-            f'height="{tall - 1}" fill-opacity="{0.04 + 0.46 * share:.2f}"/>'
-            f"{svg.text(x + wide / 2, y + 14, svg.figure(p.value), 'middle')}</g>"
-        )
+    top = 14 + (visible_width(columns, 150) if upright else 8)
+    names = short_names(columns, 150)
+    parts = [
+        svg.text(left + wide * (i + 0.5), top - 6, name, "middle", columns[i], is_vertical=upright)
+        for i, name in enumerate(names)
+    ]
+    for at, (row, name) in enumerate(zip(rows, short_names(rows, room), strict=True)):
+        body = svg.text(left - 8, top + tall * (at + 0.7), name, "end", row)
+        for (_, column), p in sorted(
+            (cell for cell in known_cells.items() if cell[0][0] == at), key=lambda cell: cell[0]
+        ):
+            share = min(max((svg.number(p.value) - low) / (high - low), 0), 1) if high > low else 0.5
+            box = (left + wide * column, top + tall * at, wide, tall)
+            body += _cell(box, p, share, _tip(f"{row}, {columns[column]}", p))
+        mark = marks[at] if marks else None
+        parts.append(body if mark is None else svg.group(mark, body))
     return svg.chart(title, about, left + wide * len(columns) + 4, top + tall * len(rows) + 4, parts)
+
+
+def _cell(box: tuple[float, float, float, float], point: Point, share: float, tip: str) -> str:
+    x, y, wide, tall = box
+    words = f"({svg.figure(point.value)})" if point.is_derived else svg.figure(point.value)
+    return (
+        f'<g><title>{tip}</title><rect class="cell" x="{svg.px(x + 0.5)}" y="{svg.px(y + 0.5)}" width="{wide - 1}" '
+        f'height="{tall - 1}" fill-opacity="{0.04 + 0.46 * share:.2f}"/>'
+        f"{svg.text(x + wide / 2, y + 14, words, 'middle')}</g>"
+    )
 
 
 def scatter(title: str, about: str, *, x_name: str, y_name: str, points: Sequence[ScatterPoint]) -> str:
@@ -157,40 +236,45 @@ def scatter(title: str, about: str, *, x_name: str, y_name: str, points: Sequenc
     width, height, left, right, top, bottom = 720, 380, 52, 20, 24, 46
     values = [svg.number(p.x.value) for p in known_points]
     log = bool(values) and min(values) > 0 and max(values) > 20 * min(values)
-    x_scale, x_grid = svg.axis(_extent(p.x for p in known_points), left, width - right, most=7, log=log)
-    y_scale, y_grid = svg.axis(_extent(p.y for p in known_points), height - bottom, top)
-    parts = [svg.horizontal(y, left, width - right, text) for y, text in y_grid]
-    parts += [
-        svg.text(x, height - bottom + 17, t, "middle")
-        for x, t in svg.thin_labels(*map(list, zip(*x_grid, strict=True)))
+    x_axis = svg.axis(_values(p.x for p in known_points), left, width - right, most=7, log=log)
+    y_axis = svg.axis(_values(p.y for p in known_points), height - bottom, top)
+    names = svg.thin_labels([x for x, _ in x_axis.ticks], [t for _, t in x_axis.ticks])
+    parts = [
+        y_axis.group("y", "".join(svg.horizontal(y, left, width - right, text) for y, text in y_axis.ticks)),
+        *(svg.text(x, height - bottom + 17, t, "middle") for x, t in names),
+        svg.text((left + width - right) / 2, height - 8, x_name, "middle"),
+        svg.text(4, 12, y_name, "start"),
     ]
-    parts += [svg.text((left + width - right) / 2, height - 8, x_name, "middle"), svg.text(4, 12, y_name, "start")]
-    best = sorted((x_scale(p.x.value), y_scale(p.y.value)) for p in known_points if p.best)
+    best = sorted((x_axis(p.x.value), y_axis(p.y.value)) for p in known_points if p.best)
     parts.append(f'<path class="front" d="{svg.path(best)}"/>' if len(best) > 1 else "")
-    boxes = [(x - 6, y - 6, x + 6, y + 6) for x, y in ((x_scale(p.x.value), y_scale(p.y.value)) for p in known_points)]
+    boxes = [(x - 6, y - 6, x + 6, y + 6) for x, y in ((x_axis(p.x.value), y_axis(p.y.value)) for p in known_points)]
+    unnamed = []
     for p in sorted(known_points, key=lambda p: not p.best):
-        x, y = x_scale(p.x.value), y_scale(p.y.value)
-        body = svg.whisker(x, y_scale(p.y.low), x, y_scale(p.y.high)) if p.y.has_interval else ""
-        body += svg.whisker(x_scale(p.x.low), y, x_scale(p.x.high), y) if p.x.has_interval else ""
-        body += svg.spot(
-            p.mark, x, y, svg.escape_text(f"{p.name[:99]}: {y_name} {_point_text(p.y)}, {x_name} {_point_text(p.x)}")
-        )
-        parts.append(
-            svg.group(p.mark, body + svg.draw_name(p.name, x, y, boxes, (left, top, width - 4, height - bottom)))
-        )
-    return svg.chart(title, about, width, height, parts)
+        x, y = x_axis(p.x.value), y_axis(p.y.value)
+        body = svg.whisker(x, y_axis(p.y.low), x, y_axis(p.y.high)) if p.y.has_interval else ""
+        body += svg.whisker(x_axis(p.x.low), y, x_axis(p.x.high), y) if p.x.has_interval else ""
+        tip = f"{p.name[:99]}: {y_name} {_point_text(p.y)}, {x_name} {_point_text(p.x)}"
+        body += svg.spot(p.mark, x, y, svg.escape_text(tip))
+        label = svg.draw_name(p.name, x, y, boxes, (left, top, width - 4, height - bottom))
+        unnamed += [] if label else [(p.name, p.mark)]
+        parts.append(svg.group(p.mark, body + label))
+    key, key_height = legend(unnamed, width, height)
+    return svg.chart(title, about, width, height + key_height, [*parts, key])
 
 
 def radar(title: str, about: str, axes: Sequence[str], shapes: Sequence[Series], most: float = 100.0) -> str:
     """Draw a polygon per run over three or more axes, with ``most`` at the rim."""
-    width, height, radius = 460, 340, 115.0
-    x0, y0 = width / 2, height / 2
+    width, radius = 460, 115.0
+    key, key_height = legend(((shape.name, shape.mark) for shape in shapes), width)
+    height = 330 + key_height
+    x0, y0 = width / 2, key_height + 165
     turns = [2 * math.pi * i / len(axes) - math.pi / 2 for i in range(len(axes))]
 
     def at(turn: float, share: float) -> tuple[float, float]:
         return x0 + radius * share * math.cos(turn), y0 + radius * share * math.sin(turn)
 
-    parts = [f'<path class="grid" d="{svg.path([at(t, ring / 4) for t in turns])}z"/>' for ring in (1, 2, 3, 4)]
+    parts = [key]
+    parts += [f'<path class="grid" d="{svg.path([at(t, ring / 4) for t in turns])}z"/>' for ring in (1, 2, 3, 4)]
     parts += [f'<path class="grid" d="{svg.path([(x0, y0), at(t, 1)])}"/>' for t in turns]
     for name, turn in zip(axes, turns, strict=True):
         x, y = at(turn, 1.1)
@@ -208,7 +292,13 @@ def radar(title: str, about: str, axes: Sequence[str], shapes: Sequence[Series],
     return svg.chart(title, about, width, height, parts)
 
 
-def _extent(points: Iterable[Point | None]) -> list[float]:
+def extent(lines: Iterable[Series]) -> list[float]:
+    """Return the smallest and the largest value that the series' points and intervals have; [] if they have none."""
+    values = _values(p for line in lines for p in line.points)
+    return [min(values), max(values)] if values else []
+
+
+def _values(points: Iterable[Point | None]) -> list[float]:
     return [svg.number(v) for p in points if p for v in (p.value, p.low, p.high) if svg.is_finite(v)]
 
 

@@ -8,6 +8,7 @@ missing, no run is significantly better than another that these could lift above
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -62,7 +63,7 @@ def table(store: Store, query: ReportQuery) -> Table:
     for row in rows:
         family = find_benchmark(row["benchmark"]) if (row["run_id"], row["benchmark"]) in averaged else None
         row["score_of"] = None if row["score"] is None else (family.scoring if family else ScoringRules()).average_of
-    rows.sort(key=lambda row: (row["benchmark"], -sort_score(row), row["model"], row["backend"], row["run_id"]))
+    rows.sort(key=_sort_key)
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["benchmark"], *row.pop("done")), []).append(row)
@@ -71,6 +72,18 @@ def table(store: Store, query: ReportQuery) -> Table:
             row["place"] = rank_range
     columns = [name for name in result.columns if name != "done"] + ["place", "score_of"]
     return Table(columns, [tuple(row[name] for name in columns) for row in rows])
+
+
+def ranked_runs(store: Store) -> list[str]:
+    """Return all runs with a score, best first: on the benchmark with the most runs, then on the next one."""
+    store.materialise_views("coverage", "distinctions")
+    rows = sorted(store.query(_RUNS, [[]]).dicts(), key=_sort_key)
+    counts = Counter(row["benchmark"] for row in rows)
+    return list(dict.fromkeys(row["run_id"] for row in sorted(rows, key=lambda row: -counts[row["benchmark"]])))
+
+
+def _sort_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["benchmark"], -sort_score(row), row["model"], row["backend"], row["run_id"]
 
 
 def sort_score(row: Mapping[str, Any]) -> float:

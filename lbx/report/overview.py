@@ -17,7 +17,7 @@ from lbx.report.cells import cell_text, sheet
 from lbx.report.guards import counts
 from lbx.report.labels import with_labels
 from lbx.report.pairs import MOST_RUNS, runs_unlike
-from lbx.report.papers import KEY, OPINION_TITLES, paper_of
+from lbx.report.papers import OVERALL_COLUMNS, average_numbers
 from lbx.report.report_types import BOARD, ReportQuery
 from lbx.report.reports import REPORTS, read_paper, read_report
 from lbx.report.sheets import Sheet
@@ -33,8 +33,6 @@ _WIDTH = 80
 _SHARES = ((20, 20), (12, 12), (8, 8), (6, 6), (5, 4), (4, 3), (3, 3), (3, 2), (5, 0), (4, 0), (3, 0), (2, 0), (1, 0))
 """(runs in a benchmark's leaderboard, runs in its averages); the first pair that fits on the screen is used."""
 _LONGEST_MESSAGE = 70
-_OF_EVERYTHING = ("overall", "average")
-"""Names of the overall average in papers."""
 _OFFICIAL = Column("official", "official", "number", interval=True)
 _FAILURES = r"""
     SELECT count(*) AS n, coalesce(any_value(g.error_type), '-') AS kind, min(g.error) AS message,
@@ -96,20 +94,12 @@ def _averages(numbers: Table) -> list[Sheet]:
     The overall average is omitted, as the leaderboard has it. The last columns are dropped on narrow screens.
     """
     average_sheets = []
-    rows_of: dict[str, list[dict[str, Any]]] = {}
-    for row in numbers.dicts():
-        if row["part"] != 1 or row["table"] in OPINION_TITLES:
-            continue
-        paper = paper_of(row["benchmark"])
-        if not paper.averages or (row["table"], row["row"]) in paper.averages:
-            heading = paper.average_heading(row[KEY]) if paper.average_heading else row["column"]
-            rows_of.setdefault(row["benchmark"], []).append({**row, "column": heading})
-    for benchmark, rows in rows_of.items():
+    for benchmark, rows in average_numbers(numbers).items():
         names = dict.fromkeys(row["column"] for row in rows)
-        parts = [name for name in names if name not in _OF_EVERYTHING]
+        parts = [name for name in names if name not in OVERALL_COLUMNS]
         if not parts:
             continue
-        first = next((name for name in _OF_EVERYTHING if name in names), parts[0])
+        first = next((name for name in OVERALL_COLUMNS if name in names), parts[0])
         heads = {(row["run"], row["run_id"]): row["official"] for row in rows if row["column"] == first}
         runs = sorted(dict.fromkeys((row["run"], row["run_id"]) for row in rows), key=lambda run: -heads.get(run, -1))
         cells = {(row["run"], row["run_id"], row["column"]): cell_text(row, _OFFICIAL) for row in rows}

@@ -39,6 +39,10 @@ OPINION_TITLES = {
 """Titles of the tables of judges and raters."""
 
 
+OVERALL_COLUMNS = ("overall", "average")
+"""Columns of a benchmark's overall average in papers."""
+
+
 def paper_of(benchmark: str) -> Paper:
     """Return the layout of a benchmark's paper; empty for unknown benchmarks, which foreign files may contain."""
     family = BENCHMARKS.get(benchmark)
@@ -111,6 +115,19 @@ def _curve_numbers(rows: Iterable[Mapping[str, Any]], curves: Callable[[str], Cu
                 **like, "line": number_label(key), "official": 100 * point.value, "part": 1, "place": 1000 + at,
                 "position": 0, **sure, **ends, KEY: key,
             }  # fmt: skip
+
+
+def average_numbers(table: Table) -> dict[str, list[dict[str, Any]]]:
+    """Return the numbers of the papers' averages by benchmark, each with its heading as ``column``."""
+    numbers: dict[str, list[dict[str, Any]]] = {}
+    for row in table.dicts():
+        if row["part"] != 1 or row["table"] in OPINION_TITLES:
+            continue
+        paper = paper_of(row["benchmark"])
+        if not paper.averages or (row["table"], row["row"]) in paper.averages:
+            heading = paper.average_heading(row[KEY]) if paper.average_heading else row["column"]
+            numbers.setdefault(row["benchmark"], []).append({**row, "column": heading})
+    return numbers
 
 
 _FAILED = """

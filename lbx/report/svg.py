@@ -6,7 +6,8 @@ Each run has a number, its mark, which determines its colour and shape in every 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
 from unicodedata import east_asian_width
@@ -34,16 +35,18 @@ def text_width(text: str, size: float = _SIZE) -> float:
     return size * sum(1.05 if east_asian_width(c) in "WF" else 0.36 if c in "iljtf.,:;|!'()[] " else 0.66 for c in text)
 
 
-def shorten(text: str, room: float, size: float = _SIZE) -> str:
-    """Cut a text to the available width in pixels, with an ellipsis."""
+def shorten(text: str, room: float, size: float = _SIZE, head: float = 0.5) -> str:
+    """Cut a text to the available width in pixels, with an ellipsis after the share ``head`` of the rest."""
     most = int(room / size * 3) + 2  # the narrowest letters
-    full_text = one_line(text[: most + 1])
-    if len(text) <= most and text_width(full_text, size) <= room:
+    if len(text) <= most and text_width(full_text := one_line(text), size) <= room:
         return full_text
-    full_text = full_text[:most]
-    while full_text and text_width(full_text + "…", size) > room:
-        full_text = full_text[:-1]
-    return full_text + "…"
+    first, last = (one_line(text[:most]), one_line(text[-most:]))
+    for count in range(most, 0, -1):
+        start = math.ceil(count * head)
+        short_text = f"{first[:start]}…{last[len(last) - (count - start) :]}"
+        if text_width(short_text, size) <= room:
+            return short_text
+    return "…"
 
 
 def mark_classes(mark: int) -> str:
@@ -75,39 +78,55 @@ def figure(value: float | None) -> str:
 
 # Scales
 
-_Scale = Callable[[float | None], float]
 _Box = tuple[float, float, float, float]
 
 
-def axis(
-    ends: Sequence[float], first: float, last: float, most: int = 5, log: bool = False
-) -> tuple[_Scale, list[tuple[float, str]]]:
-    """Return a scale from values to pixels, and its ticks as (pixel, text)."""
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Scale from values to pixels.
+
+    Attributes:
+        low, high: Values at the pixels ``first`` and ``last``; exponents of ten if ``log``.
+        ticks: (pixel, text) pairs.
+    """
+
+    first: float
+    last: float
+    low: float
+    high: float
+    log: bool = False
+    ticks: Sequence[tuple[float, str]] = ()
+
+    def __call__(self, value: float | None) -> float:
+        amount = number(value)
+        if self.log:
+            amount = math.log10(max(amount, 10.0**self.low))
+        return self.first + (self.last - self.first) * (amount - self.low) / (self.high - self.low)
+
+    def group(self, direction: str, body: str, *, has_zero: bool = False) -> str:
+        """Wrap the ticks' lines and labels with the data that a script needs to draw them anew."""
+        data = f' data-pixels="{px(self.first)} {px(self.last)}" data-values="{self.low:.12g} {self.high:.12g}"'
+        data += ' data-zero=""' if has_zero else ""
+        return f'<g class="ticks {direction}"{"" if self.log else data}>{body}</g>'
+
+
+def axis(ends: Sequence[float], first: float, last: float, most: int = 5, log: bool = False) -> Axis:
+    """Return a scale with round ticks for values between the smallest and the largest of ``ends``."""
     low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
     if log:
-        return _log_axis(low, high, first, last)
+        low, high = (math.log10(max(end, 1e-12)) for end in (low, high))
+        start = math.floor(low)
+        scale = Axis(first, last, start, max(math.ceil(high), start + 1), log=True)
+        return replace(scale, ticks=[(scale(10.0**e), figure(10.0**e)) for e in range(start, int(scale.high) + 1)])
     if high == low:
         low, high = low - (abs(low) / 10 or 0.5), high + (abs(high) / 10 or 0.5)
     rough = (high - low) / most
     base = 10.0 ** math.floor(math.log10(rough))
     step = next(base * f for f in (1, 2, 2.5, 5, 10) if base * f >= rough * 0.999)
     low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
-
-    def scale(value: float | None) -> float:
-        return first + (last - first) * (number(value) - low) / (high - low)
-
+    scale = Axis(first, last, low, high)
     values = [low + step * i for i in range(round((high - low) / step) + 1)]
-    return scale, [(scale(v), figure(0.0 if abs(v) < step / 1e6 else v)) for v in values]
-
-
-def _log_axis(low: float, high: float, first: float, last: float) -> tuple[_Scale, list[tuple[float, str]]]:
-    low, high = max(low, 1e-12), max(high, 1e-12)
-    start, stop = math.floor(math.log10(low)), max(math.ceil(math.log10(high)), math.floor(math.log10(low)) + 1)
-
-    def scale(value: float | None) -> float:
-        return first + (last - first) * (math.log10(max(number(value), 10.0**start)) - start) / (stop - start)
-
-    return scale, [(scale(10.0**e), figure(10.0**e)) for e in range(start, stop + 1)]
+    return replace(scale, ticks=[(scale(v), figure(0.0 if abs(v) < step / 1e6 else v)) for v in values])
 
 
 def is_finite(value: float | None) -> bool:
@@ -152,15 +171,29 @@ def _form(mark: int) -> int:
     return (mark + mark // COLOURS) % len(_SHAPES)
 
 
-def group(mark: int, body: str) -> str:
+def group(mark: int, body: str, kind: str = "") -> str:
     """Wrap a run's elements in a group with its colour; "" if there are none."""
-    return f'<g class="{mark_classes(mark)}">{body}</g>' if body else ""
+    return f'<g class="{" ".join(filter(None, (kind, mark_classes(mark))))}">{body}</g>' if body else ""
+
+
+def _shape(mark: int, x: float, y: float, kind: str) -> str:
+    return f'<path class="{kind}" transform="translate({px(x)} {px(y)})" d="{_SHAPES[_form(mark)]}"/>'
+
+
+def key(mark: int, x: float, y: float) -> str:
+    """Draw a run's mark for a legend."""
+    return _shape(mark, x, y, "mark key")
+
+
+def name(x: float, y: float, words: str, full_text: str = "") -> str:
+    """Draw a run's name, with the full text as its tooltip if it was cut."""
+    tip = f"<title>{escape_text(full_text)}</title>" if full_text and full_text != words else ""
+    return f'<text class="label name" x="{px(x)}" y="{px(y)}">{escape_text(words)}{tip}</text>'
 
 
 def spot(mark: int, x: float, y: float, tip: str) -> str:
     """Draw a run's mark with a tooltip; ``tip`` must be escaped."""
-    shape = f'<path class="mark" transform="translate({px(x)} {px(y)})" d="{_SHAPES[_form(mark)]}"/>'
-    return f"<g><title>{tip}</title>{shape}</g>"
+    return f"<g><title>{tip}</title>{_shape(mark, x, y, 'mark')}</g>"
 
 
 def line(mark: int, points: Sequence[tuple[float, float]], *, closed: bool = False) -> str:
@@ -202,9 +235,9 @@ def thin_labels(at: Sequence[float], texts: Sequence[str]) -> list[tuple[float, 
     return []
 
 
-def draw_name(name: str, x: float, y: float, boxes: list[_Box], inside: _Box) -> str:
+def draw_name(full_name: str, x: float, y: float, boxes: list[_Box], inside: _Box) -> str:
     """Draw a name next to its mark, clear of ``boxes``, and add its box to them; "" if no position is free."""
-    label = shorten(name, 180)
+    label = shorten(full_name, 180)
     wide = text_width(label)
     for dx, dy, anchor in ((9, 4, "start"), (-9, 4, "end"), (0, -9, "middle"), (0, 18, "middle")):
         x1 = x + dx - {"start": 0.0, "end": wide, "middle": wide / 2}[anchor]
@@ -212,5 +245,5 @@ def draw_name(name: str, x: float, y: float, boxes: list[_Box], inside: _Box) ->
         free = all(box[2] < b[0] or box[0] > b[2] or box[3] < b[1] or box[1] > b[3] for b in boxes)
         if free and box[0] > inside[0] and box[1] > inside[1] and box[2] < inside[2] and box[3] < inside[3]:
             boxes.append(box)
-            return text(x + dx, y + dy, label, anchor)
+            return name(x1, y + dy, label, full_name)
     return ""

@@ -1,15 +1,18 @@
-"""Charts: what stands where, what is left out, and that colours can be told apart."""
+"""Charts: what stands where, what is left out."""
 
 from __future__ import annotations
 
 import math
 import re
-from importlib.resources import files
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lbx.report import charts, svg
+from lbx.report.chart_labels import short_names, spread
 from lbx.report.charts import Point, ScatterPoint, Series
 
 EVIL = "<b>\"x\" & 'y'</b>\0\x1b[31m\u202e日本語"
@@ -30,8 +33,9 @@ def tips(chart: ElementTree.Element) -> list[str]:
 
 
 def placed(chart: ElementTree.Element) -> list[tuple[float, float]]:
-    """Where the marks are."""
-    found = (re.fullmatch(r"translate\((\S+) (\S+)\)", n.get("transform", "")) for n in chart.iter("path"))
+    """Where the marks of points are."""
+    marks = (n for n in chart.iter("path") if n.get("class") == "mark")
+    found = (re.fullmatch(r"translate\((\S+) (\S+)\)", n.get("transform", "")) for n in marks)
     return [(float(at[1]), float(at[2])) for at in found if at]
 
 
@@ -96,11 +100,11 @@ def test_a_curve_shows_values_and_intervals() -> None:
     (first, last) = placed(chart)
     assert first[0] < last[0]
     assert first[1] < last[1], "40 stands above 20"
-    assert labels(chart)[-3:] == ["1k", "2k", "4k"]
+    assert labels(chart)[-4:] == ["1k", "2k", "4k", "model"]
     assert tips(chart) == ["model: 40.0 [30.0, 50.0]", "model: 20.0 [10.0, 25.0], 9 answers"]
     band = next(n for n in chart.iter("path") if n.get("class") == "band")
     assert band.get("d", "").count("L") == 3
-    assert {"c2", "r2"} <= set(next(chart.iter("g")).get("class", "").split())
+    assert next(g for g in chart.iter("g") if band in list(g)).get("class") == "c2 r2"
 
 
 def test_a_band_leaves_out_points_without_an_interval() -> None:
@@ -117,7 +121,8 @@ def test_a_band_leaves_out_points_without_an_interval() -> None:
 
 def test_an_axis_has_round_ticks_that_hold_all_values() -> None:
     for low, high in ((0.0, 1.0), (27.4, 46.0), (-3.0, 2.5), (1e-9, 2e-9), (5.0, 5.0), (0.0, 0.0), (1e6, 9e6)):
-        scale, grid = svg.axis([low, high], 100.0, 0.0)
+        scale = svg.axis([low, high], 100.0, 0.0)
+        grid = scale.ticks
         assert len(grid) >= 2
         assert all(0 <= scale(v) <= 100 for v in (low, high)), (low, high)
         assert len({text for _, text in grid}) == len(grid), grid
@@ -138,13 +143,12 @@ def test_a_difference_is_seen_beside_zero() -> None:
 
 def test_a_scatter_names_what_nothing_beats_first() -> None:
     places = [ScatterPoint(f"model number {i}", i, Point(10.0), Point(50.0), best=i == 7) for i in range(12)]
-    names = [
-        text
-        for text in labels(drawn(charts.scatter("", "", x_name="x", y_name="y", points=places)))
-        if "number" in text
-    ]
+    chart = drawn(charts.scatter("", "", x_name="x", y_name="y", points=places))
+    keys = [text for group in chart.findall("g") if "key" in group.get("class", "") for text in labels(group)]
+    names = [text for text in labels(chart) if "number" in text and text not in keys]
     assert "model number 7" in names
     assert len(names) < 12, "twelve names at one place would lie over each other"
+    assert sorted([*names, *keys]) == sorted(p.name for p in places), "the others are in a legend"
 
 
 def test_labels_are_thinned() -> None:
@@ -153,8 +157,95 @@ def test_labels_are_thinned() -> None:
     shown = [text for text in labels(chart) if text in ticks]
     assert 1 < len(shown) < 10
     cut = svg.shorten("x" * 1_000_000, 100)
-    assert cut.endswith("…")
+    assert cut.startswith("xxx") and cut.endswith("xxx") and "…" in cut
     assert svg.text_width(cut) <= 100
+
+
+def test_bands_of_more_than_two_lines_wait_for_the_pointer() -> None:
+    for count, kind in ((1, "band"), (2, "band"), (3, "band hover")):
+        lines = [Series(f"m{i}", i, [Point(40 + i, 30, 50), Point(50, 40, 60)]) for i in range(count)]
+        chart = drawn(charts.curve("", "", ["1", "2"], lines))
+        bands = [n.get("class") for n in chart.iter("path") if "band" in n.get("class", "")]
+        assert bands == [kind] * count
+
+
+def test_each_line_has_its_name_at_its_end_and_no_two_names_overlap() -> None:
+    lines = [Series(f"model {i}", i, [Point(10.0), Point(50 + i / 10)]) for i in range(8)]
+    chart = drawn(charts.curve("", "", ["1", "2"], lines))
+    names = [node for node in chart.iter("text") if node.get("class") == "label name"]
+    assert sorted(node.text or "" for node in names) == [line.name for line in lines]
+    heights = sorted(float(node.get("y", 0)) for node in names)
+    assert all(b - a >= svg.LINE - 0.1 for a, b in pairwise(heights))
+    assert heights[0] > 0 and heights[-1] < float(chart.get("height", 0))
+    ends = [x for x, _ in placed(chart)]
+    assert all(float(node.get("x", 0)) > max(ends) for node in names)
+
+
+def test_more_lines_than_fit_have_a_legend() -> None:
+    lines = [Series(f"model {i}", i, [Point(10.0), Point(50 + i)]) for i in range(30)]
+    chart = drawn(charts.curve("", "", ["1", "2"], lines))
+    keys = [g for g in chart.findall("g") if g.get("class", "").startswith("key ")]
+    assert [labels(g) for g in keys] == [[line.name] for line in lines]
+    dashes = {found[0] for n in chart.iter("path") if (found := re.search(r"line (dash\d)", n.get("class", "")))}
+    assert len(dashes) == 4, "the colours repeat after eight runs"
+
+
+def test_dots_have_a_legend_unless_their_rows_are_named() -> None:
+    named = drawn(charts.dots("", "", [(f"m{i}", Series(f"m{i}", i, [Point(i)])) for i in range(3)]))
+    assert not [g for g in named.findall("g") if "key" in g.get("class", "")]
+    row = next(g for g in named.findall("g") if labels(g) == ["m1"])
+    assert row.get("class") == "c1 r1", "a row's name is hidden with its run"
+    shared = drawn(charts.dots("", "", [("task", Series(f"m{i}", i, [Point(i)])) for i in range(3)]))
+    keys = [g for g in shared.findall("g") if g.get("class", "").startswith("key ")]
+    assert [labels(g) for g in keys] == [["m0"], ["m1"], ["m2"]]
+
+
+def test_charts_with_the_same_ends_have_the_same_axis() -> None:
+    high, low = ([Series("m", 0, [Point(v), Point(v + 5)])] for v in (80.0, 10.0))
+    ends = [*charts.extent(high), *charts.extent(low)]
+    axes = [re.search(r'class="ticks y"[^>]*', charts.curve("", "", ["1", "2"], s, ends=ends))[0] for s in (high, low)]
+    assert axes[0] == axes[1]
+    assert 'data-values="0 100"' in axes[0]
+
+
+def test_a_heat_map_marks_derived_values_and_the_runs_of_its_rows() -> None:
+    cells = {(0, 0): Point(40, 30, 50), (1, 0): Point(60, is_derived=True)}
+    chart = drawn(charts.heat("", "", rows=["a", "b"], columns=["c"], cells=cells, marks=[4, 5]))
+    assert [(g.get("class"), labels(g)) for g in chart.findall("g")] == [
+        ("c4 r4", ["a", "40"]),
+        ("c5 r5", ["b", "(60)"]),
+    ]
+
+
+@given(st.lists(st.text("ab-", min_size=1, max_size=60), unique=True, max_size=8), st.sampled_from([90.0, 150.0]))
+def test_short_names_fit(names: list[str], room: float) -> None:
+    short = short_names(names, room)
+    assert all(svg.text_width(name) <= room for name in short)
+    assert all(cut == name for cut, name in zip(short, names, strict=True) if svg.text_width(name) <= room)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["Qwen2.5-72B-Instruct (temperature 0)", "Qwen2.5-72B-Instruct (temperature 1)"],
+        ["Meta-Llama-3.1-8B-Instruct-Q4_K_M", "Meta-Llama-3.1-70B-Instruct-Q4_K_M"],
+        ["a" * 40 + "1" + "b" * 40, "a" * 40 + "2" + "b" * 40],
+        [f"organisation/a-long-name-of-a-model-{i}b-instruct-with-a-long-suffix" for i in range(8)],
+    ],
+)
+def test_short_names_stay_different(names: list[str]) -> None:
+    short = short_names(names, 130)
+    assert len(set(short)) == len(names), short
+    assert all("…" in name for name in short)
+
+
+@given(st.lists(st.floats(0, 100), max_size=8).map(sorted))
+def test_spread_labels_keep_their_order_and_distance(targets: list[float]) -> None:
+    places = spread(targets, 10, 0, 100)
+    assert all(b - a >= 10 - 1e-6 for a, b in pairwise(places))
+    assert all(-1e-6 <= place <= 100 + 1e-6 for place in places)
+    if all(b - a >= 10 for a, b in pairwise(targets)):
+        assert places == pytest.approx(targets)
 
 
 def test_a_run_looks_the_same_everywhere_and_like_no_other() -> None:
@@ -171,64 +262,3 @@ def test_a_run_looks_the_same_everywhere_and_like_no_other() -> None:
     ):
         assert f'class="{looks[13][0]} r13"' in chart
         assert f'd="M{looks[13][1]}"' in chart
-
-
-def palettes() -> dict[str, dict[str, str]]:
-    """The colours of the style sheet: light, dark, print."""
-    style = files("lbx.report.page").joinpath("page.css").read_text("utf-8")
-    blocks = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
-    return dict(zip(("light", "dark", "print"), (dict(re.findall(r"--(\w+): (#\w+)", b)) for b in blocks), strict=True))
-
-
-def linear(colour: str) -> list[float]:
-    digits = colour[1:] if len(colour) == 7 else "".join(2 * c for c in colour[1:])
-    values = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
-    return [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in values]
-
-
-def contrast(a: str, b: str) -> float:
-    high, low = sorted((0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in (linear(a), linear(b))), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("kind", ["light", "dark", "print"])
-def test_colours_stand_out_from_the_paper(kind: str) -> None:
-    palette = palettes()[kind]
-    for name in ("ink", "quiet", "accent"):
-        assert contrast(palette[name], palette["paper"]) >= 4.5, name
-    for mark in range(svg.COLOURS):
-        assert contrast(palette[f"c{mark}"], palette["paper"]) >= 3, mark
-
-
-# Machado, Oliveira, Fernandes 2009: full deficiency, on linear RGB.
-SEEN = {
-    "all cones": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
-    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
-}
-
-
-def lab(rgb: list[float]) -> list[float]:
-    """CIE L*a*b*, D65."""
-    r, g, b = (min(max(v, 0), 1) for v in rgb)
-    xyz = (
-        (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505,
-        0.2126 * r + 0.7152 * g + 0.0722 * b,
-        (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.089,
-    )
-    x, y, z = (v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in xyz)
-    return [116 * y - 16, 500 * (x - y), 200 * (y - z)]
-
-
-@pytest.mark.parametrize("eyes", SEEN)
-@pytest.mark.parametrize("kind", ["light", "dark", "print"])
-def test_the_colours_can_be_told_apart(kind: str, eyes: str) -> None:
-    """Colours that come close for some eyes still have shapes of their own; none may be the same."""
-    palette = palettes()[kind]
-    seen = []
-    for mark in range(svg.COLOURS):
-        rgb = linear(palette[f"c{mark}"])
-        seen.append(lab([sum(m * v for m, v in zip(row, rgb, strict=True)) for row in SEEN[eyes]]))
-    for a in range(svg.COLOURS):
-        for b in range(a):
-            assert math.dist(seen[a], seen[b]) > 15, (a, b, math.dist(seen[a], seen[b]))

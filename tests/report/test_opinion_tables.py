@@ -33,10 +33,10 @@ from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
 from lbx.cluster.merge import merge
 from lbx.report import papers
+from lbx.report.figures import figures
 from lbx.report.fitness import fitness
 from lbx.report.opinion_reports import judge_notes
 from lbx.report.page import pieces
-from lbx.report.page.sections import win_rates
 from lbx.report.page.source import PageSource
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
@@ -315,8 +315,8 @@ def test_judged_runs_have_marks_of_their_own_on_a_page_of_their_judge(store: Sto
     add_judge(store, "one", calibration(like_gpt4))
     source = PageSource(store, ReportQuery(runs=("one",)))
     assert not source.runs, "a judge is no run of a page, and the judged ones are left out"
-    (chart,) = win_rates(source)
-    marks = re.findall(r'<g class="c\d r(\d+)">', chart)
+    (chart,) = figures(source, "judge_results")
+    marks = re.findall(r'<g class="c\d r(\d+)">', chart.svg)
     assert len({*marks}) == len(marks) == len(CALIBRATION)
 
 

@@ -3,96 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pytest
-from chromium import Opened, chromium, violations, watched
-from page_parts import EVIL, NAMES, SPELLED, results_file
-
-from lbx.report import page as report_page
-from lbx.store import Store
+from answer_list import unfold
+from chromium import Opened, violations
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 WIDTHS = (1400, 400)
 SCHEMES = ("light", "dark")
 CROSSED = pytest.mark.long("CI has each width and each scheme, though not each pair of them")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A page of five runs with odd names and hostile answers, and of 240 answers."""
-    folder = tmp_path_factory.mktemp("browser")
-    path = results_file(folder / "r.duckdb", [*NAMES, EVIL], output=f"{EVIL} ")
-    results_file(path, ["long"], output="a word of " + "m" * 3000, tasks=["lcc"], samples=60)
-    return written(path)
-
-
-@pytest.fixture(scope="module")
-def long_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A page with a table of 120 rows: 40 runs of three tasks."""
-    path = results_file(
-        tmp_path_factory.mktemp("long") / "r.duckdb", ["run"], ["qasper", "hotpotqa", "lcc"], 2, failed=()
-    )
-    with duckdb.connect(str(path)) as connection:
-        for table in ("runs", "generations", "scores", "numbers"):
-            connection.execute(
-                f"INSERT INTO {table} SELECT t.* REPLACE (run_id || copy AS run_id) FROM {table} t, range(39) r(copy)"
-            )
-    return written(path)
-
-
-def written(path: Path) -> str:
-    """Where the page of a results file lies, beside it."""
-    with Store(path, read_only=True) as store:
-        path.with_suffix(".html").write_text("".join(report_page.pieces(store)), "utf-8")
-    return path.with_suffix(".html").as_uri()
-
-
-@pytest.fixture
-def opened(browser: Browser, url: str) -> Iterator[Opened]:
-    """The page in a window of its own. At the end: it asked for nothing, and nothing was said in the console."""
-    of_page: set[str] = set()
-    with watched(browser) as (open_window, said, asked):
-
-        def open_page(hash_: str = "", *, of: str = url, scripts: bool = True, **options: object) -> Page:
-            page = open_window(scripts=scripts, **options)
-            of_page.add(of)
-            page.goto(of + hash_)
-            if scripts:
-                page.wait_for_selector("#list details")
-            return page
-
-        yield open_page
-    assert said == []
-    assert {address.partition("#")[0] for address in asked} <= of_page
-
-
-def found(page: Page) -> str:
-    return page.inner_text("#found")
-
-
-def summaries(page: Page) -> list[list[str]]:
-    """Score, run, task, id and marks of the answers that are listed."""
-    return page.eval_on_selector_all(
-        "#list summary", "all => all.map(one => [...one.children].map(c => c.textContent))"
-    )
-
-
-def chosen(page: Page, count: int) -> list[list[str]]:
-    """The list, once so many answers are in it."""
-    page.locator("#found", has_text=re.compile(f"of {count:,} answers$")).wait_for()
-    return summaries(page)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +28,8 @@ def chosen(page: Page, count: int) -> list[list[str]]:
 )
 def test_it_fits_and_is_accessible(opened: Opened, width: int, scheme: str) -> None:
     page = opened(width=width, scheme=scheme)
-    page.click("#list summary")
+    unfold(page)
+    page.click("#list .question a")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
     assert dark == (scheme == "dark")
@@ -114,6 +38,7 @@ def test_it_fits_and_is_accessible(opened: Opened, width: int, scheme: str) -> N
 
 def test_labels_never_overlap(opened: Opened) -> None:
     page = opened()
+    unfold(page)
     overlapping = page.evaluate("""() => [...document.querySelectorAll('svg.chart')].flatMap(chart => {
         const boxes = [...chart.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
         return boxes.flatMap(([a, x], i) => boxes.slice(i + 1).filter(([b, y]) =>
@@ -124,22 +49,9 @@ def test_labels_never_overlap(opened: Opened) -> None:
     assert page.locator("svg.chart").count() > 4
 
 
-def test_any_text_is_a_text(opened: Opened) -> None:
-    page = opened(width=400)
-    page.select_option("[name=run]", label=SPELLED)
-    first = chosen(page, 24)[0]
-    assert first[1] == SPELLED
-    page.click("#list summary")
-    assert page.inner_text("#list dd:nth-of-type(3)").startswith(SPELLED)
-    assert page.locator("b[onload]").count() == 0
-    page.select_option("[name=run]", label="long")
-    chosen(page, 60)
-    page.click("#list summary")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
-
-
 def test_headings_sort_by_content(opened: Opened) -> None:
     page = opened()
+    unfold(page)
     read = """([table, column]) => [...table.tBodies[0].rows].map(row => row.cells[column].textContent)"""
     table = page.locator("#task_scores table").first.element_handle()
     column = page.evaluate("t => [...t.tHead.rows[0].cells].findIndex(c => c.textContent === 'score')", table)
@@ -159,6 +71,7 @@ def test_headings_sort_by_content(opened: Opened) -> None:
 
 def test_a_field_filters_a_table(opened: Opened) -> None:
     page = opened()
+    unfold(page)
     field = page.locator(".table-filter input").first
     shown = "all => all.filter(row => !row.hidden).map(row => row.textContent)"
     rows = page.locator(".table-filter + .scroll").first.locator("tbody tr")
@@ -171,6 +84,7 @@ def test_a_field_filters_a_table(opened: Opened) -> None:
 
 def test_of_a_long_table_the_first_rows_are_drawn(opened: Opened, long_url: str) -> None:
     page = opened(of=long_url)
+    unfold(page)
     drawn = page.locator("#task_scores tbody tr:visible")
     more = page.locator("#task_scores button.pager")
     assert drawn.count() == 100
@@ -192,90 +106,9 @@ def test_of_a_long_table_the_first_rows_are_drawn(opened: Opened, long_url: str)
     page.keyboard.press("Enter")
     assert drawn.count() == 117
     assert not more.is_visible()
-    assert opened(of=long_url, scripts=False).locator("#task_scores tbody tr:visible").count() == 120
-
-
-def test_a_box_hides_a_run_everywhere(opened: Opened) -> None:
-    page = opened()
-    assert page.locator("main svg .r0:visible").count() > 3
-    page.locator("ul.runs input").first.focus()
-    page.keyboard.press("Space")
-    assert page.locator("main .r0:visible").count() == 0
-    assert page.locator("main svg .r1:visible").count() > 3
-
-
-def test_answers_are_filtered_by_content(opened: Opened) -> None:
-    page = opened()
-    everything = chosen(page, 180)
-    assert len(everything) == 50
-    page.select_option("[name=run]", label="plain")
-    rows = chosen(page, 24)
-    assert {row[1] for row in rows} == {"plain"}
-    page.select_option("[name=task]", label="longbench/hotpotqa")
-    rows = chosen(page, 12)
-    assert {row[2] for row in rows} == {"longbench/hotpotqa"}
-    page.select_option("[name=mark]", label="failed")
-    assert [row[0] for row in chosen(page, 1)] == ["no score"]
-    page.select_option("[name=mark]", value="")
-    page.fill("[name=least]", "50")
-    page.fill("[name=most]", "80")
-    rows = summaries_after(page)
-    assert rows
-    assert all(50 <= float(row[0]) <= 80 for row in rows)
-    page.select_option("[name=order]", value="highest")
-    scores = [float(row[0]) for row in summaries_after(page)]
-    assert scores == sorted(scores, reverse=True)
-    page.evaluate("document.getElementById('controls').reset()")
-    page.fill("[name=text]", "QUESTION 11")
-    assert {row[3] for row in chosen(page, 11)} == {"qasper-011", "hotpotqa-011", "lcc-011"}
-    page.fill("[name=text]", "nothing says this")
-    page.locator("#found", has_text="No answers match.").wait_for()
-
-
-def summaries_after(page: Page) -> list[list[str]]:
-    """The list, once the filter has waited for more letters."""
-    page.locator("#list[aria-busy=false]").wait_for(state="attached")
-    return summaries(page)
-
-
-def test_answers_against_a_baseline(opened: Opened) -> None:
-    page = opened()
-    page.select_option("[name=baseline]", label="plain")
-    page.select_option("[name=run]", label=NAMES[0])
-    page.select_option("[name=changed]", value="worse")
-    rows = summaries_after(page)
-    assert rows
-    page.click("#list summary")
-    other = page.locator("#list dt", has_text="baseline").inner_text()  # waits: an answer is filled when it has opened
-    assert float(other.removeprefix("baseline, ")) > float(rows[0][0])
-    page.select_option("[name=changed]", value="better")
-    page.locator("#found", has_text="No answers match.").wait_for()
-
-
-def test_keys_go_through_the_answers(opened: Opened) -> None:
-    page = opened()
-    opens = "[...document.querySelectorAll('#list details')].map((d, i) => d.open ? i : -1).filter(i => i >= 0)"
-    page.keyboard.press("j")
-    assert page.evaluate(opens) == [0]
-    page.keyboard.press("j")
-    assert page.evaluate(opens) == [1]
-    page.keyboard.press("k")
-    assert page.evaluate(opens) == [0]
-    page.keyboard.press("k")
-    assert page.evaluate(opens) == [0], "there is none before the first"
-    page.keyboard.press("/")
-    assert page.evaluate("document.activeElement.name") == "text"
-    page.keyboard.type("jk/")
-    assert page.input_value("[name=text]") == "jk/", "letters are letters in a field"
-    page.fill("[name=text]", "")
-    assert len(summaries_after(page)) == 50
-    page.locator("#list summary").last.focus()
-    page.keyboard.press("j")
-    assert found(page).startswith("51 to 100")
-    assert page.evaluate(opens) == [0]
-    page.keyboard.press("k")
-    assert found(page).startswith("1 to 50")
-    assert page.evaluate(opens) == [49]
+    without = opened(of=long_url, scripts=False)
+    unfold(without)
+    assert without.locator("#task_scores tbody tr:visible").count() == 120
 
 
 def test_every_control_is_reached_by_keyboard(opened: Opened) -> None:
@@ -290,21 +123,9 @@ def test_every_control_is_reached_by_keyboard(opened: Opened) -> None:
     assert page.evaluate("seen.size") >= wanted
 
 
-def test_a_link_leads_to_an_answer(opened: Opened) -> None:
-    page = opened("#plain/longbench/hotpotqa/hotpotqa-007/0")
-    assert page.locator("#list details[open]").count() == 1
-    assert page.inner_text("#list details[open] summary").split()[1:] == ["plain", "longbench/hotpotqa", "hotpotqa-007"]
-    link = page.get_attribute("#list details[open] a.permalink", "href")
-    assert link == "#plain/longbench/hotpotqa/hotpotqa-007/0"
-    odd = opened("#%E6%97%A5%E6%9C%AC%E8%AA%9E%E3%81%AE%E3%83%A2%E3%83%87%E3%83%AB/longbench/qasper/qasper-002/0")
-    assert "日本語のモデル" in odd.inner_text("#list details[open] summary")
-    none = opened("#plain/longbench/qasper/none/0")
-    assert "has no answer" in found(none)
-    opened("#%E6%97/broken/link/to/0")
-
-
 def test_without_scripts_the_report_stands(opened: Opened) -> None:
     page = opened(scripts=False)
+    unfold(page)
     assert page.locator("svg.chart:visible").count() > 4
     assert page.locator("table:visible").count() > 4
     assert page.locator("#controls:visible").count() == 0
@@ -342,7 +163,7 @@ def test_the_policy_refuses_what_is_not_ours(opened: Opened, browser: Browser, u
     refused = []
     page.on("console", lambda message: refused.append(message.text))
     page.goto(path.as_uri())
-    page.wait_for_selector("#list details")
+    page.wait_for_selector("#list tr[data-row]")
     assert page.evaluate("window.owned") is None
     assert len([text for text in refused if "Content Security Policy" in text]) >= 2
     page.close()

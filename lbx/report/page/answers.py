@@ -11,6 +11,7 @@ import gzip
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from lbx.base.marks import MARKS
@@ -26,7 +27,8 @@ _MOST_REFERENCES = 5
 
 _FAILED_FIRST = sorted(MARKS, key=lambda mark: mark.name != "failed")
 WORDS = [mark.words for mark in _FAILED_FIRST]
-"""Names of the marks, by their bits."""
+"""Words of the marks, by their bits."""
+MARK_NAMES = [mark.name for mark in _FAILED_FIRST]
 
 _TEXT_KEPT = 1 << 15
 _NO_SCORE = 0xFFFF
@@ -146,6 +148,14 @@ def pack_answers(store: Store, runs: Sequence[str], *, chars: int, most_bytes: i
         answers_in_page,
         int(has_texts.sum()),
     )
+
+
+def group_tasks(tasks: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the tasks as (name, title); before a benchmark's tasks all of them, with a slash at the end."""
+    choices: list[tuple[str, str]] = []
+    for benchmark, group in groupby(tasks, key=lambda task: task.partition("/")[0]):
+        choices += ((f"{benchmark}/", f"{benchmark}: all tasks"), *((name, name) for name in group))
+    return choices
 
 
 def _answers(store: Store) -> str:

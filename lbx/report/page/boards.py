@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from lbx.base.commands import as_command
-from lbx.report.board_charts import draw_charts
 from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
-from lbx.report.page.html import Html, Section, charts, figure, run_name, table, tag
+from lbx.report.figures import figures
+from lbx.report.figures.boards import board_mark
+from lbx.report.page.html import Html, Section, drawings, run_name, table, tag
 from lbx.report.page.source import PageSource
 from lbx.report.reports import REPORTS
 from lbx.store import Table
@@ -29,8 +30,7 @@ def board(source: PageSource, name: str) -> Section:
 def _board(source: PageSource, name: str, board_table: Table) -> list[Html]:
     rows, board_sheet = board_table.dicts(), sheet(REPORTS[name], board_table)
     runs = [source.mark(row["run_id"] or row.get("reasoning_run_id")) for row in rows]
-    marks = [source.mark_of(row["model"]) if run is None else run for row, run in zip(rows, runs, strict=True)]
-    who = {id(row): (str(row["label"]), mark) for row, mark in zip(rows, marks, strict=True)}
+    marks = [board_mark(source, row) for row in rows]
     body = [
         [
             run_name(mark, text) if column.name == "model" else text
@@ -46,10 +46,7 @@ def _board(source: PageSource, name: str, board_table: Table) -> list[Html]:
         marks=runs,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
     )
-    data = BOARDS[name].board
-    pictures = draw_charts(data, rows, lambda row: who[id(row)])
-    drawings = [charts(pictures)] if data.small_charts and pictures else [figure(*picture) for picture in pictures]
-    return [tag("h3", title), tag("p", unit, class_="quiet"), table_html, *drawings]
+    return [tag("h3", title), tag("p", unit, class_="quiet"), table_html, *drawings(figures(source, name))]
 
 
 def _title_and_unit(name: str) -> tuple[str, str]:

@@ -1,8 +1,9 @@
-"""Sections about the whole file: findings in sentences, settings of runs, and failures."""
+"""Sentences about the whole file, and sections of its runs' settings and failures."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -19,26 +20,25 @@ from lbx.report.page.source import PageSource
 
 _MANY = 0.05
 """Share of a run's answers above which a mark is reported."""
-_MOST = 24
 _MOST_PAIRS = 6
+_LONGEST_MESSAGE = 160
+_DIGITS = re.compile(r"\d+")
 
 
-def findings(source: PageSource) -> Section | None:
-    """Build the section of findings; None without findings."""
-    sentences = [
-        *_leaders(source),
-        *_verdicts(source),
-        *_judges(source),
+def leading_sentences(source: PageSource) -> list[Html]:
+    """Return a sentence about the first places for each benchmark and set of tasks."""
+    return list(_leaders(source))
+
+
+def remarks(source: PageSource) -> list[Html]:
+    """Return sentences about results that stand out, most important first."""
+    return [
         *_failures(source),
         *_guards(source),
         *_unfinished_runs(source),
+        *_judges(source),
+        *_verdicts(source),
     ]
-    if not sentences:
-        return None
-    more = (
-        [tag("p", f"And {len(sentences) - _MOST} more; the tables below have them.")] if len(sentences) > _MOST else []
-    )
-    return Section("findings", "Findings", [tag("ul", *(tag("li", line) for line in sentences[:_MOST])), *more])
 
 
 def _leaders(source: PageSource) -> Iterator[Html]:
@@ -71,20 +71,18 @@ def _leader(source: PageSource, rows: Sequence[Row], location: Html) -> Html:
         return Html(f"{_run_tag(source, first)} scores {_score(first)} on {location.rstrip(',')}.")
     level = [row for row in rows if _printed_score(row) == _printed_score(first)]
     near = [row for row in others if row not in level and str(row["place"]).partition("-")[0] == "1"]
-    names = _and([f"{_run_tag(source, row)} ({_score(row)})" for row in near])
+    names = _and([f"{_run_tag(source, row)} ({100 * row['score']:.1f})" for row in near], 2)
+    suffix = f"; {names} may be as good" if near else ""
     if len(level) > 1:
         leaders = _and([_run_tag(source, row) for row in level])
-        suffix = f"; {names} may be as good" if near else ""
         return Html(f"{leaders} share the first place on {location} with {100 * first['score']:.1f}{suffix}.")
-    if near:
-        return Html(
-            f"{_run_tag(source, first)} comes first on {location} with {_score(first)}, but {names} may be as good."
-        )
-    return Html(f"{_run_tag(source, first)} leads {location} with {_score(first)}.")
+    verb = "comes first on" if near else "leads"
+    return Html(f"{_run_tag(source, first)} {verb} {location} with {_score(first)}{suffix}.")
 
 
-def _and(names: Sequence[str]) -> str:
-    some = [*names[:3], f"{len(names) - 3:,} more"] if len(names) > 4 else names
+def _and(names: Sequence[str], most: int = 3) -> str:
+    """Join names; with at least two more than ``most``, count the others."""
+    some = [*names[:most], f"{len(names) - most:,} more"] if len(names) > most + 1 else names
     return " and ".join(filter(None, (", ".join(some[:-1]), some[-1]))) if some else ""
 
 
@@ -124,21 +122,30 @@ def _judges(source: PageSource) -> Iterator[Html]:
 
 
 def _failures(source: PageSource) -> Iterator[Html]:
+    """Yield a sentence for each benchmark and cause, with the runs that failed for it."""
     causes: dict[tuple[str, str], Row] = {}
     for row in source.failures():
         causes.setdefault((row["run_id"], row["benchmark"]), row)
+    groups: dict[tuple[str, str], list[Row]] = {}
     for row in source.rows("leaderboard"):
-        if not row["failed"]:
-            continue
-        low, high = row.get("failed_as_0"), row.get("failed_as_1")
-        bounds = "its score leaves them out"
-        if low is not None and high is not None:
-            bounds = f"its score is between {100 * low:.1f} and {100 * high:.1f}"
-        cause = causes.get((row["run_id"], row["benchmark"]))
-        why = f"{tag('q', truncate_text(str(cause['error']), 160))} {cause['n']:,} times; " if cause else ""
-        yield Html(
-            f"{_run_tag(source, row)} failed on {row['failed']:,} answers of {_benchmark_tag(row)}: {why}{bounds}."
-        )
+        if row["failed"]:
+            cause = causes.get((row["run_id"], row["benchmark"]))
+            message = _DIGITS.sub("0", str(cause["error"])[:_LONGEST_MESSAGE]) if cause else ""
+            groups.setdefault((row["benchmark"], message), []).append(row)
+    for (benchmark, _), rows in groups.items():
+        rows.sort(key=lambda row: -row["failed"])
+        cause = causes.get((rows[0]["run_id"], benchmark))
+        why = f": {tag('q', truncate_text(str(cause['error']), _LONGEST_MESSAGE))}" if cause else ""
+        names = _and([f"{_run_tag(source, row)} on {row['failed']:,}{_failure_bounds(row)}" for row in rows])
+        yield Html(f"Failed answers of {tag('b', benchmark)}: {names}{why}.".replace(".</q>.", ".</q>"))
+
+
+def _failure_bounds(row: Row) -> str:
+    """Return the bounds of a score with the failed answers all wrong or all right, if they differ as printed."""
+    low, high = row.get("failed_as_0"), row.get("failed_as_1")
+    if low is None or high is None:
+        return ""
+    return f" (score between {100 * low:.1f} and {100 * high:.1f})"
 
 
 def _benchmark_tag(row: Row) -> Html:
@@ -146,22 +153,28 @@ def _benchmark_tag(row: Row) -> Html:
 
 
 def _guards(source: PageSource) -> Iterator[Html]:
+    """Yield a sentence for each kind of possible fault, with the runs that it concerns."""
     for mark in (candidate for candidate in MARKS if candidate.name != "failed"):
-        name = mark.name
+        shares = []
         for run, rows in _group_by(source.rows("guards"), "run_id"):
-            known_rows = [row for row in rows if row.get(name) is not None]
-            marked, total = sum(row[name] for row in known_rows), sum(row["n"] for row in known_rows)
+            known_rows = [row for row in rows if row.get(mark.name) is not None]
+            marked, total = sum(row[mark.name] for row in known_rows), sum(row["n"] for row in known_rows)
             if total and (marked > _MANY * total or (marked and mark.severity == "fault")):
-                yield Html(
-                    f"{_run_tag(source, {'run_id': run})}: {marked:,} of {total:,} {mark.plural} "
-                    f"({marked / total:.0%})."
-                )
+                shares.append((marked / total, marked, total, run))
+        if shares:
+            shares.sort(reverse=True)
+            names = [
+                f"{_run_tag(source, {'run_id': run})} {marked:,} of {total:,} ({share:.0%})"
+                for share, marked, total, run in shares
+            ]
+            yield Html(f"{mark.plural[0].upper()}{mark.plural[1:]}: {_and(names)}.")
 
 
 def _unfinished_runs(source: PageSource) -> Iterator[Html]:
-    for run in source.runs.values():
-        if run.row["status"] != "done":
-            yield Html(f"{run_name(run.mark, run.label)} is not finished ({tag('i', str(run.row['status']))}).")
+    runs = [run for run in source.runs.values() if run.row["status"] != "done"]
+    if runs:
+        names = [f"{run_name(run.mark, run.label)} ({tag('i', str(run.row['status']))})" for run in runs]
+        yield Html(f"Not finished: {_and(names)}.")
 
 
 def _run_tag(source: PageSource, row: Row) -> Html:
@@ -220,7 +233,9 @@ def failures(source: PageSource) -> Section | None:
         [run_name(mark, source.label(row["run_id"])), row["benchmark"], row["error"], f"{row['n']:,}"]
         for row, mark in zip(rows, marks, strict=True)
     ]
-    failure_table = table("Failures by message", [*columns, Column("n", "times", "count")], body, marks=marks)
+    failure_table = table(
+        "Failures by message", [*columns, Column("n", "times", "count")], body, marks=marks, benchmark=""
+    )
     return Section("failures", "Failures", [failure_table])
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ from markupsafe import Markup
 from lbx.base.columns import Column
 from lbx.base.templates import template_environment
 from lbx.base.visible import one_line, visible
+from lbx.report.figures import Figure
 from lbx.report.svg import mark_classes, symbol
 
 MOST_ROWS = 1000
+_LONG_NAME, _NAME_END = 18, 10
+"""Characters of a run's name that always fit, and of its model's end, which is never cut."""
 _LONG_WORD = 40
 """Characters of the longest word that is never broken; longer words would make columns too wide."""
 
@@ -50,37 +54,61 @@ def tag(name: str, /, *parts: str, **attributes: str) -> Html:
     return Html(f"<{name}{html_attributes}>{''.join(map(html, parts))}</{name}>")
 
 
-def quiet(text: str) -> Html:
+class Note(Html):
+    """Paragraph of additional information, which a page shows once even if it belongs to several tables."""
+
+    __slots__ = ()
+
+
+def quiet(text: str) -> Note:
     """Build a paragraph of additional information."""
-    return tag("p", text, class_="quiet")
+    return Note(tag("p", text, class_="quiet"))
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Part of a page with a heading and an anchor."""
+    """Part of a page with a heading and an anchor.
+
+    Attributes:
+        is_collapsible: Whether a click on the heading shows the parts.
+    """
 
     name: str
     title: str
     parts: Sequence[str]
+    is_collapsible: bool = False
 
     def html(self) -> Html:
-        return _part("section", self.name, self.title, self.parts)
+        return part("fold" if self.is_collapsible else "section", self.name, self.title, self.parts)
 
 
-def figure(title: str, chart: str, caption: str = "") -> Html:
-    """Build a chart with its title."""
-    return _part("figure", title, Html(chart), caption)
-
-
-def charts(figures: Iterable[tuple[str, str]]) -> Html:
-    """Build a grid of small charts."""
-    return _part("charts", [(title, Html(chart)) for title, chart in figures])
+def drawings(figures: Iterable[Figure]) -> list[Html]:
+    """Build figures with their titles: small neighbours as a grid, below their common captions."""
+    parts: list[Html] = []
+    for is_small, group in groupby(figures, key=lambda figure: figure.is_small):
+        neighbours = list(group)
+        if is_small:
+            parts += [quiet(caption) for caption in dict.fromkeys(f.caption for f in neighbours) if caption]
+            parts.append(part("charts", [(f.title, Html(f.svg), run_class(f.mark)) for f in neighbours]))
+        else:
+            parts += [part("figure", f.title, Html(f.svg), f.caption) for f in neighbours]
+    return parts
 
 
 @lru_cache(256, typed=True)
 def run_name(mark: int, label: str) -> Html:
-    """Build a run's mark and label."""
-    return Html(symbol(mark)) + html(label)
+    """Build a run's mark and label; if there is little room, a browser cuts a long label before its end."""
+    text = visible(one_line(truncate_text(label)))
+    if len(text) <= _LONG_NAME:
+        return Html(f'<span class="name">{symbol(mark)}{escape(text)}</span>')
+    model, bracket, rest = text.partition(" (")
+    rest = bracket + rest if len(bracket + rest) <= _LONG_NAME else ""
+    start, end = model[:-_NAME_END], model[-_NAME_END:] + rest
+    if not rest:
+        start, end = text[:-_NAME_END], text[-_NAME_END:]
+    return Html(
+        f'<span class="name" title="{escape(text)}">{symbol(mark)}<span>{escape(start)}</span>{escape(end)}</span>'
+    )
 
 
 def table(
@@ -91,6 +119,7 @@ def table(
     marks: Sequence[int | None] = (),
     column_marks: Sequence[int | None] = (),
     more: str = "",
+    benchmark: str | None = None,
 ) -> Html:
     """Build a table that scrolls sideways; long tables are cut, with a note.
 
@@ -98,22 +127,25 @@ def table(
         marks: run of each row.
         column_marks: run of each column.
         more: Sentence about the source of the remaining rows.
+        benchmark: Benchmark of all rows, or "" if a column has it; its numbers become links to their answers. None: no
+            links.
     """
     of_column = list(column_marks) or [None] * len(columns)
     of_row = marks or [None] * len(rows)
     kinds = [
-        f"{'number ' if c.kind != 'text' else ''}{_run_class(mark)}".strip()
+        f"{'number ' if c.kind != 'text' else ''}{run_class(mark)}".strip()
         for c, mark in zip(columns, of_column, strict=True)
     ]
     names = [
         c.heading if mark is None else run_name(mark, c.heading) for c, mark in zip(columns, of_column, strict=True)
     ]
     body_rows = (
-        (_run_class(mark), Html("".join(map(_cell, row, kinds))))
+        (run_class(mark), Html("".join(map(_cell, row, kinds))))
         for row, mark in zip(rows[:MOST_ROWS], of_row[:MOST_ROWS], strict=True)
     )
+    linked_columns = [] if benchmark is None else [column.name for column in columns]
     left_out = f"The first {MOST_ROWS:,} of {len(rows):,} rows. {more}" if len(rows) > MOST_ROWS else ""
-    return _part("table", title, list(zip(kinds, names, strict=True)), body_rows, left_out)
+    return part("table", title, list(zip(kinds, names, strict=True)), body_rows, left_out, benchmark, linked_columns)
 
 
 @lru_cache(4096, typed=True)  # typed: an Html and an equal str differ
@@ -132,14 +164,16 @@ class Best(str):
     __slots__ = ()
 
 
-def _run_class(mark: int | None) -> str:
+def run_class(mark: int | None) -> str:
+    """Return the CSS class by which the page hides a run's rows and columns."""
     return "" if mark is None else mark_classes(mark).split()[1]
 
 
 _TEMPLATES = template_environment(Path(__file__).parent / "templates", html)
 
 
-def _part(name: str, *values: Any) -> Html:
+def part(name: str, *values: Any) -> Html:
+    """Render a macro of ``parts.html``."""
     return Html(getattr(_TEMPLATES.get_template("parts.html").module, name)(*values))
 
 

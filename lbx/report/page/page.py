@@ -9,21 +9,25 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import PurePath
 
 from lbx.base.commands import as_command
 from lbx.base.version import __version__
 from lbx.base.visible import one_line
+from lbx.report.figures import CHART_STYLE, figures
 from lbx.report.labels import headline
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
-from lbx.report.page.findings import failures, findings, settings
-from lbx.report.page.html import Html, Section, render, run_name, tag, truncate_text
+from lbx.report.page.findings import failures, leading_sentences, remarks, settings
+from lbx.report.page.html import Html, Note, Section, drawings, part, render, run_name, tag, truncate_text
+from lbx.report.page.scoreboard import scoreboard_part, switch_styles
 from lbx.report.page.sections import report_section
-from lbx.report.page.source import PageSource
-from lbx.report.report_types import ALL, ReportQuery
+from lbx.report.page.source import PageRun, PageSource
+from lbx.report.report_types import ALL, BOARD, ReportQuery
 from lbx.report.reports import ON_A_PAGE, REPORTS
 from lbx.report.svg import symbol_styles
 from lbx.store import Store
@@ -34,7 +38,14 @@ CHARS = 400
 _REST = 50_000
 """Upper bound in bytes of the page's frame, controls and names."""
 _LEAST_FOR_ANSWERS = 500_000
-_SCRIPTS = ("dom", "diff", "tables", "runs", "charts", "answers")
+_FIRST_FIGURES = "effective_context"
+"""Report whose figures are in the first section."""
+_MOST_LEADERS = 3
+_MOST_REMARKS = 5
+_SCRIPTS = (
+    "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "keys",
+    "start",
+)  # fmt: skip
 """Files of ``script/`` in the order in which they form the page's script."""
 
 
@@ -77,9 +88,35 @@ def _all_sections(source: PageSource) -> list[Section]:
     if not source.runs and not source.rows("judge_results"):
         empty = "This file has no runs yet. Add one with `lbx run -o FILE` or `lbx import -o FILE`."
         return [Section("empty", "Nothing to report", [tag("p", empty)])]
-    of_reports = (boards(source) if name == "board" else report_section(source, name) for name in ON_A_PAGE)
-    candidates = [findings(source), *of_reports, failures(source), settings(source) if source.runs else None]
-    return [section for section in candidates if section]
+    of_reports = (
+        boards(source) if name == BOARD else report_section(source, name, has_figures=name != _FIRST_FIGURES)
+        for name in ON_A_PAGE
+    )
+    candidates = [*of_reports, failures(source), settings(source) if source.runs else None]
+    sections = _with_each_note_once([section for section in candidates if section])
+    return [_first_section(source), *(replace(section, is_collapsible=True) for section in sections)]
+
+
+def _first_section(source: PageSource) -> Section:
+    """Build what a reader looks for first: the leader, all scores, remarkable results."""
+    sentences, points = leading_sentences(source), remarks(source)
+    curves = drawings(figures(source, _FIRST_FIGURES))
+    parts = [
+        *(tag("p", sentence, class_="lead") for sentence in sentences[:_MOST_LEADERS]),
+        scoreboard_part(source),
+        part("overview", [*points, *sentences[_MOST_LEADERS:]], _MOST_REMARKS, curves),
+    ]
+    return Section("scores", "Scores", list(filter(None, parts)))
+
+
+def _with_each_note_once(sections: Sequence[Section]) -> list[Section]:
+    """Move notes that several tables have to a section of their own."""
+    counts = Counter(part for section in sections for part in section.parts if isinstance(part, Note))
+    common = [note for note, count in counts.items() if count > 1]
+    if not common:
+        return list(sections)
+    remaining = [replace(section, parts=[part for part in section.parts if part not in common]) for section in sections]
+    return [*remaining, Section("notes", "Notes on the tables", common)]
 
 
 def _page(source: PageSource, sections: Sequence[Section], body: Sequence[Html], names: Sequence[str]) -> list[str]:
@@ -95,10 +132,16 @@ def _page(source: PageSource, sections: Sequence[Section], body: Sequence[Html],
         version=__version__,
         runs=list(source.runs.values()),
         run_name=run_name,
+        name_of=_name,
         sections=sections,
         body=body,
     )
     return [*html_parts, "\n"]
+
+
+def _name(run: PageRun) -> str:
+    """Return a run's name in links to the page."""
+    return one_line(truncate_text(run.run_id, 200))
 
 
 def _asset(name: str) -> Html:
@@ -111,7 +154,7 @@ def _script() -> Html:
 
 
 def _style() -> Html:
-    return _asset("page.css") + Html(symbol_styles())
+    return Html(CHART_STYLE) + _asset("page.css") + _asset("answers.css") + Html(symbol_styles() + switch_styles())
 
 
 def _hash(text: str) -> str:
@@ -124,19 +167,21 @@ def _answer_section(store: Store, source: PageSource, chars: int, room: int) -> 
     if not page_answers.answers:
         return None
     names = {
-        "runs": [one_line(truncate_text(run.run_id, 200)) for run in runs],
+        "runs": [_name(run) for run in runs],
         "labels": [one_line(run.label) for run in runs],
         "tasks": page_answers.tasks,
         "marks": answers.WORDS,
         "columns": {name: answers.BITS.get(name, 0) for name in page_answers.columns},
-        "lost": f"(not in this page; `{as_command('lbx', 'show', PurePath(source.file), 'ID', '--full')}` prints it)",
+        "mark_names": answers.MARK_NAMES,
+        "show": as_command("lbx", "show", PurePath(source.file)),
+        "browse": as_command("lbx", "browse", PurePath(source.file)),
     }
     data = {f"column-{name}": Html(column) for name, column in page_answers.columns.items()}
     html_parts = render(
         "answers.html",
         carried=_summary(page_answers, chars),
-        labels=names["labels"],
-        tasks=page_answers.tasks,
+        runs=list(zip(names["runs"], names["labels"], strict=True)),
+        tasks=answers.group_tasks(page_answers.tasks),
         marks=answers.WORDS,
         data={"names": Html(json.dumps(names).replace("<", "\\u003c")), **data},
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.report.labels import labels, progress
+from lbx.report.leaderboard import ranked_runs
 from lbx.report.page.html import truncate_text
 from lbx.report.pairs import MOST_RUNS
 from lbx.report.report_types import ReportQuery
@@ -19,7 +20,7 @@ _RUNS = """
     SELECT r.* FROM runs r
     WHERE (len($1::VARCHAR[]) = 0 OR run_id IN (SELECT unnest($1::VARCHAR[])))
       AND run_id NOT IN (SELECT judge_id FROM judges)
-    ORDER BY r.model, r.backend, r.run_id
+    ORDER BY coalesce(list_position($2::VARCHAR[], run_id), len($2::VARCHAR[]) + 1), r.model, r.backend, r.run_id
 """
 
 
@@ -38,7 +39,7 @@ class PageRun:
     """Run as shown on a page.
 
     Attributes:
-        mark: Number that determines colour and shape.
+        mark: Place on the leaderboard from 0, which determines colour and shape.
         label: Name for readers, see ``lbx.report.labels``.
     """
 
@@ -67,7 +68,7 @@ class PageSource:
     _refusals: dict[str, UsageError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        rows = self.store.query(_RUNS, [list(self.query.runs)]).dicts() if self.store else []
+        rows = self.store.query(_RUNS, [list(self.query.runs), ranked_runs(self.store)]).dicts() if self.store else []
         who = runs_by_id(self.store) if self.store else {}
         names = [truncate_text(label, _LONGEST) for label in labels(who[row["run_id"]] for row in rows).values()]
         self.labels = [f"{label} #{i + 1}" if names.count(label) > 1 else label for i, label in enumerate(names)]

@@ -1,131 +1,186 @@
-// Answers: columns of numbers, and texts of those that kept theirs.
-const KEPT = 1 << 15, NONE = 0xffff, PAGE = 50;
-async function unpacked(name, bits) {
-  const bytes = Uint8Array.from(atob($("column-" + name).textContent), (c) => c.charCodeAt(0));
-  const data = new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
-  return bits ? new { 16: Uint16Array, 32: Uint32Array }[bits](await data.arrayBuffer()) : data.json();
-}
-async function answers() {
-  const names = JSON.parse($("names").textContent), symbols = all("ul.runs i"), controls = $("controls"), c = {};
-  await Promise.all(Object.entries(names.columns).map(async ([name, bits]) => (c[name] = await unpacked(name, bits))));
-  const every = Uint32Array.from(c.run, (_, i) => i), place = new Int32Array(every.length).fill(-1), lower = [];
-  every.filter((i) => c.marks[i] & KEPT).forEach((i, at) => (place[i] = at));
-  const task = (i) => names.tasks[c.task[c.sample[i]]], id = (i) => c.id[c.sample[i]];
-  const link = (i) => [names.runs[c.run[i]], task(i), id(i), c.iteration[i]].join("/");
-  const encoded = (i) => link(i).split("/").map(encodeURIComponent).join("/");
-  const asked = (i) => [c.question[c.sample[i]], ...c.references[c.sample[i]]];
-  const texts = (i) => [c.output, c.reasoning, c.extracted].map((column) => column[place[i]]);
-  const output = (i) => (place[i] < 0 ? names.lost : texts(i)[0] || "(empty)");
-  const haystack = (i) => (lower[i] ??= [id(i), ...asked(i), ...texts(i)].join("\n").toLowerCase());
-  const marks = (i) => names.marks.filter((_, bit) => c.marks[i] & (1 << bit)).join(", ");
-  const points = (i) => (c.score[i] === NONE ? "no score" : (c.score[i] / 100).toFixed(2));
-  const key = (i, run) => (c.sample[i] * 65536 + c.iteration[i]) * 65536 + run;
-  let shown, from, finder, waiting;
+// List of answers: filters, a table of 50 rows that sorts by its heads, pages.
+const PAGE = 50, FILTERS = ["q", "run", "task", "least", "most", "mark", "baseline", "changed"];
+const COLUMNS = { score: "score", run: "run", task: "task", question: "question", output: "answer", reference: "reference",
+  marks: "flags" };
+const NO_FILTERS = Object.fromEntries([...FILTERS, "page"].map((key) => [key, undefined]));
+let book, shown, from = 0, selection, drawn, opened, waiting;
 
-  function twin(i) {
-    if (controls.elements.baseline.value === "") return i;
-    finder ??= new Map(Array.from(every, (one) => [key(one, c.run[one]), one]));
-    return finder.get(key(i, +controls.elements.baseline.value)) ?? i;
+const firstLine = (text) => text.trim().split("\n", 1)[0].slice(0, 200);
+const points = (i) => (book.score(i) === null ? "no score" : book.score(i).toFixed(1));
+const baseline = () => (state.baseline ? book.names.runs.indexOf(state.baseline) : -1);
+const symbolOf = (i) => runs[book.run(i)].symbol.cloneNode(true);
+const nameOf = (i) => book.id(i) + (book.iteration(i) ? " #" + book.iteration(i) : "");
+const runOf = (i) => element("span", { className: "run" }, runs[book.run(i)].title.map((node) => node.cloneNode(true)));
+function difference(i) {
+  const other = baseline() < 0 ? undefined : book.twin(i, baseline());
+  if (other === undefined || other === i || book.score(i) === null || book.score(other) === null) return "";
+  const by = book.score(i) - book.score(other);
+  return by ? (by < 0 ? "−" : "+") + Math.abs(by).toFixed(1) : "=";
+}
+
+function select() {
+  const text = (state.q ?? "").toLowerCase(), task = state.task, run = book.names.runs.indexOf(state.run);
+  const tasks = new Set(book.names.tasks.flatMap((name, at) =>
+    !task || name === task || (task.endsWith("/") && name.startsWith(task)) ? [at] : []));
+  const isVisible = runs.map(isShown), isScored = Boolean(state.least || state.most);
+  const least = Number(state.least ?? 0), most = Number(state.most || 100), other = baseline();
+  shown = book.every.filter((i) =>
+    isVisible[book.run(i)] &&
+    (run < 0 || book.run(i) === run) &&
+    tasks.has(book.taskNumber(i)) &&
+    (!state.mark || book.hasMark(i, state.mark)) &&
+    (!isScored || (book.score(i) !== null && book.score(i) >= least && book.score(i) <= most)) &&
+    (!state.changed || book.changed(i, other, state.changed)) &&
+    (!text || book.haystack(i).includes(text)));
+  if (!state.sort) return;
+  const sign = state.sort.startsWith("-") ? -1 : 1, keys = new Map(Array.from(shown, (i) => [i, sortKeys[column()](i)]));
+  shown.sort((i, j) => {
+    const a = keys.get(i), b = keys.get(j), none = (a === null) - (b === null) || (a === "") - (b === "");
+    return none || sign * (typeof a === "string" ? alphabet.compare(a, b) : a - b) || i - j;
+  });
+}
+const column = () => (state.sort ?? "").replace("-", "");
+const sortKeys = {
+  score: (i) => book.score(i),
+  run: (i) => book.run(i),
+  task: (i) => book.task(i),
+  question: (i) => firstLine(book.question(i)) || book.id(i),
+  output: (i) => (book.hasText(i) ? firstLine(book.output(i)) : ""),
+  reference: (i) => firstLine(book.references(i)[0] ?? ""),
+  marks: (i) => book.marks(i),
+};
+
+function showAnswers(isFromAddress = false) {
+  if (state.question) return showSides();
+  $("sides").hidden = true;
+  $("browse").hidden = false;
+  const wanted = JSON.stringify([...FILTERS, "sort", "runs"].map((key) => state[key]));
+  if (wanted !== selection) select();
+  const open = state.answer ? book.find(state.answer) : undefined, at = open === undefined ? -1 : shown.indexOf(open);
+  if (open !== undefined && at < 0) return change(isFromAddress ? { ...NO_FILTERS, runs: undefined } : { answer: undefined });
+  const page = at < 0 ? Number(state.page || 1) - 1 : Math.floor(at / PAGE);
+  from = PAGE * Math.max(0, Math.min(page, Math.floor((shown.length - 1) / PAGE)));
+  const now = wanted + from;
+  if (now !== drawn) drawList();
+  [selection, drawn] = [wanted, now];
+  openRow(open);
+}
+
+function drawList() {
+  const to = Math.min(from + PAGE, shown.length), total = shown.length.toLocaleString("en");
+  for (const head of all("#list th")) {
+    head.removeAttribute("aria-sort");
+    if (head.dataset.column === column()) head.ariaSort = state.sort.startsWith("-") ? "descending" : "ascending";
   }
-  function changed(i, how) {
-    const other = twin(i), by = (c.score[i] % NONE) - (c.score[other] % NONE); // no score counts as 0
-    if (other === i) return false;
-    if (how === "output") return c.alike[i] !== c.alike[other];
-    return how === "better" ? by > 0 : how === "worse" ? by < 0 : by !== 0;
+  $("list").tBodies[0].replaceChildren(...Array.from(shown.subarray(from, to), row));
+  $("list").ariaBusy = false;
+  $("found").textContent = to ? `${from + 1} to ${to} of ${total} answers` : "No answers match.";
+  $("before").disabled = from === 0;
+  $("next").disabled = to === shown.length;
+}
+
+function row(i) {
+  const text = (className, ...parts) => element("td", { className }, element("span", { dir: "auto" }, ...parts));
+  const onclick = (event) => {
+    if (!isPlain(event)) return;
+    event.preventDefault();
+    toggle(i);
+  };
+  const link = element("a", { href: linkTo({ answer: book.name(i) }), dir: "auto", onclick },
+    firstLine(book.question(i)) || nameOf(i));
+  link.ariaExpanded = false;
+  const by = difference(i), score = [points(i), by && element("small", {}, " " + by)].filter(Boolean);
+  const line = element("tr", {},
+    element("td", { className: "score" }, score), element("td", {}, runOf(i)), text("task", book.task(i)),
+    element("td", { className: "question" }, link), text("output", firstLine(book.output(i))),
+    text("reference", firstLine(book.references(i)[0] ?? "")), text("flags", book.marks(i)));
+  line.dataset.row = i;
+  return line;
+}
+
+const toggle = (i) => (i === opened ? closeAnswer() : openAnswer(i));
+function openAnswer(i) {
+  change({ answer: book.name(i), question: undefined }, { push: !state.answer });
+}
+function closeAnswer() {
+  const link = document.querySelector("#list a[aria-expanded=true]");
+  change({ answer: undefined, page: from ? String(from / PAGE + 1) : undefined });
+  link?.focus();
+}
+
+// Show the whole answer in a row below that of the list.
+function openRow(i) {
+  const isNew = i !== opened, old = $("answer"), line = document.querySelector(`#list tr[data-row="${i}"]`);
+  opened = i;
+  for (const link of all("#list a[aria-expanded=true]")) link.ariaExpanded = false;
+  if (i === undefined) return old?.remove();
+  const cell = element("td", { colSpan: Object.keys(COLUMNS).length }), link = line.querySelector("a");
+  const next = old ?? element("tr", { id: "answer" });
+  rebuild(next, () => {
+    cell.append(answer(i));
+    next.replaceChildren(cell);
+    if (line.nextSibling !== next) line.after(next);
+  });
+  link.ariaExpanded = true;
+  if (!isNew) return;
+  link.focus({ preventScroll: true });
+  for (const part of [next, line]) part.scrollIntoView({ block: "nearest" });
+}
+
+function step(by) {
+  if (state.question) return stepQuestion(by);
+  const focused = document.activeElement.closest?.("#list tr[data-row]")?.dataset.row;
+  const now = state.answer ? shown.indexOf(book.find(state.answer)) : focused ? shown.indexOf(Number(focused)) : -1;
+  const next = now < 0 ? (by > 0 ? from : Math.min(from + PAGE, shown.length) - 1) : now + by;
+  if (next >= 0 && next < shown.length) openAnswer(shown[next]);
+}
+
+const turn = (by) => change({ answer: undefined, page: from + by > 0 ? String((from + by) / PAGE + 1) : undefined });
+function readControls() {
+  const values = Object.fromEntries(new FormData($("controls")));
+  const changed = values.baseline ? values.changed : undefined;
+  change({ ...values, changed, page: undefined, answer: undefined });
+}
+function writeControls() {
+  for (const key of FILTERS) {
+    const field = $("controls").elements[key];
+    if (field !== document.activeElement && field.value !== (state[key] ?? "")) field.value = state[key] ?? "";
   }
-  function select() {
-    const v = Object.fromEntries(new FormData(controls)), text = v.text.toLowerCase();
-    const scored = v.least + v.most !== "", least = v.least * 100, most = v.most === "" ? NONE : v.most * 100;
-    shown = every.filter((i) =>
-      (v.run === "" || c.run[i] === +v.run) &&
-      (v.task === "" || c.task[c.sample[i]] === +v.task) &&
-      (v.mark === "" || (v.mark === "none" ? !(c.marks[i] & ~KEPT) : c.marks[i] & (1 << v.mark))) &&
-      (!scored || (c.score[i] !== NONE && c.score[i] >= least && c.score[i] <= most)) &&
-      (v.changed === "" || changed(i, v.changed)) &&
-      (!text || haystack(i).includes(text)));
-    const sign = { lowest: 1, highest: -1 }[v.order], at = (i) => (c.score[i] === NONE ? -1 : c.score[i]);
-    if (sign) shown.sort((a, b) => sign * (at(a) - at(b)) || a - b);
-    draw(0);
+  $("controls").elements.changed.disabled = !state.baseline;
+  $("clear").hidden = !FILTERS.some((key) => state[key]);
+}
+
+function startAnswers() {
+  const controls = $("controls"), options = (key) => new Set(all("option", controls.elements[key]).map(({ value }) => value));
+  for (const [key, noun] of [["run", "run"], ["task", "task"], ["mark", "mark"], ["changed", "filter"]]) {
+    const names = options(key);
+    choices[key] = { noun, has: (name) => names.has(name) };
   }
-  function entry(list, name, ...parts) {
-    const spans = parts.map((text) => made("span", { dir: "auto" }, text));
-    if (parts.some(Boolean)) list.append(made("dt", {}, name), made("dd", {}, ...spans));
-  }
-  function fill(details, i) {
-    const list = made("dl"), other = twin(i), [question, ...references] = asked(i), [, reasoning, extracted] = texts(i);
-    entry(list, "question", question);
-    entry(list, references.length > 1 ? "references" : "reference", ...references);
-    entry(list, c.marks[i] & 1 ? "error" : "output", output(i));
-    entry(list, "reasoning", reasoning);
-    entry(list, "extracted", extracted);
-    entry(list, "marks", marks(i));
-    const same = c.alike[i] === c.alike[other];
-    if (other !== i) entry(list, "baseline, " + points(other), same ? "(the same output)" : output(other));
-    const anchor = made("a", { className: "permalink", href: "#" + encoded(i) }, "link to this answer");
-    list.append(made("dt"), made("dd", {}, anchor));
-    details.append(list);
-  }
-  function item(i) {
-    const run = made("span", {}, symbols[c.run[i]].cloneNode(true), names.labels[c.run[i]]);
-    const name = id(i) + (c.iteration[i] ? " #" + c.iteration[i] : "");
-    const parts = [made("span", { className: "score" }, points(i)), run, made("span", {}, task(i)),
-      made("span", {}, name), made("span", { className: "mark-words" }, marks(i))];
-    const details = made("details", {}, made("summary", {}, ...parts.flatMap((part) => [part, " "])));
-    details.dataset.row = i;
-    details.ontoggle = () => { if (details.open && !details.querySelector("dl")) fill(details, i); };
-    return made("li", {}, details);
-  }
-  function draw(start) {
-    from = Math.max(0, Math.min(start, Math.floor((shown.length - 1) / PAGE) * PAGE));
-    const to = Math.min(from + PAGE, shown.length), found = shown.length.toLocaleString("en");
-    $("list").replaceChildren(...Array.from(shown.subarray(from, to), item));
-    $("list").ariaBusy = false;
-    $("found").textContent = to ? `${from + 1} to ${to} of ${found} answers` : "No answers match.";
-    $("before").disabled = from === 0;
-    $("next").disabled = to === shown.length;
-  }
-  function open(details) {
-    all("#list details[open]").forEach((other) => { if (other !== details) other.open = false; });
-    details.open = true;
-    details.querySelector("summary").focus();
-    details.scrollIntoView({ block: "nearest" });
-  }
-  function step(by) {
-    const list = all("#list details"), now = list.findIndex((one) => one.contains(document.activeElement));
-    const next = list[now < 0 && by < 0 ? list.length - 1 : now + by], turn = $(by > 0 ? "next" : "before");
-    if (next) return open(next);
-    if (turn.disabled) return;
-    turn.click();
-    open(all("#list details").at(by > 0 ? 0 : -1));
-  }
-  function follow() {
-    const wanted = location.hash.slice(1);
-    if (wanted.split("/").length < 4) return;
-    const i = every.find((i) => encoded(i) === wanted || link(i) === wanted);
-    controls.reset();
-    select();
-    if (i !== undefined) {
-      draw(Math.floor(i / PAGE) * PAGE);
-      open(document.querySelector(`#list details[data-row="${i}"]`));
-    } else $("found").textContent = "This page has no answer " + wanted + ".";
-  }
+  choices.least = choices.most = { noun: "score", has: (value) => /^\d+(\.\d+)?$/.test(value) };
+  choices.page = { noun: "page", has: (value) => /^\d+$/.test(value) };
+  choices.sort = { noun: "column", has: (value) => Object.hasOwn(COLUMNS, value.replace(/^-/, "")) };
+  choices.diff = { noun: "setting", has: (value) => value === "off" };
+  choices.q = { noun: "text", has: () => true };
+  choices.answer = { noun: "answer", has: (name) => book.find(name) !== undefined };
+  choices.question = { noun: "question", has: (name) => book.ofQuestion(name).length > 0 };
+
+  const heads = Object.entries(COLUMNS).map(([name, title]) => {
+    const head = element("th", { scope: "col", className: name }, button(title, () => {
+      const sort = column() !== name ? name : state.sort === name ? "-" + name : undefined;
+      change({ sort, page: undefined, answer: undefined });
+    }));
+    head.dataset.column = name;
+    return head;
+  });
+  $("list").tHead.append(element("tr", {}, heads));
   controls.oninput = () => {
     $("list").ariaBusy = true;
     clearTimeout(waiting);
-    waiting = setTimeout(select, 60);
+    waiting = setTimeout(readControls, 60);
   };
   controls.onsubmit = () => false;
-  $("before").onclick = () => draw(from - PAGE);
-  $("next").onclick = () => draw(from + PAGE);
-  addEventListener("hashchange", follow);
-  addEventListener("keydown", (event) => {
-    const act = { j: () => step(1), k: () => step(-1), "/": () => controls.elements.text.focus() }[event.key];
-    if (!act || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
-    act();
-    event.preventDefault();
-  });
-  $("browse").hidden = false;
-  select();
-  follow();
+  $("clear").onclick = () => change({ ...NO_FILTERS, answer: undefined });
+  $("before").onclick = () => turn(-PAGE);
+  $("next").onclick = () => turn(PAGE);
+  views.push(writeControls, showAnswers);
 }
-if ($("names")) answers();

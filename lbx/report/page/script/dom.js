@@ -1,7 +1,24 @@
 "use strict";
-const $ = (id) => document.getElementById(id), all = (what, of = document) => [...of.querySelectorAll(what)];
-function made(tag, properties, ...parts) {
+const $ = (id) => document.getElementById(id), all = (selector, of = document) => [...of.querySelectorAll(selector)];
+function element(tag, properties, ...parts) {
   const node = Object.assign(document.createElement(tag), properties);
-  node.append(...parts);
+  node.append(...parts.flat());
   return node;
+}
+const button = (text, onclick, properties) => element("button", { type: "button", onclick, ...properties }, text);
+
+// A click that the browser should not handle otherwise: no new tab, no new window.
+const isPlain = (event) => !(event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
+
+// Build a part of the page again; the button in focus stays in focus.
+function rebuild(part, build) {
+  const active = part?.contains(document.activeElement) ? document.activeElement.value : "";
+  build();
+  if (active) all("button", part).find(({ value }) => value === active)?.focus();
+}
+
+function goTo(part) {
+  const fold = part.closest("details");
+  if (fold) fold.open = true;
+  part.scrollIntoView();
 }

@@ -1,9 +1,83 @@
-// Runs: a box each, which hides it in every chart and table.
-for (const item of all("ul.runs li")) {
-  const onchange = (event) => {
-    for (const node of all("main .r" + item.dataset.run)) node.classList.toggle("off", !event.target.checked);
-    for (const draw of redraw) draw();
-  };
-  const box = made("input", { type: "checkbox", checked: true, onchange });
-  item.append(made("label", {}, box, " ", ...item.childNodes));
+// Runs: a box each, which shows or hides it in tables, charts and answers alike.
+const runs = all("ul.runs li").map((item) => ({
+  item, mark: item.dataset.run, name: item.dataset.name, label: item.textContent, symbol: item.querySelector("i"),
+  title: [...item.cloneNode(true).childNodes],
+}));
+const areShown = (names) => names.length < runs.length ? names : undefined;
+const isShown = (run) => !state.runs || state.runs.includes(run.name);
+let hiddenMarks = "";
+
+function makeChooser() {
+  const list = document.querySelector("ul.runs");
+  for (const run of runs) {
+    const onchange = () => change({ runs: areShown(runs.filter(({ box }) => box.checked).map(({ name }) => name)) });
+    run.box = element("input", { type: "checkbox", checked: true, onchange });
+    run.item.append(element("label", {}, run.box, " ", [...run.item.childNodes]));
+    if (runs.length > 1) {
+      const only = button("only", () => change({ runs: [run.name] }), { className: "only" });
+      only.ariaLabel = "Only " + run.label;
+      run.item.append(only);
+    }
+  }
+  if (runs.length < 2) return;
+  const bar = element("p", { className: "run-buttons" },
+    button("All runs", () => change({ runs: undefined })), " ", button("None", () => change({ runs: [] })));
+  if (runs.length > 12) {
+    const oninput = (event) => {
+      const wanted = event.target.value.toLowerCase();
+      for (const run of runs) run.item.hidden = !run.label.toLowerCase().includes(wanted);
+    };
+    bar.append(" ", element("label", {}, "Find a run: ", element("input", { type: "search", oninput })));
+  }
+  list.before(bar);
+  list.after(element("p", { id: "no-runs", hidden: true }, "No run is chosen: tick one, or choose “All runs”."));
+}
+
+function showRuns() {
+  const hidden = runs.filter((run) => !isShown(run)), marks = hidden.map(({ mark }) => mark);
+  for (const run of runs) run.box.checked = isShown(run);
+  if (marks.join() === hiddenMarks) return;
+  hiddenMarks = marks.join();
+  $("no-runs").hidden = hidden.length < runs.length;
+  for (const node of all("main section .off")) node.classList.remove("off");
+  for (const mark of marks) {
+    for (const node of all(`main section:not(#answers) .r${mark}`)) {
+      // A run's symbol hides its row in a table; in a sentence it stays.
+      (node.localName === "i" ? node.closest("td, tbody th")?.parentNode : node)?.classList.add("off");
+    }
+  }
+  all(".scores table").forEach(hideEmptyColumns);
+  for (const draw of redraw) draw();
+  for (const column of shaded) shadeAgain(column);
+  document.dispatchEvent(new CustomEvent("runschange", { detail: { hidden: marks.map(Number) } }));
+}
+
+// Hide the columns of benchmarks that no shown run has.
+function hideEmptyColumns(table) {
+  const rows = all("tr", table), visible = all("tbody tr:not(.off)", table);
+  [...rows[0].cells].forEach((_, at) => {
+    const isEmpty = visible.length && visible.every((row) => !row.cells[at].textContent);
+    if (isEmpty) for (const row of rows) row.cells[at].classList.add("off");
+  });
+}
+
+// Columns with shaded cells: a cell's class h0 to h9 is its place between the column's lowest and highest number shown.
+const shaded = all("main table:has(td.h9)").flatMap((table) => [...Map.groupBy(
+  all("td:is(.h0, .h1, .h2, .h3, .h4, .h5, .h6, .h7, .h8, .h9)", table).map((cell) => ({ cell, value: number(cell.textContent) })),
+  ({ cell }) => cell.cellIndex).values()]);
+function shadeAgain(column) {
+  const visible = column.filter(({ cell }) => !cell.closest(".off")), values = visible.map(({ value }) => value);
+  const low = Math.min(...values), high = Math.max(...values);
+  for (const { cell, value } of visible) {
+    cell.className = cell.className.replace(/ (h\d|best)\b/g, "");
+    if (high > low) cell.classList.add("h" + Math.round((9 * (value - low)) / (high - low)));
+    if (high > low && value === high) cell.classList.add("best");
+  }
+}
+
+if (runs.length) {
+  makeChooser();
+  const names = new Set(runs.map(({ name }) => name));
+  choices.runs = choices.baseline = { noun: "run", has: (name) => names.has(name) };
+  views.push(showRuns);
 }

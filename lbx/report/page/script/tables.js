@@ -6,7 +6,7 @@ const compared = (a, b) =>
   isNaN(a.n) || isNaN(b.n) ? isNaN(a.n) - isNaN(b.n) || alphabet.compare(a.t, b.t) : a.n - b.n;
 for (const table of all("main table")) {
   const heads = all("thead th", table), onclick = () => { most = Infinity; draw(); };
-  const more = made("button", { type: "button", className: "pager", onclick });
+  const more = button("", onclick, { className: "pager" });
   let rows = all("tbody tr", table), most = FIRST;
   function draw() {
     let count = 0;
@@ -28,7 +28,9 @@ for (const table of all("main table")) {
       draw();
       table.tBodies[0].append(...rows);
     };
-    head.replaceChildren(made("button", { type: "button", onclick }, head.textContent));
+    const sorter = button("", onclick);
+    sorter.append(...head.childNodes);
+    head.append(sorter);
   });
   if (rows.length >= 12) {
     const oninput = (event) => {
@@ -36,8 +38,8 @@ for (const table of all("main table")) {
       for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
       draw();
     };
-    const field = made("input", { type: "search", oninput });
-    table.parentNode.before(made("label", { className: "table-filter" }, "Filter rows: ", field));
+    const field = element("input", { type: "search", oninput });
+    table.parentNode.before(element("label", { className: "table-filter" }, "Filter rows: ", field));
   }
   if (rows.length > FIRST) {
     table.parentNode.after(more);

@@ -1,0 +1,127 @@
+"""Scores of all runs in one table: a row per run; for each benchmark its average, its categories, and its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from lbx.benchmarks import unit_of
+from lbx.report.labels import Row
+from lbx.report.papers import OVERALL_COLUMNS
+
+Kind = Literal["average", "category", "task"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreColumn:
+    """Column of a scoreboard.
+
+    Attributes:
+        kind: A benchmark's average, a category of its paper, or a task.
+        name: Name of the benchmark, the category or the task.
+    """
+
+    benchmark: str
+    kind: Kind
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreCell:
+    """Score of a run in percent.
+
+    Attributes:
+        low, high: Ends of the 95% interval; None without an interval.
+        note: Numbers of answers, for a tooltip.
+        is_partial: Whether it is an average over only some of the tasks that other runs have.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    note: str = ""
+    is_partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scoreboard:
+    """Scores by run and column.
+
+    Attributes:
+        columns: The benchmarks with the most runs first; of each the average, the categories, the tasks.
+        runs: Run ids, best first: by the first column, then runs without a score there by the next benchmark.
+        cells: Scores by (run, column).
+    """
+
+    columns: Sequence[ScoreColumn]
+    runs: Sequence[str]
+    cells: Mapping[tuple[str, ScoreColumn], ScoreCell]
+
+
+def build_scoreboard(
+    leaderboard: Sequence[Row], tasks: Iterable[Row], averages: Mapping[str, Sequence[Row]]
+) -> Scoreboard:
+    """Arrange the rows of reports as a scoreboard.
+
+    Args:
+        leaderboard: Rows of the report ``leaderboard``, in its order.
+        tasks: Rows of the report ``task_scores``.
+        averages: Numbers of the papers' averages by benchmark, see ``papers.average_numbers``.
+    """
+    cells: dict[tuple[str, ScoreColumn], ScoreCell] = {}
+    columns: dict[str, dict[ScoreColumn, None]] = {}
+
+    def add(row: Row, kind: Kind, name: str, cell: ScoreCell) -> None:
+        column = ScoreColumn(row["benchmark"], kind, name)
+        columns.setdefault(row["benchmark"], {})[column] = None
+        cells.setdefault((row["run_id"], column), cell)
+
+    task_counts: dict[str, int] = {}
+    for row in leaderboard:
+        task_counts[row["benchmark"]] = max(row["tasks"], task_counts.get(row["benchmark"], 0))
+    for row in leaderboard:
+        if row["score"] is not None:
+            n_tasks, most_tasks = row["tasks"], task_counts[row["benchmark"]]
+            note = f"{n_tasks} of {most_tasks} tasks, " if most_tasks > 1 else ""
+            cell = _cell(row, row["score"], 100.0, note + _coverage_note(row))
+            cell = replace(cell, is_partial=n_tasks < most_tasks)
+            add(row, "average", row["benchmark"], cell)
+    for benchmark, rows in averages.items():
+        for row in rows:
+            if row["run_id"] and row["official"] is not None and row["column"] not in OVERALL_COLUMNS:
+                add(row, "category", row["column"], _cell(row, row["official"], 100.0 / unit_of(benchmark)))
+    for row in tasks:
+        if row["headline"] and row["score"] is not None:
+            add(row, "task", row["task"], _cell(row, row["score"], 100.0, _coverage_note(row)))
+    counts = {name: sum(row["benchmark"] == name for row in leaderboard) for name in columns}
+    benchmarks = sorted(columns, key=lambda name: -counts[name])
+    places = {name: at for at, name in enumerate(benchmarks)}
+    ordered = sorted(leaderboard, key=lambda row: places.get(row["benchmark"], len(places)))
+    return Scoreboard(
+        [column for name in benchmarks for column in _without_single_task(columns[name])],
+        list(dict.fromkeys(row["run_id"] for row in ordered)),
+        cells,
+    )
+
+
+def _without_single_task(columns: Iterable[ScoreColumn]) -> list[ScoreColumn]:
+    """Leave out the only task of a benchmark, because its score is the average."""
+    columns = list(columns)
+    is_single = sum(column.kind == "task" for column in columns) == 1
+    return [column for column in columns if not (is_single and column.kind == "task")]
+
+
+def _cell(row: Row, value: float, scale: float, note: str = "") -> ScoreCell:
+    low, high = row.get("low"), row.get("high")
+    ends = [None if end is None else scale * end for end in (low, high)]
+    return ScoreCell(scale * value, ends[0], ends[1], note)
+
+
+def _coverage_note(row: Row) -> str:
+    notes = [f"{row['n']:,} scored"]
+    if row.get("failed"):
+        notes.append(f"{row['failed']:,} failed")
+    if row.get("coverage"):
+        notes.append(f"only {row['coverage']} samples")
+    return ", ".join(notes)

@@ -167,13 +167,13 @@ def _open_answer(page: Page) -> bool:
 
 def _open_side_by_side(page: Page) -> bool:
     _open_answer(page)
-    return _click(page, r"side by side|all (models|runs)|compare (all|answers)|next to each other")
+    return _click(page, r"side by side|all (models|runs)|compare (all|answers)|next to each other", "#answers")
 
 
-def _click(page: Page, words: str) -> bool:
+def _click(page: Page, words: str, within: str = "body") -> bool:
     """Click the first visible link or button whose text has these words."""
     for role in ("button", "link"):
-        for found in page.get_by_role(role, name=re.compile(words, re.IGNORECASE)).all():  # type: ignore[arg-type]
+        for found in page.locator(within).get_by_role(role, name=re.compile(words, re.IGNORECASE)).all():  # type: ignore[arg-type]
             if found.is_visible():
                 found.click()
                 page.wait_for_timeout(500)

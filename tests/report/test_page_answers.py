@@ -8,8 +8,7 @@ import duckdb
 import pytest
 from answer_list import OPEN, chosen, found, rows, state, unfold
 from chromium import Opened, overflow, violations
-from conftest import write_page
-from page_parts import NAMES, SPELLED, results_file
+from page_parts import NAMES, SPELLED, results_file, write_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

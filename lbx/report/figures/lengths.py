@@ -76,7 +76,7 @@ def _lines(
         for run, group in group_rows(rows, "run_id")
         if (group[0]["benchmark"], run) in leaders
     ]
-    return (lengths, lines) if len(lengths) > 1 and lines else None
+    return (lengths, sorted(lines, key=lambda line: line.mark)) if len(lengths) > 1 and lines else None
 
 
 def _line(source: FigureSource, run: str, lengths: Sequence[int], rows: Sequence[Row]) -> Series:

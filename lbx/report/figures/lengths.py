@@ -134,4 +134,4 @@ def needle_map(title: str, about: str, rows: Sequence[Row]) -> str:
     lengths, depths = (sorted({row[name] for row in rows}) for name in ("length", "depth"))
     cells = {(depths.index(row["depth"]), lengths.index(row["length"])): point_of_row(row) for row in rows}
     columns, names = list(map(short_length, lengths)), [f"{100 * depth:.3g}" for depth in depths]
-    return heat(title, about, rows=names, columns=columns, cells=cells, ends=(0, 100))
+    return heat(title, about, rows=names, columns=columns, cells=cells, ends=(0, 100), corner="depth %")

@@ -149,8 +149,7 @@ def _asset(name: str) -> Html:
 
 
 def _script() -> Html:
-    folder = files(__package__).joinpath("script")
-    return Html("\n").join(_asset(f"script/{name}.js") for name in _SCRIPTS if folder.joinpath(f"{name}.js").is_file())
+    return Html("\n").join(_asset(f"script/{name}.js") for name in _SCRIPTS)
 
 
 def _style() -> Html:

@@ -22,6 +22,8 @@ class ReportFormat(StrEnum):
     PARQUET = "parquet"
     LATEX = "latex"
     HTML = "html"
+    SVG = "svg"
+    PNG = "png"
 
 
 class SqlFormat(StrEnum):

@@ -12,7 +12,7 @@ from lbx.base.errors import LbxError
 from lbx.base.outputs import atomic_path
 from lbx.base.resources import limit_data
 from lbx.cli.options import SqlFormat
-from lbx.cli.output import answer_json, answer_text, note, parquet_file
+from lbx.cli.output import answer_json, answer_text, binary_file, note
 from lbx.cli.read_options import SqlOptions
 from lbx.cli.tables import check_output, show_sheets
 from lbx.report import render
@@ -45,7 +45,7 @@ def _run_query(options: SqlOptions, limit: TimeLimit) -> None:
     results, query, attached, output = options.results, options.query, options.attached, options.output
     check_output(output)
     if options.output_format is SqlFormat.PARQUET:
-        output = parquet_file(output)
+        output = binary_file(output, "Parquet")
         with atomic_path(output) as path, _open_store(results, attached, path) as store:
             rows = export_parquet(store, query, path, limit)
         note(f"{rows:,} rows in {output}")

@@ -10,18 +10,17 @@ import typer
 
 from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
-from lbx.base.outputs import atomic_path
+from lbx.base.outputs import atomic_path, write_file
 from lbx.base.units import format_count
 from lbx.cli.options import ReportFormat
-from lbx.cli.output import answer_json, answer_text, note, parquet_file
+from lbx.cli.output import answer_json, answer_text, binary_file, note
 from lbx.cli.read_options import ReportOptions
 from lbx.cli.tables import check_output, show_sheets
 from lbx.judging.journal import journal_of, read_journal
 from lbx.report import latex, papers, render, reports
 from lbx.report import overview as overviews
-from lbx.report.cells import sheet
 from lbx.report.comparing import mark_ties
-from lbx.report.labels import progress, with_progress
+from lbx.report.labels import headline, progress, with_progress
 from lbx.report.report_types import ALL, BOARD, ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.scoring.reading import open_with_numbers
@@ -29,6 +28,7 @@ from lbx.store import Table
 from lbx.store.runs import resolve_runs_in
 
 _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
+_PICTURES = (ReportFormat.SVG, ReportFormat.PNG)
 _PIPE_WIDTH = 120
 """Columns of the overview if written to a pipe or a file; reports requested by name have all their columns."""
 
@@ -71,11 +71,13 @@ def report(options: ReportOptions) -> None:
         show_sheets(sheets, output, ascii_only=options.ascii_only, pipe_width=_PIPE_WIDTH)
         return
     if output_format is ReportFormat.PARQUET:
-        note(f"{_export(results, names, query, parquet_file(output)):,} rows in {output}")
+        note(f"{_export(results, names, query, binary_file(output, 'Parquet')):,} rows in {output}")
     elif output_format is ReportFormat.HTML:
         answer_text(_page(results, names if view else (), query, options.chars), output)
+    elif output_format in _PICTURES:
+        _draw(results, names, query, output_format, output)
     tables = Tables()
-    if output_format not in (ReportFormat.PARQUET, ReportFormat.HTML):
+    if output_format not in (ReportFormat.PARQUET, ReportFormat.HTML, *_PICTURES):
         tables = _read_reports(results, names, query, in_bold=output_format is ReportFormat.LATEX)
         _write_tables(tables, output_format, output, ascii_only=options.ascii_only)
     elif options.expected:
@@ -114,6 +116,11 @@ def _resolve_report(results: Path | None, view: str | None, *, has_published: bo
 
 def _views(view: str | None, output_format: ReportFormat) -> list[str]:
     names = reports.reports_of(view) if view else list(_DEFAULT_VIEWS)
+    if view is None and output_format in _PICTURES:
+        raise UsageError(
+            f"A file in the format {output_format} has the charts of one report.",
+            fix="Name it, such as length_curve, or use --format html.",
+        )
     if len(names) > 1 and output_format in (ReportFormat.CSV, ReportFormat.PARQUET):
         raise UsageError(f"A {output_format} file contains one table.", fix=f"Name one of: {', '.join(names)}.")
     return names
@@ -173,6 +180,26 @@ def _page(results: Path | None, names: Sequence[str], query: ReportQuery, chars:
         return pages.pieces(store, query, names=names, chars=chars)
 
 
+def _draw(
+    results: Path | None, names: Sequence[str], query: ReportQuery, output_format: ReportFormat, output: Path | None
+) -> None:
+    """Write the charts of a report to a file."""
+    from lbx.report import figures as drawings  # imported late: only these formats need Jinja
+    from lbx.report.page.source import PageSource
+
+    path = binary_file(output, "PNG") if output_format is ReportFormat.PNG else output
+    with open_with_numbers(results) if results else contextlib.nullcontext() as store:
+        source = PageSource(store, query)
+        figures = [figure for name in names for figure in drawings.figures(source, name)]
+        drawings.check_figures(names, figures)
+        title = headline(f"{source.file}: {reports.REPORTS[names[0]].title.split(' (')[0]}", source.progress)
+    drawing = drawings.svg_file(title, figures)
+    if path and output_format is ReportFormat.PNG:
+        write_file(path, drawings.render_png(drawing))
+    else:
+        answer_text(drawing, path)
+
+
 def _overview(results: Path, query: ReportQuery) -> Sequence[Sheet]:
     with open_with_numbers(results) as store:
         return with_progress(overviews.sheets(store, query, results), progress(store, query.runs))
@@ -205,7 +232,7 @@ def _write_tables(tables: Tables, output_format: ReportFormat, output: Path | No
     sheets = (
         sheet
         for name, table in tables_with_rows.items()
-        for sheet in with_progress(_sheets(name, table, tables.failures, curves=in_text), tables.progress)
+        for sheet in with_progress(reports.sheets(name, table, tables.failures, in_text=in_text), tables.progress)
     )
     if in_text:
         show_sheets(sheets, output, ascii_only=ascii_only)
@@ -213,9 +240,3 @@ def _write_tables(tables: Tables, output_format: ReportFormat, output: Path | No
         answer_text(latex.pieces(sheets), output)
     else:
         answer_text((render.markdown(sheet) + "\n" for sheet in sheets), output)
-
-
-def _sheets(name: str, table: Table, failures: Sequence[str], *, curves: bool) -> Sequence[Sheet]:
-    if name == "paper" and table.rows:
-        return papers.sheets(table, failures)
-    return [sheet(reports.REPORTS[name], table, curves=curves)]

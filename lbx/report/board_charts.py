@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lbx.benchmarks.base.layout import Board, Chart, DotChart, HeatMap, LineChart, ModelDotChart, RadarChart
-from lbx.report.charts import Point, Series, curve, dots, heat, radar
+from lbx.report.charts import Point, Series, curve, dots, extent, heat, radar
 from lbx.report.labels import Row
 
 NameAndMark = Callable[[Row], tuple[str, int]]
@@ -54,15 +54,21 @@ def _select_rows(rows: Sequence[Row]) -> list[Row]:
 
 def _draw_columns(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[Picture]:
     """Draw charts with the columns as axes or ticks, and a shape or line per model."""
-    draw, labels = (radar if isinstance(chart, RadarChart) else curve), list(chart.columns.values())
-    series = []
-    for value, some in _parts(chart, rows).items():
-        title, shapes = chart.title.format(value), _series(chart, _select_rows(some), who, chart.columns)
-        models = "model" if len(shapes) == 1 else "models"
+    labels = list(chart.columns.values())
+    shapes_of = {
+        value: shapes
+        for value, some in _parts(chart, rows).items()
+        if (shapes := _series(chart, _select_rows(some), who, chart.columns))
+    }
+    ends = extent(shape for shapes in shapes_of.values() for shape in shapes)
+    pictures = []
+    for value, shapes in shapes_of.items():
+        title, models = chart.title.format(value), "model" if len(shapes) == 1 else "models"
         about = f"{chart.about}, of {len(shapes)} {models}; the numbers are in the table."
-        if shapes:
-            series.append((title, draw(title, about, labels, shapes)))
-    return series
+        is_radar = isinstance(chart, RadarChart)
+        svg = radar(title, about, labels, shapes) if is_radar else curve(title, about, labels, shapes, ends=ends)
+        pictures.append((title, svg))
+    return pictures
 
 
 def _draw_dots(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[Picture]:
@@ -79,7 +85,7 @@ def _draw_model_dots(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> lis
         for column, words in chart.columns.items():
             if row[column] is not None:
                 label = f"{name}, {words}" if words else name
-                lines.append((name, Series(label, mark, [Point(row[column], note=row["note"] or "")])))
+                lines.append((label, Series(label, mark, [Point(row[column], note=row["note"] or "")])))
     about = f"{len(rows)} models, {chart.about}."
     return [(chart.title, dots(chart.title, about, lines))] if lines else []
 
@@ -87,19 +93,21 @@ def _draw_model_dots(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> lis
 def _draw_heat(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[Picture]:
     if not chart.by:
         some = rows[:MOST_ROWS]
-        return _draw_map(chart, chart.title, "models", [who(row)[0] for row in some], list(enumerate(some)))
+        models = [who(row) for row in some]
+        return _draw_map(chart, chart.title, "models", models, list(enumerate(some)))
     names = list(dict.fromkeys(row[chart.by] for row in rows if row[chart.by] != chart.only))
     heats = []
     for group in dict.fromkeys(who(row) for row in rows[:MOST]):
         indexed_rows = [
             (names.index(row[chart.by]), row) for row in rows if row[chart.by] in names and who(row) == group
         ]
-        heats += _draw_map(chart, chart.title.format(group[0]), chart.about, names, indexed_rows)
+        labels = [(name, None) for name in names]
+        heats += _draw_map(chart, chart.title.format(group[0]), chart.about, labels, indexed_rows)
     return heats
 
 
 def _draw_map(
-    chart: Chart, title: str, what: str, names: Sequence[str], rows: Sequence[tuple[int, Row]]
+    chart: Chart, title: str, what: str, names: Sequence[tuple[str, int | None]], rows: Sequence[tuple[int, Row]]
 ) -> list[Picture]:
     cells = {
         (at, column): Point(chart.scale * row[name], note=row["note"] or "")
@@ -108,9 +116,11 @@ def _draw_map(
         if row[name] is not None
     }
     about = f"{len(names)} {what} by {len(chart.columns)} lengths, the darker the higher; the numbers are in the cells."
-    labels = list(chart.columns.values())
-    ends = (0, 100) if chart.by else None
-    return [(title, heat(title, about, rows=names, columns=labels, cells=cells, ends=ends))] if cells else []
+    if not cells:
+        return []
+    columns, marks, ends = list(chart.columns.values()), [mark for _, mark in names], (0, 100) if chart.by else None
+    labels = [name for name, _ in names]
+    return [(title, heat(title, about, rows=labels, columns=columns, cells=cells, ends=ends, marks=marks))]
 
 
 _DRAW_FUNCTIONS: Mapping[type[Chart], Callable[[Chart, Sequence[Row], NameAndMark], list[Picture]]] = {

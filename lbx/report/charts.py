@@ -32,14 +32,14 @@ class Point:
     """A value with an optional interval and a note for its tooltip.
 
     Attributes:
-        is_derived: Whether the value follows from another one of the chart.
+        is_complement: Whether the value is 100 minus another one of the chart.
     """
 
     value: float | None
     low: float | None = None
     high: float | None = None
     note: str = ""
-    is_derived: bool = False
+    is_complement: bool = False
 
     @property
     def has_value(self) -> bool:
@@ -76,7 +76,7 @@ def curve(
     ticks: Sequence[str],
     lines: Sequence[Series],
     *,
-    width: int = 420,
+    width: int = 520,
     ends: Sequence[float] = (),
 ) -> str:
     """Draw values over ordered ticks: a line through all points, a band over neighbouring points with intervals.
@@ -219,7 +219,7 @@ def heat(
 
 def _cell(box: tuple[float, float, float, float], point: Point, share: float, tip: str) -> str:
     x, y, wide, tall = box
-    words = f"({svg.figure(point.value)})" if point.is_derived else svg.figure(point.value)
+    words = f"({svg.figure(point.value)})" if point.is_complement else svg.figure(point.value)
     return (
         f'<g><title>{tip}</title><rect class="cell" x="{svg.px(x + 0.5)}" y="{svg.px(y + 0.5)}" width="{wide - 1}" '
         f'height="{tall - 1}" fill-opacity="{0.04 + 0.46 * share:.2f}"/>'

@@ -33,3 +33,8 @@ def chosen(page: Page, count: int) -> list[list[str]]:
 def state(page: Page) -> dict[str, list[str]]:
     """The state in the address of a page."""
     return parse_qs(page.url.partition("#?")[2], keep_blank_values=True)
+
+
+def unfold(page: Page) -> None:
+    """Open all sections of a page."""
+    page.evaluate("document.querySelectorAll('details').forEach(one => (one.open = true))")

@@ -101,7 +101,7 @@ def test_who_leads_counts_what_is_missing_and_did_the_same_tasks(tmp_path: Path)
         ((40, 40, 40), "m0, m1 and m2 share the first place on longbench with 80.0."),
         ((40, 40, 2), "m0 and m1 share the first place on longbench with 80.0."),
         ((40, 40, 38), "m0 and m1 share the first place on longbench with 80.0; m2 (76.0) may be as good."),
-        ((40, 38, 2), "m0 comes first on longbench with 80.0, but m1 (76.0) may be as good."),
+        ((40, 38, 2), "m0 comes first on longbench with 80.0; m1 (76.0) may be as good."),
         ((45, 20, 20), "m0 leads longbench with 90.0."),
         ((0, 0), "m0 and m1 share the first place on longbench with 0.0."),
         ((40,) * 6, "m0, m1, m2 and 3 more share the first place on longbench with 80.0."),

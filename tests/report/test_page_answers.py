@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
-from answer_list import OPEN, chosen, found, rows, state
+from answer_list import OPEN, chosen, found, rows, state, unfold
 from chromium import Opened, overflow, violations
 from conftest import write_page
 from page_parts import NAMES, SPELLED, results_file
@@ -34,9 +34,9 @@ def words_url(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_row_has_the_first_lines(opened: Opened, words_url: str) -> None:
     page = opened("#?q=What+jumps", of=words_url)
     assert chosen(page, 3) == [
-        ["25.0", "a", "longbench/qasper", "What jumps?", "the quick brown fox", "reference 1", ""],
-        ["35.0", "b", "longbench/qasper", "What jumps?", "the slow brown fox", "reference 1", ""],
         ["45.0", "c", "longbench/qasper", "What jumps?", "我喜欢吃苹果", "reference 1", ""],
+        ["35.0", "b", "longbench/qasper", "What jumps?", "the slow brown fox", "reference 1", ""],
+        ["25.0", "a", "longbench/qasper", "What jumps?", "the quick brown fox", "reference 1", ""],
     ]
 
 
@@ -159,14 +159,16 @@ def test_a_question_with_all_runs_next_to_each_other(opened: Opened, words_url: 
     page.click("text=All runs side by side")
     assert state(page) == {"question": ["longbench/qasper/qasper-001"]}
     sides = page.locator("#sides .side")
-    assert [text.split("\n")[0] for text in sides.all_inner_texts()] == ["a", "b", "c"]
+    assert [text.split("\n")[0] for text in sides.all_inner_texts()] == ["c", "b", "a"]
     tops = sides.evaluate_all("all => all.map(one => one.getBoundingClientRect().top)")
     assert len(set(tops)) == 1
     assert "What jumps?" in page.inner_text("#sides dl")
     page.get_by_role("button", name="Compare with this: a").click()
     assert state(page)["baseline"] == ["a"]
-    assert sides.nth(1).locator("del").all_inner_texts() == ["quick", "b", "b"]
-    assert "+10.0" in sides.nth(1).inner_text()
+    assert page.evaluate("document.activeElement.ariaPressed") == "true", "the focus stays"
+    assert sides.nth(0).inner_text().startswith("a\n"), "the others are compared with the first"
+    assert sides.nth(2).locator("del").all_inner_texts() == ["quick", "b", "b"]
+    assert "+10.0" in sides.nth(2).inner_text()
     page.keyboard.press("d")
     assert page.locator("#sides del").count() == 0
     page.keyboard.press("j")
@@ -232,16 +234,21 @@ def test_numbers_are_links_to_their_answers(opened: Opened) -> None:
     link = row.locator("a").first
     address = link.get_attribute("href")
     assert address == "#?run=plain&task=longbench/hotpotqa&sort=score"
-    link.evaluate("link => link.closest('details')?.setAttribute('open', '')")
+    unfold(page)
     link.click()
     listed = chosen(page, 12)
     assert {(row[1], row[2]) for row in listed} == {("plain", "longbench/hotpotqa")}
     scores = [float(row[0]) for row in listed[:-1]]
     assert scores == sorted(scores), "lowest first"
-    assert page.evaluate("document.getElementById('answers').getBoundingClientRect().top") < 300
+    assert page.evaluate("document.getElementById('answers').getBoundingClientRect().top") < 600
     assert chosen(opened(address), 12) == listed, "in another tab"
     page.go_back()
     chosen(page, 180)
+    average = page.locator("#scores tr", has_text="plain").locator("td.average > a").first
+    assert average.get_attribute("href") == "#?run=plain&task=longbench/&sort=score"
+    average.focus()
+    page.keyboard.press("Enter")
+    assert {row[1] for row in chosen(page, 24)} == {"plain"}
     failed = page.locator("#failures td > a").first.get_attribute("href")
     assert failed.endswith("&task=longbench/&mark=failed")
     assert {row[0] for row in rows(opened(failed))} == {"no score"}

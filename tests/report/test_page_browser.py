@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from answer_list import unfold
 from chromium import Opened, violations
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ CROSSED = pytest.mark.long("CI has each width and each scheme, though not each p
 )
 def test_it_fits_and_is_accessible(opened: Opened, width: int, scheme: str) -> None:
     page = opened(width=width, scheme=scheme)
+    unfold(page)
     page.click("#list .question a")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
@@ -36,6 +38,7 @@ def test_it_fits_and_is_accessible(opened: Opened, width: int, scheme: str) -> N
 
 def test_labels_never_overlap(opened: Opened) -> None:
     page = opened()
+    unfold(page)
     overlapping = page.evaluate("""() => [...document.querySelectorAll('svg.chart')].flatMap(chart => {
         const boxes = [...chart.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
         return boxes.flatMap(([a, x], i) => boxes.slice(i + 1).filter(([b, y]) =>
@@ -48,6 +51,7 @@ def test_labels_never_overlap(opened: Opened) -> None:
 
 def test_headings_sort_by_content(opened: Opened) -> None:
     page = opened()
+    unfold(page)
     read = """([table, column]) => [...table.tBodies[0].rows].map(row => row.cells[column].textContent)"""
     table = page.locator("#task_scores table").first.element_handle()
     column = page.evaluate("t => [...t.tHead.rows[0].cells].findIndex(c => c.textContent === 'score')", table)
@@ -67,6 +71,7 @@ def test_headings_sort_by_content(opened: Opened) -> None:
 
 def test_a_field_filters_a_table(opened: Opened) -> None:
     page = opened()
+    unfold(page)
     field = page.locator(".table-filter input").first
     shown = "all => all.filter(row => !row.hidden).map(row => row.textContent)"
     rows = page.locator(".table-filter + .scroll").first.locator("tbody tr")
@@ -79,6 +84,7 @@ def test_a_field_filters_a_table(opened: Opened) -> None:
 
 def test_of_a_long_table_the_first_rows_are_drawn(opened: Opened, long_url: str) -> None:
     page = opened(of=long_url)
+    unfold(page)
     drawn = page.locator("#task_scores tbody tr:visible")
     more = page.locator("#task_scores button.pager")
     assert drawn.count() == 100
@@ -100,7 +106,9 @@ def test_of_a_long_table_the_first_rows_are_drawn(opened: Opened, long_url: str)
     page.keyboard.press("Enter")
     assert drawn.count() == 117
     assert not more.is_visible()
-    assert opened(of=long_url, scripts=False).locator("#task_scores tbody tr:visible").count() == 120
+    without = opened(of=long_url, scripts=False)
+    unfold(without)
+    assert without.locator("#task_scores tbody tr:visible").count() == 120
 
 
 def test_every_control_is_reached_by_keyboard(opened: Opened) -> None:
@@ -117,6 +125,7 @@ def test_every_control_is_reached_by_keyboard(opened: Opened) -> None:
 
 def test_without_scripts_the_report_stands(opened: Opened) -> None:
     page = opened(scripts=False)
+    unfold(page)
     assert page.locator("svg.chart:visible").count() > 4
     assert page.locator("table:visible").count() > 4
     assert page.locator("#controls:visible").count() == 0

@@ -20,6 +20,7 @@ class Figure:
         caption: Sentence about the chart; equal captions of neighbouring figures are shown once.
         benchmark: Benchmark of the chart's numbers; "" for charts of several.
         is_small: Whether the chart belongs in a grid with its neighbours.
+        mark: Run that all of the chart belongs to.
     """
 
     title: str
@@ -27,6 +28,7 @@ class Figure:
     caption: str = ""
     benchmark: str = ""
     is_small: bool = False
+    mark: int | None = None
 
 
 class FigureSource(Protocol):

@@ -2,37 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from lbx.report.charts import Series, dots
+from lbx.report.charts import Point, Series, dots, heat
 from lbx.report.figures.base import Figure, FigureSource, point_of_row, run_series
+from lbx.report.labels import Row
 
 
 def judge_results(source: FigureSource) -> Iterator[Figure]:
     """Draw win rates against each opponent, and mean ratings, judge by judge."""
     rows = [row for row in source.rows("judge_results") if row["task"] is None and row["questions"] == "all"]
+    rows.sort(key=lambda row: (row["judge_id"], row["run_id"]))
+    yield from _matrices(source, [(row, f"{row['label_judge']}, {row['fitness']}") for row in rows])
     series_of: dict[str, list[tuple[str, Series]]] = {}
-    for row in sorted(rows, key=lambda row: (row["judge_id"], row["run_id"])):
+    for row in rows:
         pair = row["kind"] == "pair"
         what = f"win rate against {source.label(row['against_run_id'])}, percent" if pair else "mean rating"
         point = point_of_row(row, value="win_rate") if pair else point_of_row(row, 1.0, "rating", "rating_")
         line = f"{row['label_judge']}, {row['fitness']}"
         title = f"{row['benchmark']}: {what}"
         series_of.setdefault(title, []).append((line, run_series(source, row["run_id"], [point])))
-    return _draw(series_of, "A line for each judged run, below its judge.")
+    yield from _draw(series_of, "A line for each judged run, below its judge.")
 
 
 def rating_results(source: FigureSource) -> Iterator[Figure]:
     """Draw win rates and mean ratings, set by set."""
+    rows = [row for row in source.rows("rating_results") if row["task"] is None]
+    yield from _matrices(source, [(row, row["set_id"]) for row in rows])
     series_of: dict[str, list[tuple[str, Series]]] = {}
-    for row in source.rows("rating_results"):
-        if row["task"] is None:
-            pair = row["kind"] == "pair"
-            point = point_of_row(row, value="win_rate") if pair else point_of_row(row, 1.0, "mean", "mean_")
-            title = f"{row['benchmark']}, {row['set_id']}: {'win rate, percent' if pair else 'mean rating'}"
-            line = source.label(row["run_id"]) + (f" against {source.label(row['against_run_id'])}" if pair else "")
-            series_of.setdefault(title, []).append((line, run_series(source, row["run_id"], [point])))
-    return _draw(series_of, "A line for each rated run.")
+    for row in rows:
+        pair = row["kind"] == "pair"
+        point = point_of_row(row, value="win_rate") if pair else point_of_row(row, 1.0, "mean", "mean_")
+        title = f"{row['benchmark']}, {row['set_id']}: {'win rate, percent' if pair else 'mean rating'}"
+        line = source.label(row["run_id"]) + (f" against {source.label(row['against_run_id'])}" if pair else "")
+        series_of.setdefault(title, []).append((line, run_series(source, row["run_id"], [point])))
+    yield from _draw(series_of, "A line for each rated run.")
+
+
+def _matrices(source: FigureSource, rows: Sequence[tuple[Row, str]]) -> Iterator[Figure]:
+    """Draw a matrix of win rates for each judge or set with several opponents.
+
+    A pair that was judged in one direction has its reverse as a derived value: draws count half, so that both add up to
+    100.
+    """
+    pairs_of: dict[tuple[str, str], dict[tuple[str, str], Point]] = {}
+    for row, judge in rows:
+        if row["kind"] == "pair" and row["win_rate"] is not None:
+            pairs = pairs_of.setdefault((row["benchmark"], judge), {})
+            pairs[row["run_id"], row["against_run_id"]] = point_of_row(row, value="win_rate")
+    for (benchmark, judge), pairs in pairs_of.items():
+        if len({against for _, against in pairs}) < 2:
+            continue
+        runs = sorted({run for pair in pairs for run in pair}, key=source.mark_of)
+        names = [source.label(run) for run in runs]
+        derived = {(b, a): _reverse(point) for (a, b), point in pairs.items() if (b, a) not in pairs}
+        cells = {(runs.index(a), runs.index(b)): point for (a, b), point in (pairs | derived).items()}
+        title = f"{benchmark}, {judge}: win rate, percent"
+        about = "Each row's run against each column's, the darker the higher; 50 is a tie."
+        marks = [source.mark_of(run) for run in runs]
+        svg = heat(title, about, rows=names, columns=names, cells=cells, ends=(0, 100), marks=marks)
+        note = "Values in parentheses are 100 minus the reverse pair, which alone was judged." if derived else ""
+        yield Figure(title, svg, f"Rows against columns. {note}".strip(), benchmark)
+
+
+def _reverse(point: Point) -> Point:
+    low, high = (None if end is None else 100 - end for end in (point.high, point.low))
+    return Point(None if point.value is None else 100 - point.value, low, high, point.note, is_complement=True)
 
 
 def _draw(series_of: Mapping[str, list[tuple[str, Series]]], about: str) -> Iterator[Figure]:

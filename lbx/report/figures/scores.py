@@ -43,7 +43,8 @@ def _task_chart(source: FigureSource, rows: Sequence[Row], title: str) -> str:
         return dots(title, f"{len(names)} tasks, {len(runs)} runs; the numbers are in the table below.", lines)
     cells = {(runs.index(row["run_id"]), names.index(row["task"])): point_of_row(row) for row in rows}
     about = f"{len(runs)} runs by {len(names)} tasks, the darker the higher; the numbers are in the cells."
-    return heat(title, about, rows=[source.label(run) for run in runs], columns=names, cells=cells)
+    labels, marks = [source.label(run) for run in runs], [source.mark_of(run) for run in runs]
+    return heat(title, about, rows=labels, columns=names, cells=cells, marks=marks)
 
 
 def comparison(source: FigureSource) -> Iterator[Figure]:

@@ -71,20 +71,18 @@ def _leader(source: PageSource, rows: Sequence[Row], location: Html) -> Html:
         return Html(f"{_run_tag(source, first)} scores {_score(first)} on {location.rstrip(',')}.")
     level = [row for row in rows if _printed_score(row) == _printed_score(first)]
     near = [row for row in others if row not in level and str(row["place"]).partition("-")[0] == "1"]
-    names = _and([f"{_run_tag(source, row)} ({_score(row)})" for row in near])
+    names = _and([f"{_run_tag(source, row)} ({100 * row['score']:.1f})" for row in near], 2)
+    suffix = f"; {names} may be as good" if near else ""
     if len(level) > 1:
         leaders = _and([_run_tag(source, row) for row in level])
-        suffix = f"; {names} may be as good" if near else ""
         return Html(f"{leaders} share the first place on {location} with {100 * first['score']:.1f}{suffix}.")
-    if near:
-        return Html(
-            f"{_run_tag(source, first)} comes first on {location} with {_score(first)}, but {names} may be as good."
-        )
-    return Html(f"{_run_tag(source, first)} leads {location} with {_score(first)}.")
+    verb = "comes first on" if near else "leads"
+    return Html(f"{_run_tag(source, first)} {verb} {location} with {_score(first)}{suffix}.")
 
 
-def _and(names: Sequence[str]) -> str:
-    some = [*names[:3], f"{len(names) - 3:,} more"] if len(names) > 4 else names
+def _and(names: Sequence[str], most: int = 3) -> str:
+    """Join names; with at least two more than ``most``, count the others."""
+    some = [*names[:most], f"{len(names) - most:,} more"] if len(names) > most + 1 else names
     return " and ".join(filter(None, (", ".join(some[:-1]), some[-1]))) if some else ""
 
 

@@ -23,7 +23,7 @@ from lbx.report.svg import mark_classes, symbol
 
 MOST_ROWS = 1000
 _LONG_NAME, _NAME_END = 18, 10
-"""Characters of a run's name that always fit, and of its end that is never cut."""
+"""Characters of a run's name that always fit, and of its model's end, which is never cut."""
 _LONG_WORD = 40
 """Characters of the longest word that is never broken; longer words would make columns too wide."""
 
@@ -89,7 +89,7 @@ def drawings(figures: Iterable[Figure]) -> list[Html]:
         neighbours = list(group)
         if is_small:
             parts += [quiet(caption) for caption in dict.fromkeys(f.caption for f in neighbours) if caption]
-            parts.append(part("charts", [(f.title, Html(f.svg)) for f in neighbours]))
+            parts.append(part("charts", [(f.title, Html(f.svg), run_class(f.mark)) for f in neighbours]))
         else:
             parts += [part("figure", f.title, Html(f.svg), f.caption) for f in neighbours]
     return parts
@@ -100,8 +100,12 @@ def run_name(mark: int, label: str) -> Html:
     """Build a run's mark and label; if there is little room, a browser cuts a long label before its end."""
     text = visible(one_line(truncate_text(label)))
     if len(text) <= _LONG_NAME:
-        return Html(f'<span class="name">{symbol(mark)}{html(text)}</span>')
-    start, end = text[:-_NAME_END], text[-_NAME_END:]
+        return Html(f'<span class="name">{symbol(mark)}{escape(text)}</span>')
+    model, bracket, rest = text.partition(" (")
+    rest = bracket + rest if len(bracket + rest) <= _LONG_NAME else ""
+    start, end = model[:-_NAME_END], model[-_NAME_END:] + rest
+    if not rest:
+        start, end = text[:-_NAME_END], text[-_NAME_END:]
     return Html(
         f'<span class="name" title="{escape(text)}">{symbol(mark)}<span>{escape(start)}</span>{escape(end)}</span>'
     )

@@ -104,7 +104,7 @@ def _first_section(source: PageSource) -> Section:
     parts = [
         *(tag("p", sentence, class_="lead") for sentence in sentences[:_MOST_LEADERS]),
         scoreboard_part(source),
-        part("overview", [*sentences[_MOST_LEADERS:], *points], _MOST_REMARKS, curves),
+        part("overview", [*points, *sentences[_MOST_LEADERS:]], _MOST_REMARKS, curves),
     ]
     return Section("scores", "Scores", list(filter(None, parts)))
 

@@ -55,7 +55,8 @@ async function swap(address, options) {
   const next = new DOMParser().parseFromString(text, "text/html");
   if (!one("#bar", next)) return say(`Not done. ${one("main", next)?.textContent.trim() ?? answer.status}`, true);
   show(next, key);
-  history.replaceState(null, "", answer.url);
+  if (options.isNewEntry && answer.url !== location.href) history.pushState(null, "", answer.url);
+  else history.replaceState(null, "", answer.url);
   return true;
 }
 
@@ -103,12 +104,13 @@ addEventListener("click", event => {
   const link = event.target.closest("a[data-swap]");
   if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
     event.preventDefault();
-    go(link.href);
+    go(link.href, { isNewEntry: one("#live") !== null });  // other pages than those of `lbx browse` save on the way
   }
   const scope = event.target.closest("[data-scope]");
   if (scope) current(scope);
   if (event.target.closest(".find button[value='-1']")) step(-1);
 });
+addEventListener("popstate", () => one("#live") && go(location.href));
 addEventListener("beforeunload", event => { if (waiting || typed.size) event.preventDefault(); });
 
 // Forms with data-saves send what is typed by themselves. The page stays; the bar, and the word on it, come anew.
@@ -273,5 +275,21 @@ function step(by) {
   look();
   requestAnimationFrame(look);
 }
+
+// The root of all paths is new at each start. A link of an earlier start, or one without a root, is forwarded to the root
+// of the pages that this browser has open, or opens later; the server tells it to nobody.
+const ROOT = /^\/[\w-]{16}(?=\/)/, root = location.pathname.match(ROOT)?.[0] ?? "";
+function forward(known) {
+  if (!known || known === root || known !== `${known}/`.match(ROOT)?.[0]) return;
+  const query = new URLSearchParams(location.search).has("token") ? "" : location.search;
+  location.replace(known + (query && location.pathname.slice(root.length) || "/") + query);
+}
+try {
+  if (one("#bar")) localStorage.setItem("root", root);
+  else {
+    addEventListener("storage", event => event.key === "root" && forward(event.newValue));
+    forward(localStorage.getItem("root"));
+  }
+} catch { /* without storage, links of an earlier start are refused */ }
 
 if (one("#bar")) arrive();

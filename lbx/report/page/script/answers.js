@@ -51,18 +51,18 @@ const sortKeys = {
 };
 
 function showAnswers(isFromAddress = false) {
+  const wanted = JSON.stringify([...FILTERS, "sort", "runs"].map((key) => state[key]));
+  if (wanted !== selection) select();
+  selection = wanted;
   if (state.question) return showSides();
   $("sides").hidden = true;
   $("browse").hidden = false;
-  const wanted = JSON.stringify([...FILTERS, "sort", "runs"].map((key) => state[key]));
-  if (wanted !== selection) select();
   const open = state.answer ? book.find(state.answer) : undefined, at = open === undefined ? -1 : shown.indexOf(open);
   if (open !== undefined && at < 0) return change(isFromAddress ? { ...NO_FILTERS, runs: undefined } : { answer: undefined });
   const page = at < 0 ? Number(state.page || 1) - 1 : Math.floor(at / PAGE);
   from = PAGE * Math.max(0, Math.min(page, Math.floor((shown.length - 1) / PAGE)));
-  const now = wanted + from;
-  if (now !== drawn) drawList();
-  [selection, drawn] = [wanted, now];
+  if (wanted + from !== drawn) drawList();
+  drawn = wanted + from;
   openRow(open);
 }
 

@@ -46,9 +46,19 @@ function showRuns() {
       (node.localName === "i" ? node.closest("td, tbody th")?.parentNode : node)?.classList.add("off");
     }
   }
+  all(".scores table").forEach(hideEmptyColumns);
   for (const draw of redraw) draw();
   for (const column of shaded) shadeAgain(column);
   document.dispatchEvent(new CustomEvent("runschange", { detail: { hidden: marks.map(Number) } }));
+}
+
+// Hide the columns of benchmarks that no shown run has.
+function hideEmptyColumns(table) {
+  const rows = all("tr", table), visible = all("tbody tr:not(.off)", table);
+  [...rows[0].cells].forEach((_, at) => {
+    const isEmpty = visible.length && visible.every((row) => !row.cells[at].textContent);
+    if (isEmpty) for (const row of rows) row.cells[at].classList.add("off");
+  });
 }
 
 // Columns with shaded cells: a cell's class h0 to h9 is its place between the column's lowest and highest number shown.

@@ -5,12 +5,12 @@ if ($("names")) {
   unpackAnswers().then((answers) => {
     book = answers;
     startAnswers();
-    linkCells();
     startKeys();
     $("browse").hidden = false;
     restore();
     if (Object.keys(state).some((key) => key !== "runs" && key !== "baseline") && !state.answer && !state.question) {
       goTo($("answers"));
     }
+    setTimeout(linkCells);
   });
 } else restore();

@@ -1,0 +1,158 @@
+// Charts: axes fit the visible runs, and a button saves a chart. `lbx/report/charts.py` describes their data.
+{
+  const GAP = 13, pairs = /(-?[\d.]+) (-?[\d.]+)/g;
+  const charts = all("main svg.chart:has(.ticks[data-values])").map((svg) => ({
+    svg,
+    axes: all(".ticks[data-values]", svg).map(readAxis),
+    nodes: all("g[class*=' r'] :is(.mark:not(.key), .line, .band, .whisker), .front", svg).map((node) => {
+      const attribute = node.hasAttribute("transform") ? "transform" : "d";
+      return { node, attribute, text: node.getAttribute(attribute) };
+    }),
+    names: all("g[class*=' r']:not(.key) > .name", svg).map((node) => ({ node, x: +node.getAttribute("x"), y: +node.getAttribute("y") })),
+  }));
+
+  function readAxis(group) {
+    const [first, last] = group.dataset.pixels.split(" ").map(Number), [low, high] = group.dataset.values.split(" ").map(Number);
+    const at = group.classList.contains("x") ? 0 : 1;
+    return { group, at, first, last, low, high, start: low, stop: high };
+  }
+  const toPixel = (axis, value) => axis.first + ((axis.last - axis.first) * (value - axis.start)) / (axis.stop - axis.start);
+  const toValue = (axis, pixel) => axis.low + ((axis.high - axis.low) * (pixel - axis.first)) / (axis.last - axis.first);
+
+  // Round ticks, as `svg.axis` chooses them.
+  function roundTicks(low, high, most) {
+    if (low === high) [low, high] = [low - (Math.abs(low) / 10 || 0.5), high + (Math.abs(high) / 10 || 0.5)];
+    const rough = (high - low) / most, base = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 2.5, 5, 10].map((factor) => factor * base).find((size) => size >= rough * 0.999);
+    const first = Math.floor(low / step + 1e-9), last = Math.ceil(high / step - 1e-9);
+    return Array.from({ length: last - first + 1 }, (_, i) => +((first + i) * step).toPrecision(12));
+  }
+
+  // Charts of one grid have equal axes.
+  function rescale() {
+    const groups = Map.groupBy(charts, ({ svg }) => svg.closest(".charts") ?? svg);
+    for (const group of groups.values()) {
+      for (const at of [0, 1]) fitAxes(group, at);
+      group.forEach(draw);
+    }
+  }
+
+  function fitAxes(group, at) {
+    const axes = group.flatMap((chart) => chart.axes.filter((axis) => axis.at === at)), values = [];
+    for (const { axes, nodes } of group) {
+      const axis = axes.find((axis) => axis.at === at);
+      if (!axis) continue;
+      if ("zero" in axis.group.dataset) values.push(0);
+      for (const { node, text } of nodes) {
+        if (node.closest(".off")) continue;
+        for (const pair of text.matchAll(pairs)) values.push(toValue(axis, +pair[at + 1]));
+      }
+    }
+    if (!values.length) return;
+    const ticks = roundTicks(Math.min(...values) + 1e-3, Math.max(...values) - 1e-3, at ? 5 : 7);
+    for (const axis of axes) {
+      [axis.start, axis.stop, axis.ticks] = [ticks[0], ticks.at(-1), ticks];
+    }
+  }
+
+  function draw({ svg, axes, nodes, names }) {
+    svg.classList.toggle("few", all("g:not(.off) > .band", svg).length <= 2);
+    const moved = (at, pixel) => {
+      const axis = axes.find((axis) => axis.at === at);
+      return axis ? toPixel(axis, toValue(axis, pixel)) : pixel;
+    };
+    for (const { node, attribute, text } of nodes) {
+      node.setAttribute(attribute, text.replace(pairs, (_, x, y) => `${moved(0, +x).toFixed(1)} ${moved(1, +y).toFixed(1)}`));
+    }
+    for (const axis of axes) drawTicks(axis);
+    placeNames(svg, names, axes);
+  }
+
+  function drawTicks(axis) {
+    if (!axis.ticks) return;
+    const [path] = all("path", axis.group), [text] = all("text", axis.group), coordinate = axis.at ? "y" : "x";
+    const ends = path.getAttribute("d").match(pairs).map((pair) => pair.split(" ").map(Number));
+    const shift = +text.getAttribute(coordinate) - ends[0][axis.at];
+    axis.group.replaceChildren(...axis.ticks.flatMap((value) => {
+      const pixel = toPixel(axis, value), line = path.cloneNode(), label = text.cloneNode();
+      line.setAttribute("d", "M" + ends.map((end) => end.with(axis.at, pixel.toFixed(1)).join(" ")).join("L"));
+      line.setAttribute("class", value === 0 && "zero" in axis.group.dataset ? "axis" : "grid");
+      label.setAttribute(coordinate, (axis.at ? pixel + shift : pixel).toFixed(1));
+      label.textContent = value.toLocaleString("en", { maximumSignificantDigits: 3 });
+      return [line, label];
+    }));
+  }
+
+  // Names move with their marks; those at the ends of lines keep their distance from each other.
+  function placeNames(svg, names, axes) {
+    const ends = [];
+    for (const { node, x, y } of names) {
+      const group = node.parentNode, marks = all(".mark:not(.key)", group), leader = group.querySelector(".leader");
+      if (group.matches(".off") || !marks.length) continue;
+      const at = marks.at(-1).getAttribute("transform").match(/-?[\d.]+/g).map(Number);
+      if (leader) ends.push({ node, leader, key: group.querySelector(".key"), x, at, y: at[1] });
+      else {
+        const { text } = charts.find((chart) => chart.svg === svg).nodes.find((entry) => entry.node === marks[0]);
+        const before = text.match(/-?[\d.]+/g).map(Number);
+        node.setAttribute("x", x + at[0] - before[0]);
+        node.setAttribute("y", y + at[1] - before[1]);
+      }
+    }
+    const axis = axes.find(({ at }) => at === 1);
+    ends.sort((a, b) => a.y - b.y);
+    const places = spread(ends.map(({ y }) => y), axis?.last + 2, axis?.first);
+    ends.forEach(({ node, leader, key, x, at }, i) => {
+      node.setAttribute("y", places[i] + 4);
+      key.setAttribute("transform", `translate(${x - 9} ${places[i]})`);
+      leader.setAttribute("d", `M${at[0] + 6} ${at[1]}L${x - 16} ${places[i]}`);
+    });
+  }
+
+  // The same as `chart_labels.spread`.
+  function spread(targets, low, high) {
+    const blocks = [];
+    targets.forEach((target, i) => {
+      let mean = target - GAP * i, count = 1;
+      while (blocks.length && blocks.at(-1).mean > mean) {
+        const block = blocks.pop();
+        mean = (mean * count + block.mean * block.count) / (count + block.count);
+        count += block.count;
+      }
+      blocks.push({ mean, count });
+    });
+    const most = high - GAP * (targets.length - 1);
+    return blocks.flatMap(({ mean, count }) => Array(count).fill(mean)).map((mean, i) => Math.max(Math.min(mean, most), low) + GAP * i);
+  }
+
+  // A saved chart is complete: its title, its names, and the styles of light paper.
+  function saveChart(svg, title) {
+    const [, , width, height] = svg.getAttribute("viewBox").split(" ").map(Number), copy = svg.cloneNode(true), top = 28;
+    const rules = [...document.styleSheets[0].cssRules], palette = rules.find((rule) => rule.selectorText === ":root").style;
+    const css = rules.filter(({ selectorText }) => /svg|^\.c\d$/.test(selectorText ?? "")).map(({ cssText }) => cssText).join("\n");
+    const parts = (tag, attributes, text = "") => {
+      const node = document.createElementNS(svg.namespaceURI, tag);
+      for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+      node.textContent = text;
+      return node;
+    };
+    for (const node of all(".off", copy)) node.remove();
+    const tall = height + top;
+    for (const [name, value] of Object.entries({ xmlns: svg.namespaceURI, viewBox: `0 ${-top} ${width} ${tall}`, width, height: tall })) {
+      copy.setAttribute(name, value);
+    }
+    copy.prepend(
+      parts("style", {}, css.replace(/var\((--\w+)\)/g, (_, name) => palette.getPropertyValue(name))),
+      parts("rect", { y: -top, width, height: tall, fill: palette.getPropertyValue("--paper") }),
+      parts("text", { class: "title", x: 4, y: 14 - top }, title));
+    const blob = new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" });
+    const link = element("a", { href: URL.createObjectURL(blob), download: title.replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, 80) + ".svg" });
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
+  for (const figure of all("main figure:has(svg.chart)")) {
+    const title = figure.querySelector("figcaption").textContent, svg = figure.querySelector("svg.chart");
+    figure.append(button("Save as SVG", () => saveChart(svg, title), { className: "save", ariaLabel: "Save as SVG: " + title }));
+  }
+  if (charts.length) document.addEventListener("runschange", rescale);
+}

@@ -1,0 +1,87 @@
+"""Links to a page survive a restart of lbx, though the root of its paths and its secrets are new at each start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from browsed_file import browsed_file
+from chromium import Opened, windows
+from sites import answered
+
+from lbx.store.answer_lists import AnswerKey
+from lbx.web import Site, listening
+from lbx.web.browsing import BrowsingPages
+from lbx.web.results_source import answer_link
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+ADDRESS = answer_link(AnswerKey("two", "longbench", "qasper", "s7"))
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return browsed_file(tmp_path_factory.mktemp("links") / "r.duckdb")
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Opened]:
+    with windows(browser, refusals=True) as found:
+        yield found
+
+
+@contextmanager
+def _browsing(results: Path, port: int = 0) -> Iterator[Site]:
+    """`lbx browse`, started on a port."""
+    with listening("127.0.0.1", port) as place, answered(Site(place, BrowsingPages(results).routes, ["you"])) as site:
+        yield site
+
+
+def test_a_link_survives_a_restart(opened: Opened, results: Path) -> None:
+    with _browsing(results) as site:
+        page = opened(site.links["you"], ADDRESS)
+        old, shared = page.url, page.get_attribute("text=link", "href")
+        assert shared == ADDRESS, "without a secret"
+        port = site.site_socket.port
+    with _browsing(results, port) as site:
+        page.goto(old)
+        assert "no access" in page.inner_text("h1")
+        other = page.context.new_page()
+        other.goto(site.links["you"])
+        page.locator("h1", has_text="longbench/qasper/s7").wait_for()
+        assert page.url == site.url + ADDRESS
+        for address in (old, site.site_socket.url + shared):
+            page.goto(address)
+            page.locator("h1", has_text="longbench/qasper/s7").wait_for()
+            assert page.url == site.url + ADDRESS
+        page.goto(f"{old.partition('/answer')[0]}/?token=old")
+        page.locator("#count", has_text="25 answers").wait_for()
+
+
+def test_without_a_session_a_link_is_refused(opened: Opened, results: Path) -> None:
+    with _browsing(results) as site:
+        page = opened(site.links["you"])
+        page.context.clear_cookies()
+        page.goto(site.site_socket.url + ADDRESS)
+        page.wait_for_url(site.url + ADDRESS)
+        assert "no access" in page.inner_text("h1"), "and asked no more"
+
+
+KNOWN = ("//evil.example", "/short", "https://evil.example/aaaaaaaaaaaaaaaa", "/../aaaaaaaaaaaaa", "/aaaaaaaaaaaaaaaa/",
+         "/aaaaaaaaaaaaaaa\\", "javascript:alert(1)", "")  # fmt: skip
+
+
+@pytest.mark.parametrize("known", KNOWN)
+def test_a_link_leads_nowhere_else(opened: Opened, results: Path, known: str) -> None:
+    """Another program on the same port may have stored anything."""
+    with _browsing(results) as site:
+        page = opened(f"{site.site_socket.url}/")
+        page.evaluate("known => localStorage.setItem('root', known)", known)
+        page.goto(site.site_socket.url + ADDRESS)
+        page.wait_for_timeout(300)
+        assert page.url == site.site_socket.url + ADDRESS
+        assert "no access" in page.inner_text("h1")

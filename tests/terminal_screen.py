@@ -157,9 +157,7 @@ def _extended(first: list[str], codes: object) -> str:
     return f"rgb({steps[number // 36]},{steps[number // 6 % 6]},{steps[number % 6]})"
 
 
-def captured_screen(
-    command: list[str], columns: int, *, folder: Path, *, snapshots: list[Screen] | None = None
-) -> Screen:
+def captured_screen(command: list[str], columns: int, folder: Path, *, snapshots: list[Screen] | None = None) -> Screen:
     """Run a command in a folder on a pseudo-terminal and return its last screen.
 
     Args:

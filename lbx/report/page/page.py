@@ -40,7 +40,7 @@ _REST = 50_000
 _LEAST_FOR_ANSWERS = 500_000
 _FIRST_FIGURES = "effective_context"
 """Report whose figures are in the first section."""
-_MOST_LEADERS = 3
+_MOST_LEADERS = 2
 _MOST_REMARKS = 5
 _SCRIPTS = (
     "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "keys",

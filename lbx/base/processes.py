@@ -107,11 +107,13 @@ def try_lock(descriptor: int) -> bool:
 
 
 def process_began(process: int | None) -> datetime | None:
-    """Return the start time of a process on this machine; None if unknown."""
+    """Return the start time of a process on this machine; None if unknown or ended."""
     try:
-        text = read_input(Path(f"/proc/{process}/stat"), SMALL)
-        ticks = int(text.rpartition(b")")[2].split()[19])
+        state, *fields = read_input(Path(f"/proc/{process}/stat"), SMALL).rpartition(b")")[2].split()
+        ticks = int(fields[18])
     except (OSError, ValueError, IndexError):
+        return None
+    if state == b"Z":
         return None
     boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     return datetime.fromtimestamp(boot + ticks / os.sysconf("SC_CLK_TCK"), UTC)

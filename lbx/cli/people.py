@@ -89,6 +89,7 @@ def _open_pages(options: RateOptions, pages_of: type[RatingPages], documents_of:
                 raters_per_item=options.raters_per_item if len(people) > 1 else None,
                 agreement=options.agreement,
                 bundle=bundle,
+                criterion=options.criterion.strip(),
             )
             stored_rows = ratings_of(store, question_set.set_id).dicts()
         texts = documents(bundle, question_set.items) if bundle else {}

@@ -165,6 +165,14 @@ class RateOptions(PageOptions):
             "--scale", metavar="LOW-HIGH", help="Range of scores: two whole numbers, the best last; default: 1-5."
         ),
     ] = None
+    criterion: Annotated[
+        str,
+        typer.Option(
+            "--criterion",
+            metavar="TEXT",
+            help="Question that a rating answers, shown to raters; default: how well it answers.",
+        ),
+    ] = ""
     reference_open: Annotated[
         bool, typer.Option("--reference-open", help="Show references immediately; default: after a key press.")
     ] = False

@@ -194,8 +194,9 @@ class ShowOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class BrowseOptions(PageOptions):
-    """Lists answers by run, task, mark, score and text, and shows each with its prompt, rebuilt from the bundle and
-    checked by its hash. Each page opens the file read-only and closes it again, so running commands can write to it.
+    """Lists answers by run, task, mark, score and text, compares all models' answers to a question, and shows each with
+    its prompt, rebuilt from the bundle and checked by its hash. During a run, pages refresh and show its progress. They
+    open the file read-only and close it again, so running commands can write to it.
 
     Example: lbx browse results.duckdb --bundle long --run RUN
     """

@@ -39,6 +39,7 @@ def make_rating_set(
     raters_per_item: int | None = None,
     agreement: float = 0.2,
     bundle: Bundle | None = None,
+    criterion: str = "",
 ) -> tuple[RatingSet, int]:
     """Make a set of the questions that all of these runs have answered.
 
@@ -47,6 +48,7 @@ def make_rating_set(
         questions: "human", "llm", "both", "open" or "all"; None for the first of human, open, all that has any.
         patterns: see ``store.answers.Choice``.
         limit: number of questions.
+        criterion: see ``RatingSet``.
 
     Returns:
         The set, and the number of pairs left out because their answers are equal.
@@ -71,7 +73,7 @@ def make_rating_set(
         raise UsageError(f"The answers of {' and '.join(runs)} are all equal, so there are no pairs to compare.")
     numbered = agreement_sample([replace(item, number=number) for number, item in enumerate(items)], agreement, seed)
     digest = bundle.digest if bundle else None
-    return RatingSet(kind, source, runs, numbered, *scale, seed, raters_per_item, digest), equal
+    return RatingSet(kind, source, runs, numbered, *scale, seed, raters_per_item, digest, criterion), equal
 
 
 def _answered_questions(

@@ -18,6 +18,11 @@ from lbx.base.records import canonical_json, sha256_text
 from lbx.store.ratings import RatingItemRow, RatingSetRow
 
 SCORE, PAIR = "score", "pair"
+CRITERIA = {
+    SCORE: "How well is the question answered, according to the document?",
+    PAIR: "Which answer is better, according to the document?",
+}
+"""{kind: question that a rating answers, unless the set has its own}."""
 VERDICTS = ("answer", "against", "tie", "both_bad")
 
 
@@ -72,6 +77,7 @@ class RatingSet:
     Attributes:
         source: "human", "llm", "both", "open" or "all".
         low, high: the ends of the scale; not used for pairs.
+        criterion: question that a rating answers, shown to raters; "" for the default of its kind.
         raters_per_item: number of raters of a question with ``for_all`` unset; None: all raters.
     """
 
@@ -84,6 +90,11 @@ class RatingSet:
     seed: int = 0
     raters_per_item: int | None = None
     bundle_digest: str | None = None
+    criterion: str = ""
+
+    @property
+    def shown_criterion(self) -> str:
+        return self.criterion or CRITERIA[self.kind]
 
     @cached_property
     def set_id(self) -> str:
@@ -105,8 +116,11 @@ class RatingSet:
             self.raters_per_item,
             self.bundle_digest,
         )
+        criterion = {"criterion": self.criterion} if self.criterion else {}
         items = [
-            RatingItemRow(name, item.number, item.benchmark, item.task, item.sample_id, item.number, item.meta())
+            RatingItemRow(
+                name, item.number, item.benchmark, item.task, item.sample_id, item.number, item.meta() | criterion
+            )
             for item in self.items
         ]
         return row, items

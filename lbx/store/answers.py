@@ -15,17 +15,17 @@ from lbx.store.rows import Table
 from lbx.store.store import Store
 
 _JSON = ("references", "meta", "steps")
-_ANSWER = "run_id, benchmark, task, sample_id, iteration"
+ANSWER = "run_id, benchmark, task, sample_id, iteration"
 _MARK_NAMES = ", ".join(f"CASE WHEN {mark.of('g')} THEN '{mark.name}' END" for mark in OF_ANSWERS)
 # Imported failures may have no row in samples: their files have the question's name but no content.
-_FROM = "FROM generations g LEFT JOIN samples s USING (benchmark, task, sample_id)"
-_COLUMNS = (
+FROM = "FROM generations g LEFT JOIN samples s USING (benchmark, task, sample_id)"
+COLUMNS = (
     "g.*, coalesce(s.question, '') AS question, coalesce(s.\"references\", '[]') AS \"references\", s.language, "
     "s.length, s.length_unit, coalesce(s.meta, '{}') AS meta, s.context_sha256, "
     f"list_filter([{_MARK_NAMES}], lambda mark: mark IS NOT NULL) AS marked"
 )
-_SCORE = f"LEFT JOIN (SELECT {_ANSWER}, score FROM scores WHERE headline) c USING ({_ANSWER})"
-_ORDER = "run_id, benchmark, task, position, sample_id, iteration"
+SCORE = f"LEFT JOIN (SELECT {ANSWER}, metric, score FROM scores WHERE headline) c USING ({ANSWER})"
+ORDER = "run_id, benchmark, task, position, sample_id, iteration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,11 @@ class StoredAnswer:
         return str(self.values["run_id"])
 
     @property
+    def headline(self) -> Mapping[str, Any] | None:
+        """Row of the headline score; None without a score."""
+        return next((score for score in self.scores if score["headline"]), None)
+
+    @property
     def choices(self) -> dict[str, str]:
         """{letter: text} of a multiple-choice question; else empty."""
         meta = self.values["meta"]
@@ -62,11 +67,11 @@ class StoredAnswer:
         return [words for name, words in texts.items() if name in self.mark_names]
 
 
-def _has_mark(mark: Mark) -> str:
+def has_mark(mark: Mark) -> str:
     """SQL condition that an answer ``g`` or its headline score has a mark."""
     if not mark.of_score:
         return mark.of("g")
-    same = " AND ".join(f"c.{name} = g.{name}" for name in _ANSWER.split(", "))
+    same = " AND ".join(f"c.{name} = g.{name}" for name in ANSWER.split(", "))
     return f"EXISTS (FROM scores c WHERE c.headline AND {mark.of('c')} AND {same})"
 
 
@@ -94,9 +99,13 @@ class AnswerFilter:
     below: float | None = None
     text: str = ""
 
-    def condition(self) -> tuple[str, list[object]]:
-        """SQL from FROM on, with answers ``g`` and samples ``s``, and its parameters."""
-        marks = [_has_mark(mark) for name, mark in LISTED.items() if self.mark in (name, "any")]
+    def condition(self, *, scores: bool = False) -> tuple[str, list[object]]:
+        """SQL from FROM on, with answers ``g`` and samples ``s``, and its parameters.
+
+        Args:
+            scores: always include headline scores ``c``; default: if they are filtered.
+        """
+        marks = [has_mark(mark) for name, mark in LISTED.items() if self.mark in (name, "any")]
         texts = ("s.question", "g.output", "g.reasoning")
         rules: dict[str, tuple[bool, Sequence[object]]] = {
             "list_contains(?, g.run_id)": (bool(self.runs), [list(self.runs)]),
@@ -111,9 +120,9 @@ class AnswerFilter:
             ),
         }
         rules_used = {rule: values for rule, (applies, values) in rules.items() if applies}
-        score = "" if self.at_least is None and self.below is None else _SCORE
+        score = SCORE if scores or self.at_least is not None or self.below is not None else ""
         return (
-            f"{_FROM} {score} WHERE {' AND '.join(rules_used) or 'true'}",
+            f"{FROM} {score} WHERE {' AND '.join(rules_used) or 'true'}",
             [value for values in rules_used.values() for value in values],
         )
 
@@ -154,17 +163,17 @@ def _matches_any(key: str, globs: Sequence[str]) -> bool:
 def list_answers(store: Store, choice: AnswerFilter, limit: int, *, skip: int = 0) -> Table:
     """List answers in the data's order: run, sample, headline score, tokens, possible problems."""
     sql, parameters = choice.condition()
-    marks = ", ".join(f"CASE WHEN {_has_mark(mark)} THEN '{name}' END" for name, mark in LISTED.items())
+    marks = ", ".join(f"CASE WHEN {has_mark(mark)} THEN '{name}' END" for name, mark in LISTED.items())
     return store.query(
         f"""
         WITH page AS (
             SELECT g.*, s.position, concat_ws(', ', {marks}) AS marks {sql}
-            ORDER BY {_ORDER} LIMIT ? OFFSET ?
+            ORDER BY {ORDER} LIMIT ? OFFSET ?
         )
         SELECT run_id, benchmark || '/' || task || '/' || sample_id
                    || CASE WHEN iteration > 0 THEN '#' || iteration ELSE '' END AS sample,
                c.score, prompt_tokens, output_tokens, marks
-        FROM page {_SCORE} ORDER BY {_ORDER}
+        FROM page {SCORE} ORDER BY {ORDER}
         """,
         [*parameters, limit, skip],
     )
@@ -174,19 +183,6 @@ def count_answers(store: Store, choice: AnswerFilter) -> int:
     """Count the answers that pass a filter."""
     sql, parameters = choice.condition()
     return int(store.query(f"SELECT count(*) {sql}", parameters).rows[0][0])
-
-
-def answer_at(store: Store, choice: AnswerFilter, position: int) -> StoredAnswer | None:
-    """Return the answer at an index of ``list_answers``, or None past its end."""
-    sql, parameters = choice.condition()
-    keys = store.query(f"SELECT {_ANSWER} {sql} ORDER BY {_ORDER} LIMIT 1 OFFSET ?", [*parameters, position]).rows
-    if not keys:
-        return None
-    (row,) = store.query(
-        f"SELECT {_COLUMNS} {_FROM} WHERE (g.run_id, g.benchmark, g.task, g.sample_id, g.iteration) = (?, ?, ?, ?, ?)",
-        list(keys[0]),
-    ).dicts()
-    return _answer(store, row)
 
 
 def opinions(store: Store, answer: StoredAnswer) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -251,11 +247,11 @@ def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAns
     sample = "g.task || '/' || g.sample_id"
     rows = store.query(
         f"""
-        SELECT {_COLUMNS} {_FROM}
+        SELECT {COLUMNS} {FROM}
         WHERE (len(?) = 0 OR list_contains(?, g.run_id)) AND ? IN (
             g.sample_id, {sample}, g.benchmark || '/' || {sample}, {sample} || '#' || g.iteration,
             g.benchmark || '/' || {sample} || '#' || g.iteration)
-        ORDER BY {_ANSWER}
+        ORDER BY {ANSWER}
         """,
         [list(runs), list(runs), name],
     ).dicts()
@@ -266,10 +262,10 @@ def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAns
         )
     if len(names) > 1:
         raise UsageError(f"Several tasks have a sample {name}.", fix=f"Give one of these: {', '.join(names)}.")
-    return [_answer(store, row) for row in rows]
+    return [as_answer(store, row) for row in rows]
 
 
-def _answer(store: Store, row: dict[str, Any]) -> StoredAnswer:
+def as_answer(store: Store, row: dict[str, Any]) -> StoredAnswer:
     key = SampleKey(row["benchmark"], row["task"], row["sample_id"], row["iteration"])
     scores = store.query(
         "SELECT metric, metric_version, score, extracted, headline, error, partial FROM scores "

@@ -38,6 +38,8 @@ _ATTEMPTS, _PAUSE_S = 12, 0.05
 _REST = 20
 """Lifetime of a copy as a multiple of its copying time, so that frequent readers copy for a twentieth of the time."""
 _ROOM = 1 << 26
+_SAME_PROCESS = timedelta(seconds=1)
+"""Precision of the start times of processes: the time of the boot is computed from two clocks."""
 _BLOCK = 1 << 20
 _CLONE = 0x40049409
 """FICLONE: the copy shares the file's blocks, on btrfs, XFS and others."""
@@ -88,9 +90,21 @@ def connect_reader(
             return _connect_to_copy(path.resolve(), in_use, allowed_files, threads)
     with _copying:
         _newest.pop(path.resolve(), None)
-    if not _has_writer(path.resolve()):
+    if not _has_lock(path.resolve()):
         return connection, None
     return connection, Snapshot(path, datetime.fromtimestamp(path.stat().st_mtime, UTC))
+
+
+def has_writer(path: Path) -> bool:
+    """Whether the process that wrote the file at the newest snapshot still runs, or a run has locked the file.
+
+    This opens no database. A process of another machine is unknown and counts as ended.
+    """
+    snapshot = _newest.get(path.resolve())
+    if snapshot is None or snapshot.began is None:
+        return _has_lock(path.resolve())
+    began = process_began(snapshot.writer)
+    return began is not None and abs(began - snapshot.began) < _SAME_PROCESS
 
 
 def query_committed(path: Path, sql: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
@@ -194,7 +208,7 @@ def _copy(file: BinaryIO, copy: BinaryIO) -> None:
         shutil.copyfileobj(file, copy, _BLOCK)
 
 
-def _has_writer(path: Path) -> bool:
+def _has_lock(path: Path) -> bool:
     """Whether a run has locked the file; see ``lbx.store.copies.exclusive_lock``."""
     try:
         with open_input(lock_path(path)) as file:

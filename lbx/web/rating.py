@@ -94,6 +94,7 @@ class RatingPages:
             "root": request.scope["root_path"],
             "rater": rater,
             "kind": self._session.set.kind,
+            "criterion": self._session.set.shown_criterion,
             "progress": progress,
             "minutes": minutes,
             "told": self._messages.pop(rater, ""),

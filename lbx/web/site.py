@@ -16,11 +16,12 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount
+from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+import lbx.report
 from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.stored_values import VALUE_ERRORS, stored_value_error, unreadable_values
@@ -42,6 +43,8 @@ _HEADERS: Mapping[str, str] = {
     "cache-control": "no-store",
 }
 _COOKIE = "lbx"
+_WORD_DIFF = Path(lbx.report.__file__).parent / "page" / "script" / "diff.js"
+"""The report page's script that compares two texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +174,11 @@ class Gate:
                 return None
         elif request.scope["path"].startswith("/static/"):
             return None
-        fix = "If lbx was restarted, its links are new."
-        return refusal_page("This browser has no access.", f"Open the link that lbx printed for you. {fix}")
+        return refusal_page(
+            "This browser has no access.",
+            "Open the link that lbx printed for you in this browser; then this page continues to its address. If lbx "
+            "was restarted, its links are new.",
+        )
 
     def _current_person(self, request: Request) -> Person | None:
         """Find the person of the cookie, parsed by hand: Python's own parser takes quadratic time for some cookies."""
@@ -223,8 +229,9 @@ class Site:
         self._root = f"/{secrets.token_urlsafe(12)}"
         self._people = [Person(name) for name in people]
         static = Mount("/static", StaticFiles(directory=HERE / "static"))
+        word_diff = Route("/static/diff.js", lambda _request: FileResponse(_WORD_DIFF))
         pages = Starlette(
-            routes=[*routes, static],
+            routes=[*routes, word_diff, static],
             exception_handlers={
                 LbxError: _lbx_error_page,
                 HTTPException: _http_error_page,

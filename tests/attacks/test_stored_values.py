@@ -155,7 +155,9 @@ def test_a_page_of_odd_values_names_the_file_and_quotes_no_value(whole: bytes, t
     path.write_bytes(whole)
     changed(path, "UPDATE generations SET steps = '[7]'")
     with site_of(BrowsingPages(path).routes) as site:
-        answer = client_of(site, raise_server_exceptions=False).get("/answer?at=1")
+        answer = client_of(site, raise_server_exceptions=False).get(
+            "/answer?run=alpha&benchmark=leval&task=narrative_qa&sample=q000"
+        )
     assert answer.status_code == 500 and path.name in answer.text and "unexpected error" not in answer.text
     assert not re.search("[A-Z][a-z]+Error", answer.text), "an error's text may hold what raters are not to see"
 

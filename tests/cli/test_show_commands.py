@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -200,10 +202,12 @@ def test_the_first_of_each_task_is_shown_where_none_is_chosen(lbx: Lbx, bundle: 
 
 def test_browse_makes_the_prompt_again(fiction: Path, results: Path, tmp_path: Path, only_loopback: None) -> None:
     with page_process("browse", results, "--bundle", fiction / "bundle") as (_, client):
-        assert "leval/sci_fi/000-00" in client.get("/").text
-        plain = client.get("/answer?at=1").text
+        listed = client.get("/").text
+        assert "leval/sci_fi/000-00" in listed
+        address = html.unescape(re.findall(r'href="[^"]*(/answer[^"]*)"', listed)[0])
+        plain = client.get(address).text
         assert "word02999" in plain
-        page = client.get("/answer?at=1&show=prompt").text
+        page = client.get(f"{address}&show=prompt").text
         assert "This is the prompt that was answered: the hashes match." in page
         assert "&lt;|system|&gt;Choose." in page
         assert "[step 2]" in page
@@ -216,8 +220,8 @@ def test_browse_makes_the_prompt_again(fiction: Path, results: Path, tmp_path: P
         _,
         client,
     ):
-        assert "The prompt cannot be rebuilt" in client.get("/answer?at=1&show=prompt").text
-        assert client.get("/answer?at=1").status_code == 200
+        assert "The prompt cannot be rebuilt" in client.get(f"{address}&show=prompt").text
+        assert client.get(address).status_code == 200
 
 
 def test_browse_knows_runs_and_tasks(lbx: Lbx, results: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -14,13 +12,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 from browsed_file import DOCUMENT, browsed_file
-from chromium import Opened, overflow, violations, windows
+from chromium import Opened, windows
+from page_checks import assert_fits_and_is_accessible
 from sites import SHOWN, answered, client_of, site_of
 from starlette.testclient import TestClient
 
 from lbx.base.records import sha256_text
-from lbx.store import GenerationRow, Store
+from lbx.store.answer_lists import AnswerKey
 from lbx.web.browsing import BrowsingPages
+from lbx.web.results_source import answer_link, question_link
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -44,12 +44,17 @@ def client(results: Path) -> Iterator[TestClient]:
         yield client_of(site)
 
 
-def _listed(client: TestClient, query: str) -> list[str]:
-    return re.findall(r'data-key="Enter">([^<]*)</a></td><td>(\w+)', client.get(f"/?{query}").text)
+def _address(run: str, sample: str, **more: str) -> str:
+    return answer_link(AnswerKey(run, "longbench", "qasper", sample), more)
+
+
+def _listed(client: TestClient, query: str) -> list[tuple[str, str]]:
+    """(run, sample) of each row."""
+    return re.findall(r'<td>([^<]*)</td><td><a [^>]*data-key="Enter">([^<]*)</a>', client.get(f"/?{query}").text)
 
 
 def _count(client: TestClient, query: str) -> int:
-    found = re.search(r"<span>([\d,]+) answers", client.get(f"/?{query}").text)
+    found = re.search(r'<span id="count">([\d,]+) answers', client.get(f"/?{query}").text)
     assert found
     return int(found[1].replace(",", ""))
 
@@ -62,8 +67,9 @@ def test_failures_of_published_predictions_are_browsed(imports: Path) -> None:
         assert _count(client, wanted) == 503
         assert _count(client, f"{wanted}&mark=failed") == 191
         keys = set()
-        for at in (1, 2, 100, 191):
-            page = client.get(f"/answer?{wanted}&mark=failed&at={at}")
+        page = client.get(f"/?{wanted}&mark=failed")
+        for link in re.findall(r'<a href="[^"]*(/answer\?[^"]*)"', page.text)[:4]:
+            page = client.get(html.unescape(link))
             assert page.status_code == 200
             assert "Error code: 400" in page.text
             keys |= set(re.findall(r"<h1>([^<]*)</h1>", page.text))
@@ -71,7 +77,7 @@ def test_failures_of_published_predictions_are_browsed(imports: Path) -> None:
 
 
 def test_an_answer_has_the_choices_of_its_question(client: TestClient) -> None:
-    page = client.get("/answer?run=one&at=8").text
+    page = client.get(_address("one", "s7")).text
     assert "A. one of 7</p>" in page and "B. " in page
 
 
@@ -86,80 +92,85 @@ def test_filters_are_exact(client: TestClient) -> None:
     assert _count(client, "mark=any") == 8
     assert _count(client, "least=0.5&below=0.75&run=one") == 30
     assert _count(client, "q=ONE+SAYS+11") == 11  # 11, 110 to 119
-    assert _listed(client, "q=never+stopped&run=two") == [("longbench/qasper/s3", "two")]
+    assert _listed(client, "q=never+stopped&run=two") == [("two", "longbench/qasper/s3")]
     first = client.get("/").text
     assert '<option value="one"' in first and '<option value="umpire"' not in first, "a judge is no model to choose"
     assert "No matching answers." in client.get("/?q=zebra").text
     assert "No matching answers." in client.get("/?run=nobody%27%3B--").text
 
 
+def test_heads_sort(client: TestClient) -> None:
+    page = html.unescape(client.get("/?run=one").text)
+    for name, first in (("score", "-score"), ("run", "run"), ("question", "question"), ("flags", "-flags")):
+        assert f'id="sort-{name}" href="{client.base_url.path}?run=one&sort={first}"' in page
+    assert "aria-sort" not in page
+    page = html.unescape(client.get("/?run=one&sort=-score").text)
+    assert page.count("aria-sort") == 1 and 'aria-sort="descending"><a data-swap id="sort-score"' in page
+    assert '/?run=one&sort=score"' in page, "the same head reverses the order"
+    assert 'name="sort" value="-score"' in page, "filters keep the order"
+    assert _listed(client, "run=one&sort=-score")[:2] == [("one", f"longbench/qasper/s{n}") for n in (3, 7)]
+    assert _listed(client, "sort=-score&from=241") != [], "answers without a score are at the end"
+    assert _listed(client, "sort=-run")[0][0].startswith("umpire")
+    assert _listed(client, "run=two&sort=question")[0][1] == "longbench/qasper/s0"
+    assert _listed(client, "run=two&sort=-tokens")[0][1] == "longbench/qasper/s119"
+    assert _listed(client, "sort=nothing") == _listed(client, "")
+
+
+def test_an_answer_is_found_in_its_list(client: TestClient) -> None:
+    more = {"list-run": "one", "list-sort": "-score"}
+    page = html.unescape(client.get(_address("one", "s7", **more)).text)
+    assert "2 of 120" in page
+    assert _address("one", "s3", **more) in page and _address("one", "s11", **more) in page
+    assert f'href="{client.base_url.path}?run=one&sort=-score"' in page
+    assert "from=51" in html.unescape(client.get(_address("one", "s60")).text), "back to the page of the list"
+    outside = client.get(_address("one", "s7", **{"list-mark": "failed"}))
+    assert outside.status_code == 200 and "not in this list" in outside.text
+
+
+@pytest.mark.parametrize("address", [_address("one", "s999"), _address("gone", "s0"), "/answer", "/answer?at=1",
+                                     "/question?benchmark=longbench&task=qasper&sample=%00", "/question"])  # fmt: skip
+def test_what_a_link_names_may_be_missing(client: TestClient, address: str) -> None:
+    page = client.get(address)
+    assert page.status_code == 404
+    assert "does not contain this answer" in page.text and "list of answers" in page.text
+    assert ("all models on this question" in page.text) == ("gone" in address)
+
+
 def test_pages_follow_each_other(client: TestClient) -> None:
     first = _listed(client, "run=one")
     assert len(first) == 50
-    assert first[0][0] == "longbench/qasper/s0"
-    assert _listed(client, "run=one&from=101")[-1][0] == "longbench/qasper/s119"
+    assert first[0][1] == "longbench/qasper/s0"
+    assert _listed(client, "run=one&from=101")[-1][1] == "longbench/qasper/s119"
     page = html.unescape(client.get("/?run=one&from=51").text)
     assert '/?run=one&from=1"' in page
     assert '/?run=one&from=101"' in page
-    assert "answer?run=one&at=51" in page
+    assert f"{_address('one', 's50')}&list-run=one" in page
 
 
 def test_an_answer_with_all_that_is_known(client: TestClient) -> None:
-    page = " ".join(html.unescape(client.get("/answer?run=one&at=1").text).split())
+    page = " ".join(html.unescape(client.get(_address("one", "s0")).text).split())
     for text in (
-        "What is 0?", "it is 0", "one says 0", "qa_f1", "took 0", "umpire (leval): better than two, first",
+        '<b>0</b> <span class="quiet">qa_f1</span>',
+        "What is 0?", "it is 0", "one says 0", "qa_f1", "took 0", "umpire (judge: leval): better than two, first",
         "ann (scores): 4", "bob (pairs): better than two", "4,000 tokens in the prompt", "The kettle is blue.",
     ):  # fmt: skip
         assert text in page
     assert "ann (scores): 2" not in page
-    other = " ".join(html.unescape(client.get("/answer?run=two&at=1").text).split())
-    assert "umpire (leval): worse than one, second" in other
+    other = " ".join(html.unescape(client.get(_address("two", "s0")).text).split())
+    assert "umpire (judge: leval): worse than one, second" in other
     assert "bob (pairs): worse than one" in other
-    assert "12 tokens of the prompt were cut" in client.get("/answer?run=one&at=3").text
-    assert "PromptError: too long" in client.get("/answer?run=one&at=2").text
-    assert client.get("/answer?run=one&at=121").status_code == 404
-    assert "Pass --bundle" in client.get("/answer?run=one&at=1&show=prompt").text
+    assert "12 tokens of the prompt were cut" in client.get(_address("one", "s2")).text
+    assert "PromptError: too long" in client.get(_address("one", "s1")).text
+    assert "Pass --bundle" in client.get(_address("one", "s0", show="prompt")).text
 
 
 def test_hostile_answers_are_text(client: TestClient) -> None:
-    page = client.get("/answer?run=one&at=6").text
+    page = client.get(_address("one", "s5")).text
     assert "<script>owned" not in page
     assert "<b onload" not in page
     assert "\u202e" not in page
     assert SHOWN.removesuffix("\\ud800") in html.unescape(page)  # half of a pair is not stored
     assert page.count('class="block"') > 240
-
-
-_WRITER = """
-import sys
-from pathlib import Path
-from lbx.store import SessionRow, Store
-from lbx.store.sessions import store_sessions
-with Store(Path(sys.argv[1])) as store:
-    store_sessions(store, [SessionRow("one", 9, 0, {}, done_before=200, to_ask=1_300)])
-    print(1, flush=True)
-    input()
-"""
-
-
-def test_a_file_that_is_written_is_read_as_of_a_moment(results: Path, client: TestClient, tmp_path: Path) -> None:
-    path = tmp_path / "busy.duckdb"
-    path.write_bytes(results.read_bytes())
-    with site_of(BrowsingPages(path).routes) as site:
-        client = client_of(site)
-        assert _count(client, "") == 241
-        with subprocess.Popen([sys.executable, "-c", _WRITER, path], stdin=-1, stdout=-1, text=True) as writer:
-            assert writer.stdout is not None
-            writer.stdout.readline()
-            assert _count(client, "") == 241
-            shown = client.get("/").text, client.get("/answer?run=one").text
-            assert all(f"is being written (PID {writer.pid}): data committed before" in text for text in shown)
-            assert "one running, 200 of 1,500</h1>" in shown[0]
-            assert "<span>one, running, 200 of 1,500</span>" in shown[1], shown[1]
-            writer.communicate("\n")
-        with Store(path) as store:  # nobody holds it up
-            store.write(generations=[GenerationRow("one", "longbench", "qasper", "s1", 0, output="now answered")])
-        assert _count(client, "mark=failed") == 1
 
 
 def test_many_readers_at_once(client: TestClient) -> None:
@@ -177,17 +188,23 @@ def test_many_readers_at_once(client: TestClient) -> None:
 
 @pytest.fixture
 def opened(browser: Browser, results: Path) -> Iterator[Opened]:
-    with site_of(_Pages(results).routes, ["you"]) as site, answered(site), windows(browser) as found:
+    with site_of(_Pages(results).routes, ["you"]) as site, answered(site), windows(browser, refusals=True) as found:
         yield partial(found, site.links["you"])
 
 
-@pytest.mark.parametrize("width", [1400, 400])
-@pytest.mark.parametrize("path", ["/", "/answer?run=one&at=1", "/answer?run=one&at=6"])
-def test_it_fits_and_is_accessible(opened: Opened, width: int, path: str) -> None:
-    page = opened(path, width=width)
-    assert overflow(page) <= 0
-    assert violations(page) == []
-    assert page.evaluate("typeof owned") == "undefined"
+PAGES = {
+    "list": "/?sort=-score",
+    "answer": _address("one", "s0"),
+    "long answer": _address("one", "s5"),
+    "missing": _address("one", "s999"),
+    "question": question_link(AnswerKey("", "longbench", "qasper", "s5"), {"against": "0.one"}),
+    "progress": "/progress",
+}
+
+
+@pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
+def test_it_fits_and_is_accessible(opened: Opened, path: str) -> None:
+    assert_fits_and_is_accessible(opened(path))
 
 
 def test_by_keys(opened: Opened) -> None:

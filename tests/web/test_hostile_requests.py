@@ -84,18 +84,55 @@ NAMES = st.sampled_from(
 )
 COOKIES = st.lists(st.sampled_from([b"lbx", b"=", b";", b'"', b"\\", b" ", b"\xff", b"a"]), max_size=40).map(b"".join)
 ORIGINS = st.text("htp:/[]@.%#?\u2100 1a", max_size=20).map(lambda text: text.encode("latin-1", "replace"))
-PIECES = ["/", "//", "\\", "item", "document", "pair", "documents", "find", "answer", "static", "overview", "undo",
+PIECES = ["/", "//", "\\", "item", "document", "pair", "documents", "find", "answer", "question", "progress",
+          "state", "static", "overview", "undo",
           "..", "0", "1", "9" * 15, "9" * 4400, "\0", "\x1b", "\u202e", "é", "%", "?", "[", "]", "@", "x" * 300,
           ]  # fmt: skip
 PATHS = st.lists(st.sampled_from(PIECES), max_size=8).map("".join) | st.sampled_from(
     [f"/item/{number}" for number in ("0", "3", "9" * 15, "9" * 16, "9" * 4400)]
     + [f"/document/{number}" for number in ("0", "1", "2", "9" * 15, "9" * 4400)]
-    + ["/answer", "/overview", "/documents/1/find", "/documents/\0/find", "/static/\0", f"/static/{'x' * 300}", "/"]
+    + [
+        "/answer",
+        "/question",
+        "/progress",
+        "/state",
+        "/overview",
+        "/documents/1/find",
+        "/documents/\0/find",
+        "/static/\0",
+        f"/static/{'x' * 300}",
+        "/",
+    ]
 )
 NUMBERS = st.sampled_from(["9" * 4400, "9" * 15, "-1", "0", "\u0663", "nan", "inf", "1e999", "²", "", "\0", "\ud800"])
 QUERIES = st.dictionaries(
-    st.sampled_from(["q", "at", "from", "run", "task", "mark", "least", "below", "show", "new", "token"]),
-    NUMBERS | st.text(max_size=20) | st.sampled_from(["prompt", "any", "failed", "%", "'; --"]),
+    st.sampled_from(
+        [
+            "q",
+            "at",
+            "from",
+            "run",
+            "benchmark",
+            "task",
+            "sample",
+            "iteration",
+            "against",
+            "mark",
+            "least",
+            "below",
+            "sort",
+            "list-run",
+            "list-q",
+            "list-sort",
+            "list-least",
+            "show",
+            "new",
+            "token",
+        ]
+    ),
+    NUMBERS
+    | st.text(max_size=20)
+    | st.sampled_from(["prompt", "any", "failed", "one", "longbench", "qasper", "s0", "-score", "run", "%", "'; --"]),
     max_size=4,
 ).map(lambda asked: "&".join(f"{k}={quote(v, errors='surrogatepass')}" for k, v in asked.items()).encode())
 

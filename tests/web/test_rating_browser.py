@@ -199,6 +199,23 @@ def test_pairs_by_keyboard(opened: Opened, tmp_path: Path) -> None:
     assert {row[2:] for row in held} == {("alpha", "beta")}
 
 
+@pytest.mark.parametrize("kind", ["score", "pair"])
+def test_the_criterion_stays_in_sight(opened: Opened, tmp_path: Path, kind: str) -> None:
+    path = answers_file(tmp_path / "r.duckdb", output="says {run} " + WORDS * 200)
+    with pages(path, kind=kind, criterion="Is it <b>true</b>?") as links:
+        for width in WIDTHS:
+            page = opened(links["ann"], width=width)
+            page.locator(".answer").last.scroll_into_view_if_needed()
+            page.locator(".choices").last.scroll_into_view_if_needed()
+            box = page.locator("#criterion").bounding_box()
+            assert box and 0 <= box["y"] < 300, (width, box)
+            text = "Is it <b>true</b>?" + (" 1 = worst, 5 = best" if kind == "score" else "")
+            assert page.inner_text("#criterion") == text
+            shown = [key.inner_text() for key in page.locator("button > kbd, label > kbd, summary > kbd").all()]
+            choices = list("12345c") * 2 if kind == "score" else list("abtxc")
+            assert shown == ["r", *choices, "p", "u", "s", "Enter"]
+
+
 def test_two_raters_at_once(opened: Opened, tmp_path: Path) -> None:
     path = answers_file(tmp_path / "r.duckdb")
     command = Command(path, "--rater", "ann", "--rater", "bob", "--agreement", "1", raters=2)

@@ -222,6 +222,24 @@ def test_scales_have_keys(tmp_path: Path) -> None:
         assert book.values("ann", book.set.items[0])[0] == 10.0
 
 
+def test_a_criterion_belongs_to_its_set(tmp_path: Path) -> None:
+    path = answers_file(tmp_path / "r.duckdb", questions=1)
+    shown, sets = [], []
+    for options in ({}, {"criterion": "Is it kind?"}, {"kind": PAIR}):
+        with opened(path, **options) as (site, book):
+            shown.append(client_of(site).get("/").text)
+            sets.append(book.set)
+    criteria = (
+        "How well is the question answered, according to the document?",
+        "Is it kind?",
+        "Which answer is better, ",
+    )
+    assert all(f'<p id="criterion">{text}' in page for text, page in zip(criteria, shown, strict=True))
+    assert sets[0].set_id != sets[1].set_id
+    assert "criterion" not in sets[0].rows()[1][0].meta, "sets of before keep their names"
+    assert sets[1].rows()[1][0].meta["criterion"] == "Is it kind?"
+
+
 def test_more_answers_than_letters(tmp_path: Path) -> None:
     path = answers_file(tmp_path / "many.duckdb", runs=[f"run{n:02d}" for n in range(30)], questions=1)
     with Journal(journal_of(path)) as journal:

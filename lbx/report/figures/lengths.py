@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from lbx.report.charts import Series, curve, extent, heat
+from lbx.report.digits import short_length
 from lbx.report.figures.base import Figure, FigureSource, group_rows, point_of_row, run_series
 from lbx.report.labels import Row
 
@@ -98,14 +99,6 @@ def _select_leaders(source: FigureSource, rows: Sequence[Row]) -> tuple[set[tupl
     most = max(map(len, runs.values()), default=0)
     note = f"The charts show the best {MOST_LINES} of {most} runs; the tables have all." if most > MOST_LINES else ""
     return leaders, note
-
-
-def short_length(length: int) -> str:
-    """Format a length as a tick: 512, 4k, 1M."""
-    for size, letter in ((1 << 20, "M"), (1 << 10, "k")):
-        if length >= size and length % size == 0:
-            return f"{length // size}{letter}"
-    return f"{length:,}"
 
 
 def needles(source: FigureSource) -> Iterator[Figure]:

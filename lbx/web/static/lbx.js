@@ -55,7 +55,8 @@ async function swap(address, options) {
   const next = new DOMParser().parseFromString(text, "text/html");
   if (!one("#bar", next)) return say(`Not done. ${one("main", next)?.textContent.trim() ?? answer.status}`, true);
   show(next, key);
-  history.replaceState(null, "", answer.url);
+  if (options.isNewEntry && answer.url !== location.href) history.pushState(null, "", answer.url);
+  else history.replaceState(null, "", answer.url);
   return true;
 }
 
@@ -103,12 +104,13 @@ addEventListener("click", event => {
   const link = event.target.closest("a[data-swap]");
   if (link && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
     event.preventDefault();
-    go(link.href);
+    go(link.href, { isNewEntry: one("#live") !== null });  // other pages than those of `lbx browse` save on the way
   }
   const scope = event.target.closest("[data-scope]");
   if (scope) current(scope);
   if (event.target.closest(".find button[value='-1']")) step(-1);
 });
+addEventListener("popstate", () => one("#live") && go(location.href));
 addEventListener("beforeunload", event => { if (waiting || typed.size) event.preventDefault(); });
 
 // Forms with data-saves send what is typed by themselves. The page stays; the bar, and the word on it, come anew.
@@ -273,5 +275,30 @@ function step(by) {
   look();
   requestAnimationFrame(look);
 }
+
+// The root of all paths is new at each start, and the server tells it to nobody. A page with another root, or without
+// one, is refused: it asks this browser's other tabs for the root, and continues there, now or when one is opened. Roots
+// are kept by tabs only: a program that gets the port later could read them from the browser's storage.
+const ROOT = /^\/[\w-]{16}(?=\/)/, root = location.pathname.match(ROOT)?.[0] ?? "", tabs = new BroadcastChannel("root");
+function forward(known, isServed) {
+  if (!known || known !== `${known}/`.match(ROOT)?.[0]) return;
+  if (known === root) return isServed && location.reload();
+  if (!isServed && refused.has(known)) return;
+  const isLink = new URLSearchParams(location.search).has("token"), path = location.pathname.slice(root.length);
+  location.replace(isLink ? `${known}/` : known + path + location.search);
+}
+const refused = new Set((sessionStorage.getItem("refused") ?? "").split(" "));
+if (one("#bar")) {
+  refused.delete(root);
+  sessionStorage.setItem("root", root);
+  tabs.onmessage = ({ data }) => data === "where" && tabs.postMessage({ root });
+  tabs.postMessage({ root, isServed: true });
+} else {
+  refused.add(root);
+  tabs.onmessage = ({ data }) => forward(data?.root, data?.isServed);
+  tabs.postMessage("where");
+  forward(sessionStorage.getItem("root"));
+}
+sessionStorage.setItem("refused", [...refused].slice(-9).join(" "));
 
 if (one("#bar")) arrive();

@@ -44,7 +44,7 @@ bench-engine *args: setup
 bench-loop *args: setup
     python -m bench.loop {{ args }}
 
-# reports of 36 and 1,000 runs and 10 million answers, a merge of 256 files: seconds, memory, linear growth
+# reports and pages of 19 to 1,000 runs and 10 million answers, a merge of 256 files: seconds, memory, linear growth
 bench-report *args: setup
     python -m bench.report {{ args }}
 
@@ -103,6 +103,14 @@ format: setup
 docs: setup
     python docs/generate.py
     python docs/build.py
+
+# make all pictures of the documents with Chromium, after a change of a page
+pictures *args: setup
+    python docs/pictures.py {{ args }}
+
+# make pictures of every page and terminal view in a folder, for a look at a change; --only 'report-8-*'
+gallery folder *args: setup
+    python -m tests.gallery {{ folder }} {{ args }}
 
 # resolve the dependencies again, with hashes, into requirements.lock
 lock: setup

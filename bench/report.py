@@ -1,11 +1,11 @@
-"""Reports and merges of large results files: seconds, CPU seconds and memory.
+"""Reports, pages and merges of large results files: seconds, CPU seconds and memory.
 
     python -m bench.report [--runs 1000] [--answers 100000] [--many 10000000] [--shards 256] [--folder DIR]
 
 Made inside DuckDB, in lbx's own tables: a file of ``--answers`` answers of 36 runs, of which every report and the page
 are made; as many answers of ``--runs`` runs; a tenth of ``--many`` and ``--many`` answers of 50 runs; and one run in
 shards, of which all and a quarter are merged. Each command runs in a process of its own. If the microseconds an answer
-grow, something is not linear.
+grow, something is not linear. ``bench.pages`` measures pages, also in Chromium.
 """
 
 from __future__ import annotations
@@ -79,11 +79,19 @@ def make_file(path: Path, runs: int, answers: int, begin: int = 0, end: int | No
             store.finish_run(run, "done")
 
 
+def make_many_runs(path: Path, answers: int) -> None:
+    """Write a results file of 36 runs."""
+    make_file(path, _FEW, answers // _FEW)
+
+
 def main() -> int:
+    from bench.pages import HEADINGS, measure_pages
+
     args = _arguments()
     folder = Path(tempfile.mkdtemp(prefix="lbx-bench-", dir=args.folder))
     rows: list[list[str]] = []
     try:
+        pages = measure_pages(folder, args.answers)
         rows += _measure_reports(folder / "results.duckdb", args.answers)
         for runs, answers in ((args.runs, args.answers), (_SEVERAL, args.many // 10), (_SEVERAL, args.many)):
             if runs and answers >= runs * len(_TASKS):
@@ -94,6 +102,7 @@ def main() -> int:
     finally:
         shutil.rmtree(folder)
     print(table(("what", "answers", "s", "CPU s", "MB", "CPU µs an answer"), rows))
+    print(table(HEADINGS, pages))
     return 0
 
 
@@ -119,7 +128,7 @@ def report_commands(file: Path, reports: Sequence[str]) -> dict[str, list[str]]:
 def _measure_reports(path: Path, answers: int) -> list[list[str]]:
     from lbx.report.reports import REPORTS
 
-    make_file(path, _FEW, answers // _FEW)
+    make_many_runs(path, answers)
     rows = [
         _row(f"{title}, of {_FEW} runs", answers, *arguments)
         for title, arguments in report_commands(path, list(REPORTS)).items()

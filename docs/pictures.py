@@ -235,7 +235,7 @@ def shown_text(link: str, path: str) -> str:
         files = [client.get(host + name).text for name in re.findall(r"(?:href|src)=\"(/static/[^\"]+)\"", text)]
     secret = link.partition("/?")[0].rpartition("/")[2]
     text = re.sub(r"data-version=\"[^\"]*\"", "", text)  # the time of the results file
-    return "\n".join([text.replace(secret, ""), *files])
+    return "\n".join([text.replace(host, "").replace(secret, ""), *files])
 
 
 def _address(link: str, path: str, first_page: str) -> str:

@@ -6,7 +6,7 @@ For notebooks and scripts:
     print(lbx.plan(spec).total)
     lbx.run(spec, "results.duckdb")
     with lbx.open_results("results.duckdb") as results:
-        print(results["task_scores"])
+        print(results.report("leaderboard"))
 
 Everything raises ``LbxError``: cause, fix, next command. What is worth knowing on the way is logged under the name
 "lbx" (``logging``). Nothing heavy is imported before it is needed.
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from lbx.base.errors import LbxError as LbxError
     from lbx.bundle import unpack as unpack
     from lbx.bundle import verify as verify
+    from lbx.report.notebook import open_results as open_results
     from lbx.running.listening import Listener as Listener
     from lbx.running.plan import plan as plan
     from lbx.running.rescoring import score as score
     from lbx.running.running import run as run
-    from lbx.scoring.reading import open_results as open_results
     from lbx.spec.run_spec import RunSpec as RunSpec
 
 _WHERE = {
     "LbxError": "lbx.base.errors",
     "Listener": "lbx.running.listening",
     "RunSpec": "lbx.spec.run_spec",
-    "open_results": "lbx.scoring.reading",
+    "open_results": "lbx.report.notebook",
     "plan": "lbx.running.plan",
     "run": "lbx.running.running",
     "score": "lbx.running.rescoring",

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
-import pty
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatch
@@ -27,7 +24,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tests.gallery_files import MODELS, Sizes, published_file, results_file, run_name, running_file
-from tests.terminal_screen import Screen
+from tests.terminal_screen import Screen, captured_screen
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -167,13 +164,13 @@ def _open_answer(page: Page) -> bool:
 
 def _open_side_by_side(page: Page) -> bool:
     _open_answer(page)
-    return _click(page, r"side by side|all (models|runs)|compare (all|answers)|next to each other")
+    return _click(page, r"side by side|all (models|runs)|compare (all|answers)|next to each other", "#answers")
 
 
-def _click(page: Page, words: str) -> bool:
+def _click(page: Page, words: str, within: str = "body") -> bool:
     """Click the first visible link or button whose text has these words."""
     for role in ("button", "link"):
-        for found in page.get_by_role(role, name=re.compile(words, re.IGNORECASE)).all():  # type: ignore[arg-type]
+        for found in page.locator(within).get_by_role(role, name=re.compile(words, re.IGNORECASE)).all():  # type: ignore[arg-type]
             if found.is_visible():
                 found.click()
                 page.wait_for_timeout(500)
@@ -283,7 +280,7 @@ def terminals(gallery: Gallery) -> None:
         for columns in (80, 140) if name != "judge_results" else (80,):
             title = f"terminal-{name or 'overview'}-{columns}"
             if fnmatch(title, gallery.pattern):
-                screen = _captured([*_LBX, "report", str(results), *filter(None, [name])], columns)
+                screen = captured_screen([*_LBX, "report", str(results), *filter(None, [name])], columns, ROOT)
                 _draw_screen(gallery, screen, title, f"lbx report {name}, {columns} columns")
     if fnmatch("terminal-run-80", gallery.pattern):
         _terminal_run(gallery)
@@ -314,39 +311,11 @@ def _terminal_run(gallery: Gallery) -> None:
         "results.duckdb",
     ]
     screens: list[Screen] = []
-    last = _captured([*_LBX, *command], 80, folder=clone, snapshots=screens)
+    last = captured_screen([*_LBX, *command], 80, clone, snapshots=screens)
     answering = [screen for screen in screens if " left" in screen.text and "answered" not in screen.text] or [last]
     middle = answering[len(answering) // 2]
     _draw_screen(gallery, middle, "terminal-run-80", "lbx run, 80 columns, in the middle")
     _draw_screen(gallery, last, "terminal-run-80-end", "lbx run, 80 columns, at its end")
-
-
-def _captured(
-    command: list[str], columns: int, *, folder: Path = ROOT, snapshots: list[Screen] | None = None
-) -> Screen:
-    """Run a command on a pseudo-terminal and return its last screen.
-
-    Args:
-        snapshots: receives the screens meanwhile, ten a second.
-    """
-    master, slave = pty.openpty()
-    environment = {**os.environ, "COLUMNS": str(columns), "LINES": "50", "TERM": "xterm-256color"}
-    environment.pop("NO_COLOR", None)
-    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, cwd=folder, env=environment)
-    os.close(slave)
-    screen, taken_s = Screen(columns), time.monotonic()
-    while True:
-        try:
-            data = os.read(master, 65536)
-        except OSError:  # Linux: the other end is closed
-            break
-        screen.feed(data)
-        if snapshots is not None and time.monotonic() - taken_s > 0.1:
-            snapshots.append(screen.copy())
-            taken_s = time.monotonic()
-    os.close(master)
-    process.wait()
-    return screen
 
 
 def _draw_screen(gallery: Gallery, screen: Screen, title: str, shows: str) -> None:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import codecs
 import copy
 import html
+import os
+import pty
 import re
+import subprocess
+import time
 import unicodedata
+from pathlib import Path
 
 _SEQUENCE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[=>()][A-Z0-9]?")
 _UNFINISHED = re.compile(r"\x1b(\[[0-9;?]*)?$")
@@ -150,3 +155,29 @@ def _extended(first: list[str], codes: object) -> str:
     steps = (0, 95, 135, 175, 215, 255)
     number -= 16
     return f"rgb({steps[number // 36]},{steps[number // 6 % 6]},{steps[number % 6]})"
+
+
+def captured_screen(command: list[str], columns: int, folder: Path, *, snapshots: list[Screen] | None = None) -> Screen:
+    """Run a command in a folder on a pseudo-terminal and return its last screen.
+
+    Args:
+        snapshots: receives the screens meanwhile, ten a second.
+    """
+    master, slave = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(columns), "LINES": "50", "TERM": "xterm-256color"}
+    environment.pop("NO_COLOR", None)
+    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, cwd=folder, env=environment)
+    os.close(slave)
+    screen, taken_s = Screen(columns), time.monotonic()
+    while True:
+        try:
+            data = os.read(master, 65536)
+        except OSError:  # Linux: the other end is closed
+            break
+        screen.feed(data)
+        if snapshots is not None and time.monotonic() - taken_s > 0.1:
+            snapshots.append(screen.copy())
+            taken_s = time.monotonic()
+    os.close(master)
+    process.wait()
+    return screen

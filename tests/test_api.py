@@ -17,6 +17,7 @@ import duckdb
 import pytest
 from command_line import Lbx
 from markdown_it import MarkdownIt
+from page_parts import results_file
 
 import lbx
 from lbx.base.errors import UsageError
@@ -189,9 +190,27 @@ def _run(code: str, folder: Path) -> str:
 def test_the_example_notebook_runs_as_it_stands(clone: Path) -> None:
     """Its cells, one after the other, in a process of their own, in the notebook's folder."""
     cells = json.loads((REPOSITORY / "docs" / "example.ipynb").read_text("utf-8"))["cells"]
-    said = _run("\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"), clone / "docs")
-    assert "single_en" in said
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    shown = re.sub(r"^(\w+)$", r"print((getattr(\1, '_repr_html_', 0) or \1._repr_svg_)())", code, flags=re.MULTILINE)
+    said = _run(shown, clone / "docs")
+    assert "single_en" in said and said.count("<table>") == 1
+    assert (clone / "docs" / "needles.svg").read_text("utf-8") in said
     assert (clone / "docs" / "results.duckdb").is_file()
+
+
+_IN_JUPYTER = """
+import sys, types
+ipython = types.ModuleType("IPython")
+ipython.get_ipython = lambda: types.SimpleNamespace(config={"IPKernelApp": {}})
+sys.modules["IPython"] = ipython
+"""
+"""Makes DuckDB take the process for a notebook, where it refuses settings of its progress bar without ipywidgets."""
+
+
+def test_a_notebook_needs_no_other_packages(tmp_path: Path) -> None:
+    path = str(results_file(tmp_path / "r.duckdb"))
+    code = f"import lbx\nwith lbx.open_results({path!r}) as results: print(results.report('leaderboard'))"
+    assert "Leaderboard" in _run(_IN_JUPYTER + code, tmp_path)
 
 
 def test_every_line_of_the_page_runs_as_it_stands(clone: Path) -> None:

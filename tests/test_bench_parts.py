@@ -8,9 +8,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import page_parts
 import pytest
+from chromium import CHROMIUM
 
-from bench import gpu
+from bench import gpu, pages
 from bench import report as bench_report
 from bench.contest import (
     REPOSITORY,
@@ -184,6 +186,25 @@ def test_costs_are_those_of_the_child_process():
 def test_every_report_is_measured(tmp_path):
     commands = bench_report.report_commands(tmp_path / "results.duckdb", list(REPORTS))
     assert set(REPORTS) - {"reference", "expected"} == set(commands) - {"one screen", "the page"}
+
+
+def test_without_chromium_a_page_has_no_seconds_of_opening(monkeypatch, capsys):
+    monkeypatch.setattr(pages.shutil, "which", lambda name: None)
+    with pages._browser() as browser:
+        assert browser is None
+    assert "chromium is not installed" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium here; .ci/browser-tools.sh installs it")
+def test_chromium_tells_when_a_page_is_painted_and_its_answers_are_listed(tmp_path):
+    pytest.importorskip("playwright.sync_api", reason="no playwright here; it is in lbx[dev]")
+    file = page_parts.results_file(tmp_path / "r.duckdb")
+    arguments = ["report", str(file), "--format", "html", "-o", str(tmp_path / "r.html")]
+    subprocess.run([sys.executable, "-P", "-m", "lbx.cli", *arguments], check=True)
+    with pages._browser() as browser:
+        painted, listed = map(float, pages._opening_seconds(browser, tmp_path / "r.html"))
+    assert painted > 0
+    assert listed > 0
 
 
 COMMANDS = [

@@ -40,7 +40,7 @@ def test_a_picture_is_current(picture: object, digests: dict[str, str]) -> None:
     assert png.read_size(file) == picture.size  # type: ignore[attr-defined]
     assert len(file) <= MOST_BYTES
     current = png.read_texts(file).get("lbx-digest") == digests[picture.name]  # type: ignore[attr-defined]
-    assert current, "the page has changed: run `python docs/pictures.py`"
+    assert current, "the page has changed: run `just pictures`"
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium here; .ci/browser-tools.sh installs it")

@@ -7,6 +7,7 @@ sockets and extension loader are native code, invisible to Python's audit hooks.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -142,11 +143,13 @@ def _sandboxed_connection(files: Sequence[Path], *, scratch: str = "", threads: 
 
     allowed = ", ".join(sql_literal(f"{file}{suffix}") for file in files for suffix in _PARTS)
     connection = duckdb.connect(config=_CLOSED | _resources(threads))
+    # A progress bar of a slow query would corrupt machine-readable output. DuckDB refuses the setting in a notebook
+    # without ipywidgets, where it has no bar.
+    with contextlib.suppress(duckdb.InvalidInputException):
+        connection.execute("SET enable_progress_bar = false; SET enable_progress_bar_print = false")
     connection.execute(
         # With asynchronous writer threads, a COPY to parquet hangs forever if its query fails midway.
         "SET async_threads = 0; "
-        # A progress bar of a slow query would corrupt machine-readable output.
-        "SET enable_progress_bar = false; SET enable_progress_bar_print = false; "
         f"SET temp_directory = {sql_literal(scratch)}; SET TimeZone = 'UTC'; SET allowed_paths = [{allowed}]; "
         "SET enable_external_access = false; SET lock_configuration = true"
     )

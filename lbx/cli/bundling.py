@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from lbx import bundle
+from lbx.base.columns import Column
 from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.units import format_count
@@ -31,6 +31,7 @@ from lbx.bundle import (
 )
 from lbx.cli.gap_options import BundleOptions, UnpackOptions, VerifyOptions
 from lbx.cli.output import ByteProgress, answer, answer_json, note, stderr, stdout
+from lbx.cli.tables import print_table, show_table
 
 _LINKS = 5
 """Number of links listed by name per source."""
@@ -81,16 +82,22 @@ def _announce(outline: Outline) -> None:
 
 def _show_outline(outline: Outline, console: Console) -> None:
     """Print sources with licences and gates, then download and archive sizes, before any download."""
-    base_column = ["in base"] if any(line.held_bytes for line in outline.lines) else []
-    table = Table("source", "revision", "licence", "gated", "files", "bytes", *base_column, box=None, pad_edge=False)
-    table.columns[0].overflow = "fold"
-    for column in table.columns[4:]:
-        column.justify = "right"
-    for line in outline.lines:
-        in_base = [f"{line.held_bytes:,}" if line.held_bytes else ""] if base_column else []
-        licence, gated = line.licence or "not stated", "yes" if line.gated else "no"
-        table.add_row(line.source, line.revision[:12], licence, gated, f"{line.files:,}", f"{line.bytes:,}", *in_base)
-    console.print(table)
+    columns = [
+        *(Column(name, name) for name in ("source", "revision", "licence", "gated")),
+        *(Column(name, name, "count") for name in ("files", "bytes")),
+    ]
+    rows = [
+        [
+            line.source, line.revision[:12], line.licence or "not stated", "yes" if line.gated else "no",
+            f"{line.files:,}", f"{line.bytes:,}",
+        ]
+        for line in outline.lines
+    ]  # fmt: skip
+    if any(line.held_bytes for line in outline.lines):
+        columns.append(Column("in base", "in base", "count"))
+        for row, line in zip(rows, outline.lines, strict=True):
+            row.append(f"{line.held_bytes:,}" if line.held_bytes else "")
+    print_table((columns, rows), console)
     for line in outline.lines:
         if line.links:
             more = f" and {len(line.links) - _LINKS:,} more" if line.links[_LINKS:] else ""
@@ -133,10 +140,9 @@ def _show_request(result: RequestResult, *, as_json: bool) -> None:
     if as_json:
         answer_json(result.to_json())
         return
-    table = Table("source", "revision", "state", "present", box=None, pad_edge=False)
-    for line in result.asked:
-        table.add_row(line.source, line.revision[:12], line.state, line.held_commit[:12])
-    stdout().print(table)
+    columns = [Column(name, name) for name in ("source", "revision", "state", "present")]
+    rows = [[line.source, line.revision[:12], line.state, line.held_commit[:12]] for line in result.asked]
+    show_table("", (columns, rows))
     answer(f"{result.file}: {len(result.asked)} sources" + (f", on the base {result.base}" if result.base else ""))
     answering = as_command("lbx", "bundle", Path(result.file.name), "-o", "DIR")
     note(f"The request contains only names, sizes and hashes. Carry it out, then run: {answering}")

@@ -10,25 +10,24 @@ import itertools
 import logging
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    TaskID,
-    TextColumn,
-)
+from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 from typer.exceptions import TyperException
 
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.outputs import is_regular_or_missing, open_output
+from lbx.base.units import duration, size
 from lbx.base.visible import escape_json, one_line, visible
 from lbx.running.listening import Listener, RunProgress
 
@@ -56,8 +55,10 @@ class _VisibleConsole(Console):
 
 
 def stdout() -> Console:
-    """Create a console for answers; without a terminal, lines are not cut to 80 columns."""
-    return _VisibleConsole() if sys.stdout.isatty() else _VisibleConsole(width=200, no_color=True, highlight=False)
+    """Create a console for answers. Long lines are wrapped by the terminal only, so that paths can be copied."""
+    if sys.stdout.isatty():
+        return _VisibleConsole(soft_wrap=True)
+    return _VisibleConsole(soft_wrap=True, no_color=True, highlight=False)
 
 
 def terminal() -> Console | None:
@@ -71,7 +72,8 @@ def takes_unicode() -> bool:
 
 
 def stderr() -> Console:
-    return _VisibleConsole(stderr=True, highlight=False, soft_wrap=True)
+    """Return the console of an active progress bar, which prints above the bar, or create one."""
+    return _live[-1] if _live else _VisibleConsole(stderr=True, highlight=False, soft_wrap=True)
 
 
 def answer(text: str) -> None:
@@ -123,12 +125,12 @@ def answer_json(text: str | Iterable[str], output: Path | None = None) -> None:
 
 
 _live: list[Console] = []
-"""Consoles of active progress bars; notes are printed above the bars."""
+"""Consoles of active progress bars."""
 
 
 def note(text: str) -> None:
     """Print one line about progress or a problem to standard error."""
-    (_live[-1] if _live else stderr()).print(one_line(text))
+    stderr().print(one_line(text))
 
 
 def notes(texts: Sequence[str]) -> None:
@@ -161,11 +163,13 @@ _PYDANTIC_PREFIX = "Value error, "
 
 
 def show_usage_error(error: TyperException) -> None:
-    """Print a usage error in Typer's format, which may quote arguments such as names of files."""
-    from typer.rich_utils import rich_format_error  # imported late, because it imports everything that renders help
-
-    error.message = visible(error.message.removeprefix(_PYDANTIC_PREFIX))
-    rich_format_error(error)  # type: ignore[arg-type]  # Typer's own, under its private name
+    """Print a usage error of Typer, which may quote arguments such as names of files."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # private in Typer, which has printed the help
+        return
+    error.message = error.message.removeprefix(_PYDANTIC_PREFIX)
+    context = getattr(error, "ctx", None)
+    name = context.command_path.removeprefix(context.find_root().info_name) if context else ""
+    show_error(LbxError(error.format_message(), command=f"lbx{name} --help"))
 
 
 def show_traceback(text: str) -> None:
@@ -173,18 +177,77 @@ def show_traceback(text: str) -> None:
     typer.echo(visible(text), err=True, nl=False)
 
 
-def progress_bar(*columns: str | ProgressColumn) -> Progress | None:
-    """Create a progress bar on a terminal; None in a log. A column given as a string is its format."""
-    console = stderr()
-    bar_columns = (TextColumn(column, markup=False) if isinstance(column, str) else column for column in columns)
-    return Progress(*bar_columns, console=console) if console.is_terminal else None
+@dataclass(frozen=True, slots=True)
+class _ProgressLine:
+    """Bar of one phase, fitted to the terminal's width.
+
+    Attributes:
+        names: The phase's name, then shorter forms of it.
+        texts: Counts and the time left.
+        details: Further texts, as many as fit.
+    """
+
+    names: Sequence[str]
+    fraction: float
+    texts: Sequence[str]
+    details: Sequence[str] = ()
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        percent = f"{int(100 * self.fraction):>3}%"
+        room = options.max_width - _ECHO - _LEAST_BAR - len(_GAP + percent)
+        texts, room = _take_fitting(self.texts, room)
+        name, room = self._fit_name(room)
+        bar = _LEAST_BAR + max(0, min(room, _MOST_BAR - _LEAST_BAR))
+        details, _room = _take_fitting(self.details, room + _LEAST_BAR - bar)
+        grid = Table.grid(padding=(0, len(_GAP), 0, 0), pad_edge=False)
+        cells = [Text(name, no_wrap=True)] if name else []
+        grid.add_row(
+            *cells, ProgressBar(1.0, self.fraction, bar, complete_style="cyan"), *map(Text, [percent, *texts, *details])
+        )
+        yield grid
+
+    def _fit_name(self, room: int) -> tuple[str, int]:
+        """Return the longest name that fits, or the start of the shortest, and the room that remains."""
+        room -= len(_GAP)
+        if room < _LEAST_NAME:
+            return "", room + len(_GAP)
+        name = Text(next((name for name in self.names if cell_len(name) <= room), self.names[-1]))
+        name.truncate(room, overflow="ellipsis")
+        return name.plain, room - name.cell_len
+
+
+def _take_fitting(texts: Sequence[str], room: int) -> tuple[list[str], int]:
+    """Return the first texts that fit into the room, and the room that remains."""
+    fitting = []
+    for text in texts:
+        if len(_GAP + text) > room:
+            break
+        fitting.append(text)
+        room -= len(_GAP + text)
+    return fitting, room
+
+
+_GAP = "  "
+_LEAST_BAR, _MOST_BAR = 10, 24
+_LEAST_NAME = 6
+_ECHO = 2
+"""Columns for the ^C that a terminal writes, which must not wrap the line: only one line is erased."""
+_MEASURE_S = 2.0
+"""Shortest time from which the time left is estimated."""
 
 
 class _ProgressContext:
-    """Context manager that shows a progress bar on a terminal and none in a log."""
+    """Context manager that shows the bar of the current phase on a terminal, and erases it at the end.
 
-    def __init__(self, *columns: str | ProgressColumn) -> None:
-        self._bar = progress_bar(*columns)
+    A log gets no bar.
+    """
+
+    def __init__(self) -> None:
+        console = stderr()
+        shows = console.is_terminal and not console.is_dumb_terminal
+        self._line: _ProgressLine | None = None
+        self._phase, self._start = "", 0.0
+        self._bar = Live(console=console, get_renderable=self._draw, transient=True) if shows else None
 
     def __enter__(self) -> Self:
         if self._bar:
@@ -194,38 +257,42 @@ class _ProgressContext:
 
     def __exit__(self, *_: object) -> None:
         if self._bar:
+            self._line = None
             self._bar.stop()
             _live.remove(self._bar.console)
+
+    def _draw(self) -> RenderableType:
+        return self._line or Text()
+
+    def _show_count(self, phase: str, name: str, done: int, total: int, count: str) -> None:
+        """Show a phase until it is done, with the time left at the average speed so far."""
+        if phase != self._phase:
+            self._phase, self._start = phase, time.monotonic()
+        elapsed = time.monotonic() - self._start
+        left = [f"{duration(elapsed * (total - done) / done)} left"] if done and elapsed > _MEASURE_S else []
+        self._line = _ProgressLine([one_line(name)], done / total, [count, *left]) if done < total else None
 
 
 class ByteProgress(_ProgressContext):
     """Progress of work counted in bytes: downloads, hashing, extraction."""
 
-    def __init__(self) -> None:
-        super().__init__("{task.description}", BarColumn(), "{task.percentage:>3.0f}%")
-        self._ids: dict[str, TaskID] = {}
-
     def __call__(self, stage: str, item: str, done: int, total: int) -> None:
-        if not self._bar:
-            return
-        if stage not in self._ids:
-            self._ids[stage] = self._bar.add_task(stage, total=total)
-        self._bar.update(self._ids[stage], completed=done, total=total, description=one_line(f"{stage} {item}"))
+        if self._bar:
+            self._show_count(stage, f"{stage} {item}", done, total, f"{size(done)}/{size(total)}")
 
 
 class RunBar(_ProgressContext, Listener):
-    """Progress of a run: bars on a terminal, periodic lines in a log. Use it as a context manager."""
+    """Progress of a run: a bar on a terminal, periodic lines in a log. Use it as a context manager."""
 
     def __init__(self) -> None:
-        super().__init__("{task.description}", BarColumn(), "{task.percentage:>3.0f}%", "{task.fields[said]}")
-        self._ids: dict[str, TaskID] = {}
+        super().__init__()
         self._last = time.monotonic()
 
     def progress(self, progress: RunProgress) -> None:
         if not progress.samples:
             return
         if self._bar:
-            self._show("run", one_line(progress.task), progress.fraction, 1.0, progress.pace)
+            self._show_run(progress)
         elif progress.ended or time.monotonic() - self._last >= RUN_LOG_SECONDS:
             self._last = time.monotonic()
             note(str(progress))
@@ -235,13 +302,21 @@ class RunBar(_ProgressContext, Listener):
 
     def counted(self, what: str, done: int, total: int) -> None:
         if self._bar:
-            self._show(what, one_line(what), done, total, f"{done:,} of {total:,}")
+            self._show_count(what, what, done, total, f"{done:,}/{total:,}")
         elif done and time.monotonic() - self._last >= LOG_SECONDS:
             self._last = time.monotonic()
             note(f"{what}: {done:,} of {total:,}")
 
-    def _show(self, key: str, name: str, done: float, total: float, status: str) -> None:
-        assert self._bar is not None
-        if key not in self._ids:
-            self._ids[key] = self._bar.add_task("", total=total, said="")
-        self._bar.update(self._ids[key], description=name, completed=done, total=total, said=status)
+    def _show_run(self, progress: RunProgress) -> None:
+        task = one_line(progress.task)
+        details = [f"{progress.failed:,} failed"] if progress.failed else []
+        self._line = (
+            None
+            if progress.ended
+            else _ProgressLine(
+                [task, task.rpartition("/")[2]],
+                progress.fraction,
+                [f"{progress.over:,}/{progress.samples:,}", progress.time_left],
+                [*details, progress.speed, progress.memory],
+            )
+        )

@@ -19,7 +19,6 @@ from lbx.cli.tables import check_output, show_sheets
 from lbx.judging.journal import journal_of, read_journal
 from lbx.report import latex, papers, render, reports
 from lbx.report import overview as overviews
-from lbx.report.cells import sheet
 from lbx.report.comparing import mark_ties
 from lbx.report.labels import headline, progress, with_progress
 from lbx.report.report_types import ALL, BOARD, ReportQuery
@@ -233,7 +232,7 @@ def _write_tables(tables: Tables, output_format: ReportFormat, output: Path | No
     sheets = (
         sheet
         for name, table in tables_with_rows.items()
-        for sheet in with_progress(_sheets(name, table, tables.failures, curves=in_text), tables.progress)
+        for sheet in with_progress(reports.sheets(name, table, tables.failures, in_text=in_text), tables.progress)
     )
     if in_text:
         show_sheets(sheets, output, ascii_only=ascii_only)
@@ -241,9 +240,3 @@ def _write_tables(tables: Tables, output_format: ReportFormat, output: Path | No
         answer_text(latex.pieces(sheets), output)
     else:
         answer_text((render.markdown(sheet) + "\n" for sheet in sheets), output)
-
-
-def _sheets(name: str, table: Table, failures: Sequence[str], *, curves: bool) -> Sequence[Sheet]:
-    if name == "paper" and table.rows:
-        return papers.sheets(table, failures)
-    return [sheet(reports.REPORTS[name], table, curves=curves)]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import typer
+from rich.console import Console
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
 from lbx.cli.output import takes_unicode, terminal, write_answer
-from lbx.report.sheets import Cells, Sheet
-from lbx.report.terminal import lines
+from lbx.report.sheets import SHADES, Cells, Sheet
+from lbx.report.terminal import OutputLine, lines
 
 
 def check_output(output: Path | None) -> None:
@@ -23,6 +25,13 @@ def check_output(output: Path | None) -> None:
 def show_table(title: str, cells: Cells) -> None:
     """Print a table for people on standard output."""
     show_sheets([Sheet(title, *cells)])
+
+
+def print_table(cells: Cells, console: Console) -> None:
+    """Print a table for people on a console, fitted to it if it is a terminal."""
+    for line in lines(Sheet("", *cells), console.width if console.is_terminal else None):
+        if line.text:
+            console.print(line.text)
 
 
 def show_sheets(
@@ -39,8 +48,25 @@ def show_sheets(
     table_lines = (line for sheet in sheets for line in lines(sheet, width, ascii_only=ascii_only))
     if screen is None or screen.no_color or screen.is_dumb_terminal:
         write_answer((f"{line.text}\n" for line in table_lines), output)
-    else:
-        write_answer((f"{typer.style(line.text, **_STYLES.get(line.role, {}))}\n" for line in table_lines), None)
+        return
+    has_shades = screen.color_system in ("256", "truecolor")
+    write_answer((f"{_styled(line, has_shades=has_shades)}\n" for line in table_lines), None)
+
+
+def _styled(line: OutputLine, *, has_shades: bool) -> str:
+    if line.role == "shaded":
+        return _SHADED_CELL.sub(_shade, line.text) if has_shades else line.text
+    return typer.style(line.text, **_STYLES.get(line.role, {}))
+
+
+def _shade(cell: re.Match[str]) -> str:
+    """Replace the character before a number by a background, up to the middle of the gaps between cells."""
+    background, ink = _SHADE_COLOURS[SHADES.index(cell[1])]
+    return typer.style(f"   {cell[2]}", fg=ink, bg=background)
 
 
 _STYLES: dict[str, dict[str, bool]] = {"title": {"bold": True}, "heading": {"bold": True}, "note": {"dim": True}}
+_SHADED_CELL = re.compile(f" ([{SHADES}]) ( *[0-9]+ ?)")
+_BLACK, _WHITE = 16, 231
+_SHADE_COLOURS = ((255, _BLACK), (153, _BLACK), (75, _BLACK), (25, _WHITE), (17, _WHITE))
+"""Background and text of each of ``SHADES``, among the 256 colours of terminals: the darker, the higher."""

@@ -60,7 +60,7 @@ def end_label(mark: int, end: tuple[float, float], at: tuple[float, float], name
 
 def legend(entries: Iterable[tuple[str, int]], width: float, top: float = 0.0) -> tuple[str, float]:
     """Draw names with their marks in lines of the given width, and return them with their height."""
-    of_mark = {mark: name for name, mark in entries}
+    of_mark = dict(sorted({mark: name for name, mark in entries}.items()))
     names = list(of_mark.values())
     x, y, parts = 4.0, top + 10, []
     for mark, name, full_name in zip(

@@ -89,3 +89,16 @@ class ReportQuery:
 
 
 ALL = ReportQuery()
+OPTION_NAMES = {
+    "references": "--reference",
+    "models": "--against",
+    "expected_models": "--expect",
+    "baseline": "--baseline",
+    "margin": "--margin",
+    "force": "--force",
+    "tasks": "--tasks",
+    "limit": "--rows",
+    "keep": "--keep",
+    "at_least": "--at-least",
+}
+"""Options of ``lbx report`` that only some reports accept, by the fields of ``ReportQuery`` that they set."""

@@ -17,12 +17,14 @@ from lbx.report import (
     expecting,
     guards,
     leaderboard,
+    needle_grids,
     needles,
     opinion_tables,
+    papers,
     reference,
     truncation_effect,
 )
-from lbx.report.cells import without_intervals
+from lbx.report.cells import sheet, without_intervals
 from lbx.report.comparison_reports import COMPARISONS
 from lbx.report.curves import curves
 from lbx.report.labels import labels, with_labels, with_model_labels
@@ -30,6 +32,7 @@ from lbx.report.opinion_reports import OPINIONS
 from lbx.report.papers import paper_numbers, with_table_positions, without_keys
 from lbx.report.report_types import ALL, BOARD, ReportDefinition, ReportQuery
 from lbx.report.score_reports import SCORES
+from lbx.report.sheets import Sheet
 from lbx.scoring.score_columns import runs_by_id as named_runs
 from lbx.store import Store, Table
 from lbx.store.number_rows import INTERVAL_COLUMNS
@@ -137,6 +140,20 @@ def _query(name: str, runs: Sequence[str]) -> tuple[str, list[object]]:
         condition = " WHERE " + " AND ".join(f"{column} IN ({placeholders})" for column in report.run_columns)
     rows = report.rows or f"SELECT * FROM {name}"  # noqa: S608 (our own names)
     return f"{rows}{condition} ORDER BY {report.order}", [*runs] * len(report.run_columns)
+
+
+def sheets(name: str, table: Table, failures: Sequence[str] = (), *, in_text: bool = False) -> Sequence[Sheet]:
+    """Format a report's rows for reading.
+
+    Args:
+        failures: Notes on failures that the report ``paper`` leaves out, see ``papers.failures``.
+        in_text: Whether to draw with characters, too.
+    """
+    if name == "paper" and table.rows:
+        return papers.sheets(table, failures)
+    if name == "needles" and table.rows and in_text:
+        return needle_grids.sheets(table)
+    return [sheet(REPORTS[name], table, curves=in_text)]
 
 
 def write_parquet(store: Store, name: str, query: ReportQuery, path: Path) -> int:

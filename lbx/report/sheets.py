@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 BLOCKS = "▁▂▃▄▅▆▇█"
 """Characters of curves in texts, from the lowest to the highest."""
 
+SHADES = "·░▒▓█"
+"""Characters before the numbers of shaded cells (columns of the kind "shade"), from the lowest to the highest."""
+
 Cells = tuple[list[Column], list[list[str]]]
 """Columns, and rows with a text for each column."""
 

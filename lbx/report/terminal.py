@@ -21,8 +21,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from lbx.base.columns import Column
 from lbx.base.visible import one_line
-from lbx.report.sheets import BLOCKS, Sheet
+from lbx.report.sheets import BLOCKS, SHADES, Sheet
 
 _GAP = "  "
 _LEAST_TEXT = 24
@@ -41,7 +42,7 @@ _RIGHT_TO_LEFT = re.compile(
 
 
 class OutputLine(NamedTuple):
-    """Line of output with its role: "title", "heading", "note" or ""."""
+    """Line of output with its role: "title", "heading", "note", "shaded" (it has shaded cells) or ""."""
 
     text: str
     role: str = ""
@@ -82,12 +83,15 @@ def _prose(text: str, role: str, width: int | None) -> Iterator[OutputLine]:
 
 
 def _spell_sheet(sheet: Sheet, ascii_only: bool) -> Sheet:
-    def spell(text: str) -> str:
+    def spell(text: str, column: Column | None = None) -> str:
         text = one_line(text)
-        return text.translate(_PLAIN).encode("ascii", "backslashreplace").decode() if ascii_only else text
+        if not ascii_only:
+            return text
+        text = text.lstrip(SHADES) if column and column.kind == "shade" else text
+        return text.translate(_PLAIN).encode("ascii", "backslashreplace").decode()
 
     columns = [replace(column, heading=spell(column.heading)) for column in sheet.columns]
-    rows = [[spell(cell) for cell in row] for row in sheet.rows]
+    rows = [list(map(spell, row, columns)) for row in sheet.rows]
     return Sheet(spell(sheet.title), columns, rows, [spell(note) for note in sheet.notes])
 
 
@@ -235,11 +239,12 @@ class _FittedTable:
         for line in self._row([[""] * (tall - len(texts)) + texts for texts in heading], widths):
             yield OutputLine(line, "heading")
         yield OutputLine(rule * _total_width(widths.values()), "heading")
+        role = "shaded" if any(self._columns[at].kind == "shade" for at in indices) else ""
         for row in self._rows:
             texts = [
                 _wrap_text(row[at], width) if width < self._natural[at] else [row[at]] for at, width in widths.items()
             ]
-            yield from map(OutputLine, self._row(texts, widths))
+            yield from (OutputLine(line, role) for line in self._row(texts, widths))
 
     def _widths(self, indices: Sequence[int]) -> dict[int, int]:
         """Return column widths: natural, or with the widest wrappable columns narrowed first until the table fits."""

@@ -38,11 +38,17 @@ class RunProgress:
     ended: bool = False
 
     @property
-    def pace(self) -> str:
-        """Speed as text."""
-        remaining = "time left unknown" if self.left_s is None else f"{duration(self.left_s)} left"
+    def time_left(self) -> str:
+        return "time left unknown" if self.left_s is None else f"{duration(self.left_s)} left"
+
+    @property
+    def speed(self) -> str:
+        return f"{self.tokens_per_s:,.0f} tokens/s computed"
+
+    @property
+    def memory(self) -> str:
         gpu = "" if self.gpu_bytes is None else f" and {size(self.gpu_bytes)} of GPU memory"
-        return f"{self.tokens_per_s:,.0f} tokens/s computed, {remaining}, {size(self.memory_bytes)} of memory{gpu}"
+        return f"{size(self.memory_bytes)} of memory{gpu}"
 
     def __str__(self) -> str:
         if not self.samples:
@@ -52,7 +58,7 @@ class RunProgress:
             parts.append(f"{self.prompt_tokens:,} of {self.planned_prompt_tokens:,} prompt tokens answered")
         failed = f" ({self.failed:,} failed)" if self.failed else ""
         parts.append(f"{self.over:,} of {self.samples:,} samples{failed}")
-        return ", ".join(part for part in [*parts, self.pace, self.task] if part)
+        return ", ".join(part for part in [*parts, self.speed, self.time_left, self.memory, self.task] if part)
 
 
 class Listener:

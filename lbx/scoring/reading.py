@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from lbx.store import Store
-from lbx.store.results import Results
 
 log = logging.getLogger("lbx")
 
@@ -65,12 +63,3 @@ def open_with_numbers(
         store.close()
         raise
     return store
-
-
-def open_results(path: str | os.PathLike[str]) -> Results:
-    """Open a results file as ``Results``; of a file that is being written, only committed data is read.
-
-    Raises:
-        StoreError: it is not a results file.
-    """
-    return Results(open_with_numbers(Path(path)))

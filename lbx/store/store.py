@@ -305,7 +305,7 @@ class Store:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """DuckDB connection, for lazy relations (``lbx.store.results``); prefer the methods for any other use."""
+        """DuckDB connection, for lazy relations (``lbx.store.relations``); prefer the methods for any other use."""
         return self._connection
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> Table:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from results_parts import LBX_HOME, changed, lbx, process, refused, results_file
+from screen import on_screen
 
 EVIL = "a\x1b]0;owned\x07\x1b[2J\x1b[31m\x9b1A\x8d\x7f\r\u202egnorw\u2066\u200b\ufeff\U000e0041[bold]b[/bold]:smile:"
 SPELLED = (
@@ -135,22 +136,18 @@ def test_progress_bars_spell_names_out(tmp_path: Path) -> None:
     assert b"small" in said
     assert b"\x1b[1;31my" not in said
     script = (
+        "import time\n"
         "from lbx.cli.output import ByteProgress, RunBar\n"
         "evil = chr(27) + ']0;owned' + chr(7) + '[bold]b[/bold]'\n"
-        "with ByteProgress() as bytes_, RunBar() as counts:\n"
-        "    bytes_(evil, evil, 1, 2); counts.counted(evil, 1, 2)\n"
+        "with ByteProgress() as progress:\n"
+        "    progress(evil, evil, 1, 2); time.sleep(0.3)\n"
+        "with RunBar() as progress:\n"
+        "    progress.counted(evil, 1, 3); time.sleep(0.3)\n"
     )
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-P", "-c", script], stdout=theirs, stderr=theirs, env=os.environ | {"TERM": "xterm"}
-    ) as running:
-        assert running.wait() == 0
-    os.close(theirs)
-    drawn = os.read(ours, 65536)
-    os.close(ours)
-    assert b"[bold]b[/bold]" in drawn
-    assert b"\x1b]0;" not in drawn
-    assert b"\x07" not in drawn
+    drawn = on_screen(script, columns=200, program=("-P", "-c"))
+    assert [line.count("[bold]b[/bold]") for line in sorted(drawn.frames) if "\\x1b" in line] == [1, 2]
+    assert "\x1b]0;" not in drawn.raw
+    assert "\x07" not in drawn.raw
 
 
 def test_doctor_and_tracebacks_spell_out() -> None:

@@ -39,7 +39,7 @@ def write(tmp_path: Path) -> Path:
 def test_a_dry_run_lists_licences_and_writes_nothing(lbx: Lbx, tmp_path: Path) -> None:
     recipe = write(tmp_path)
     done = lbx.ok("bundle", recipe, "-o", tmp_path / "out", "--dry-run")
-    head, row, total = done.stdout.splitlines()
+    head, _rule, row, total = done.stdout.splitlines()
     assert head.split() == ["source", "revision", "licence", "gated", "files", "bytes"]
     assert row.split() == ["a.txt", "CC0-1.0", "no", "1", "4"]
     assert total.startswith("mine: 1 file, 4 bytes; 0 to download")

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kill_parts import slow
 
 from lbx.base.errors import BackendError
 from lbx.cli import output
@@ -115,40 +110,3 @@ def test_runs_that_are_made_together_begin_at_one_time(tmp_path: Path) -> None:
         with record_sessions(store, rows, None, watch, answer_counts=[3, 4], workers=0, spec={"lbx_run": 1}):
             found = store.query("SELECT count(DISTINCT started_at), list(done_before ORDER BY run_id) FROM sessions")
             assert found.rows == [(1, [3, 4])]
-
-
-def test_a_bar_on_a_terminal(bundle: Path, answers: Path, tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    model, results = slow(answers, tmp_path, 0.15), tmp_path / "results.duckdb"
-    command = [
-        sys.executable,
-        "-m",
-        "lbx.cli",
-        "run",
-        "-b",
-        bundle,
-        "-m",
-        model,
-        "-t",
-        "needle/single_en",
-        "-o",
-        results,
-    ]
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "200"}
-    process = subprocess.Popen(list(map(str, command)), stderr=theirs, stdout=subprocess.PIPE, env=environment)
-    os.close(theirs)
-    shown = b""
-    try:
-        while piece := os.read(ours, 4096):
-            shown += piece
-    except OSError:
-        pass  # the other end of a terminal closes with an error
-    finally:
-        os.close(ours)
-        process.communicate()
-    text = shown.decode()
-    assert process.returncode == 0, text
-    assert "━" in text
-    assert re.search(r"\d+ tokens/s computed, .* of memory", text)
-    assert "prompt tokens answered" not in text, "the log's lines are for the log"
-    assert "prompt tokens answered" in (tmp_path / "results.duckdb.log").read_text()

@@ -209,7 +209,7 @@ def test_charts_with_the_same_ends_have_the_same_axis() -> None:
 
 
 def test_a_heat_map_marks_derived_values_and_the_runs_of_its_rows() -> None:
-    cells = {(0, 0): Point(40, 30, 50), (1, 0): Point(60, is_derived=True)}
+    cells = {(0, 0): Point(40, 30, 50), (1, 0): Point(60, is_complement=True)}
     chart = drawn(charts.heat("", "", rows=["a", "b"], columns=["c"], cells=cells, marks=[4, 5]))
     assert [(g.get("class"), labels(g)) for g in chart.findall("g")] == [
         ("c4 r4", ["a", "40"]),

@@ -77,6 +77,19 @@ def test_a_column_that_tells_rows_apart_stays() -> None:
     assert "Too narrow for: unit." in " ".join(text(Sheet("Needles", columns, apart), 48).split())
 
 
+@pytest.mark.parametrize("name", REPORTS)
+def test_rows_of_a_report_differ_at_80_columns_too(name: str) -> None:
+    """Rows of a benchmark differ from the first one in one name each, so no name can be left out."""
+    columns = list(REPORTS[name].columns)
+    first = [chr(ord("a") + at) for at in range(len(columns))]
+    names = [at for at, column in enumerate(columns) if column.kind == "text" and column.name != "benchmark"]
+    rows = [first, *([cell * (1 + (at == other)) for at, cell in enumerate(first)] for other in names)]
+    drawn = list(lines(Sheet("", columns, rows), 80))
+    rule = max(at for at, line in enumerate(drawn) if line.text.startswith("─"))
+    shown = [line.text for line in drawn[rule + 1 :] if line.text and not line.role]
+    assert len(set(shown)) == len(shown) == len(rows)
+
+
 def test_a_pivot_is_continued_below() -> None:
     columns = [Column("task", "task"), *(Column(f"r{n}", f"run-number-{n}", "number", across=True) for n in range(36))]
     rows = [[task, *(f"{n}.25" for n in range(36))] for task in ("qasper", "trec")]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Lbx
 from made_answers import Answer, make
+from screen import on_screen
 
 from lbx.report.cells import sheet
 from lbx.report.report_types import ReportQuery
@@ -27,6 +30,7 @@ def needles(
         Answer(
             f"{length} {depth} {at}",
             {"recall": score},
+            run=run,
             benchmark="needle",
             task=task,
             document=f"{task} {length} {at}",
@@ -79,6 +83,38 @@ def test_a_benchmark_of_one_s_own_may_say_depths_too(tmp_path: Path) -> None:
     odd = Answer("r", {"f1": 1.0}, task="qasper", meta={"depth": "deep"})
     (row,) = table_of(make(tmp_path / "r.duckdb", [own, odd, Answer("s", {"f1": 1.0})])).dicts()
     assert (row["benchmark"], row["depth"], row["n"], row["score"]) == ("mine", 0.25, 1, 1.0)
+
+
+def test_a_terminal_and_text_files_have_a_shaded_grid_for_each_task_and_their_mean(tmp_path: Path) -> None:
+    lengths = (1000, 4096, 16384, 32768, 65536, 131072, 262144, 1 << 20)
+    found = {(length, depth / 4): [1.0] * 4 + [0.0] * at for at, length in enumerate(lengths) for depth in range(5)}
+    rows = [row for task in ("single_en", "multikey_en") for row in needles(task, found, "tokens")]
+    path = make(tmp_path / "r.duckdb", [*rows, *needles("single_en", {(64, 0.5): [0.0]}, run="b")])
+    command = ("report", path, "needles")
+    text = Lbx().ok(*command).stdout
+    titles = [line for line in text.splitlines() if "needles found" in line]
+    assert titles == [
+        "model a, needle, mean of 2 tasks: needles found (percent) by depth and tokens",
+        "model a, needle, multikey_en: needles found (percent) by depth and tokens",
+        "model a, needle, single_en: needles found (percent) by depth and tokens",
+        "model b, needle, single_en: needles found (percent) by depth and words",
+    ]
+    assert "depth %  1,000     4k    16k    32k    64k   128k   256k     1M\n" in text
+    assert "     25  █ 100  █  80  ▓  67  ▒  57  ▒  50  ▒  44  ▒  40  ░  36\n" in text
+    assert "     50  ·   0\n" in text
+    assert "The widest 95% interval is 28 to 91 percent. --format markdown and csv have all intervals." in text
+    assert Lbx().ok(*command, "-o", tmp_path / "out").stdout == "" and (tmp_path / "out").read_text("utf-8") == text
+    plain = Lbx().ok(*command, "--ascii").stdout
+    assert plain.isascii() and "     25    100    80    67    57    50    44    40    36\n" in plain
+    shown = on_screen(*command)
+    assert "\x1b[48;5;17m   100 \x1b[0m" in shown.raw and "     25    100     80     67     57" in shown.text
+    assert not {*"·░▒▓█"} & {*shown.text} and max(map(len, shown.lines)) <= 80
+    assert shown.lines[: len(text.splitlines())][1:9] == [
+        re.sub("[·░▒▓█]", " ", line).rstrip() for line in text.splitlines()[1:9]
+    ]
+    assert "█ 100" in on_screen(*command, environment={"NO_COLOR": "1"}).text
+    assert "█ 100" in on_screen(*command, environment={"TERM": "linux"}).text, "a terminal of 8 colours"
+    assert "[" in Lbx().ok(*command, "--format", "markdown").stdout.splitlines()[4], "intervals are in other formats"
 
 
 @pytest.mark.parametrize("rows", [[], [Answer("s", {"f1": 1.0})], needles("single_en", {(64, 0.0): [float("nan")]})])

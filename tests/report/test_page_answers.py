@@ -8,8 +8,7 @@ import duckdb
 import pytest
 from answer_list import OPEN, chosen, found, rows, state, unfold
 from chromium import Opened, overflow, violations
-from conftest import write_page
-from page_parts import NAMES, SPELLED, results_file
+from page_parts import NAMES, SPELLED, results_file, write_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -99,9 +98,9 @@ def test_headings_sort_the_answers(opened: Opened) -> None:
     assert page.eval_on_selector_all("#list [aria-sort]", "all => all.map(one => one.ariaSort)") == ["descending"]
     head.click()
     assert page.locator("#list [aria-sort]").count() == 0
-    page.locator("#list th button", has_text="flags").click()
-    flags = [row[6] for row in rows(page) if row[6]]
-    assert flags == sorted(flags) and flags
+    page.locator("#list th button", has_text="marks").click()
+    marks = [row[6] for row in rows(page) if row[6]]
+    assert marks == sorted(marks) and marks
 
 
 def test_answers_against_a_baseline(opened: Opened) -> None:
@@ -165,8 +164,10 @@ def test_a_question_with_all_runs_next_to_each_other(opened: Opened, words_url: 
     assert "What jumps?" in page.inner_text("#sides dl")
     page.get_by_role("button", name="Compare with this: a").click()
     assert state(page)["baseline"] == ["a"]
-    assert sides.nth(1).locator("del").all_inner_texts() == ["quick", "b", "b"]
-    assert "+10.0" in sides.nth(1).inner_text()
+    assert page.evaluate("document.activeElement.ariaPressed") == "true", "the focus stays"
+    assert sides.nth(0).inner_text().startswith("a\n"), "the others are compared with the first"
+    assert sides.nth(2).locator("del").all_inner_texts() == ["quick", "b", "b"]
+    assert "+10.0" in sides.nth(2).inner_text()
     page.keyboard.press("d")
     assert page.locator("#sides del").count() == 0
     page.keyboard.press("j")
@@ -242,6 +243,11 @@ def test_numbers_are_links_to_their_answers(opened: Opened) -> None:
     assert chosen(opened(address), 12) == listed, "in another tab"
     page.go_back()
     chosen(page, 180)
+    average = page.locator("#scores tr", has_text="plain").locator("td.average > a").first
+    assert average.get_attribute("href") == "#?run=plain&task=longbench/&sort=score"
+    average.focus()
+    page.keyboard.press("Enter")
+    assert {row[1] for row in chosen(page, 24)} == {"plain"}
     failed = page.locator("#failures td > a").first.get_attribute("href")
     assert failed.endswith("&task=longbench/&mark=failed")
     assert {row[0] for row in rows(opened(failed))} == {"no score"}

@@ -8,8 +8,7 @@ from urllib.parse import quote
 import pytest
 from answer_list import OPEN, chosen, found, rows, state, unfold
 from chromium import Opened
-from conftest import write_page
-from page_parts import EVIL, NAMES, SPELLED, results_file
+from page_parts import EVIL, NAMES, SPELLED, results_file, write_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -147,6 +146,23 @@ def test_runs_are_hidden_in_tables_charts_and_answers(opened: Opened) -> None:
     chosen(page, 180)
     assert state(page) == {}
     assert page.locator("main section .off").count() == 0
+
+
+def test_the_first_table_is_shaded_again(opened: Opened, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = results_file(tmp_path_factory.mktemp("shades") / "r.duckdb", ["a", "b", "c"], ["qasper", "lcc"], 5)
+    results_file(path, ["alone"], ["own"], 4, benchmark="other")
+    page = opened(of=write_page(path))
+    shades = """() => [...document.querySelectorAll('#scores tbody tr:not(.off)')].map(row =>
+        (/h\\d/.exec(row.querySelector('td.average').className) ?? [''])[0])"""
+    heads = page.locator("#scores thead th:visible")
+    before, all_heads = page.evaluate(shades), heads.count()
+    assert (before[0], before[2:]) == ("h9", ["h0", ""])
+    page.locator("ul.runs li", has_text="c").locator("input").first.uncheck()
+    assert page.evaluate(shades) == ["h9", "h0", ""]
+    page.locator("ul.runs li", has_text="alone").locator("input").uncheck()
+    assert heads.count() < all_heads, "no column of a benchmark without a run"
+    page.get_by_role("button", name="All runs").click()
+    assert (len(page.evaluate(shades)), heads.count()) == (4, all_heads)
 
 
 def test_many_runs_have_a_field_that_finds_them(opened: Opened, long_url: str) -> None:

@@ -56,7 +56,7 @@ def _size(figure: Figure) -> tuple[float, float]:
 
 
 def _heading(x: float, y: float, words: str, room: float) -> str:
-    name = svg.escape_text(svg.shorten(words, room - 8, size=13.0))
+    name = svg.escape_text(svg.shorten(words, room + _GAP - 8, size=11.5))
     return f'<text class="title" x="{svg.px(x)}" y="{svg.px(y)}">{name}</text>'
 
 

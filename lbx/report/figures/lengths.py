@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from lbx.report.charts import Series, curve, extent, heat
+from lbx.report.digits import short_length
 from lbx.report.figures.base import Figure, FigureSource, group_rows, point_of_row, run_series
 from lbx.report.labels import Row
 
@@ -76,7 +77,7 @@ def _lines(
         for run, group in group_rows(rows, "run_id")
         if (group[0]["benchmark"], run) in leaders
     ]
-    return (lengths, lines) if len(lengths) > 1 and lines else None
+    return (lengths, sorted(lines, key=lambda line: line.mark)) if len(lengths) > 1 and lines else None
 
 
 def _line(source: FigureSource, run: str, lengths: Sequence[int], rows: Sequence[Row]) -> Series:
@@ -98,14 +99,6 @@ def _select_leaders(source: FigureSource, rows: Sequence[Row]) -> tuple[set[tupl
     most = max(map(len, runs.values()), default=0)
     note = f"The charts show the best {MOST_LINES} of {most} runs; the tables have all." if most > MOST_LINES else ""
     return leaders, note
-
-
-def short_length(length: int) -> str:
-    """Format a length as a tick: 512, 4k, 1M."""
-    for size, letter in ((1 << 20, "M"), (1 << 10, "k")):
-        if length >= size and length % size == 0:
-            return f"{length // size}{letter}"
-    return f"{length:,}"
 
 
 def needles(source: FigureSource) -> Iterator[Figure]:
@@ -134,4 +127,4 @@ def needle_map(title: str, about: str, rows: Sequence[Row]) -> str:
     lengths, depths = (sorted({row[name] for row in rows}) for name in ("length", "depth"))
     cells = {(depths.index(row["depth"]), lengths.index(row["length"])): point_of_row(row) for row in rows}
     columns, names = list(map(short_length, lengths)), [f"{100 * depth:.3g}" for depth in depths]
-    return heat(title, about, rows=names, columns=columns, cells=cells, ends=(0, 100))
+    return heat(title, about, rows=names, columns=columns, cells=cells, ends=(0, 100), corner="depth %")

@@ -67,7 +67,7 @@ def _matrices(source: FigureSource, rows: Sequence[tuple[Row, str]]) -> Iterator
 
 def _reverse(point: Point) -> Point:
     low, high = (None if end is None else 100 - end for end in (point.high, point.low))
-    return Point(None if point.value is None else 100 - point.value, low, high, point.note, is_derived=True)
+    return Point(None if point.value is None else 100 - point.value, low, high, point.note, is_complement=True)
 
 
 def _draw(series_of: Mapping[str, list[tuple[str, Series]]], about: str) -> Iterator[Figure]:

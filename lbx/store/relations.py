@@ -1,11 +1,11 @@
-"""Results file for notebooks, with tables and views as DuckDB relations."""
+"""Tables and views of a results file as DuckDB relations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from lbx.base.errors import StoreError
 from lbx.base.tables import nearest
@@ -17,20 +17,19 @@ if TYPE_CHECKING:
     import duckdb
 
 
-class Results:
-    """A results file, open for reading. Use it as a context manager, or as a mapping of names to relations.
+class Relations:
+    """A results file, open for reading: a mapping of names to relations.
 
-    ``results["task_scores"].fetchall()`` is a list of rows, ``.df()`` a pandas DataFrame if pandas is installed.
     Relations are lazy, and invalid once the file is closed.
 
     Args:
-        store: the file that a run wrote, open for reading.
+        store: the file, which ``close`` closes.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def __enter__(self) -> Results:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -234,6 +234,7 @@ def shown_text(link: str, path: str) -> str:
         host = link[: link.index("/", len("http://"))]
         files = [client.get(host + name).text for name in re.findall(r"(?:href|src)=\"(/static/[^\"]+)\"", text)]
     secret = link.partition("/?")[0].rpartition("/")[2]
+    text = re.sub(r"data-version=\"[^\"]*\"", "", text)  # the time of the results file
     return "\n".join([text.replace(host, "").replace(secret, ""), *files])
 
 

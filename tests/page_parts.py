@@ -14,6 +14,7 @@ from typing import Any
 
 from lbx.base.records import Sample
 from lbx.benchmarks import BENCHMARKS
+from lbx.report import page as report_page
 from lbx.scoring.adding_up import add_up
 from lbx.store import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Store
 
@@ -83,6 +84,13 @@ def _write_task(store, run, task, samples, r, output, failed, score, iterations,
     if scores and benchmark not in BENCHMARKS:
         mean = math.fsum(row.score for row in scores) / len(scores)
         store.write_results([ResultRow(run, benchmark, task, metric, version, len(scores), mean, 100 * mean, True, 0)])
+
+
+def write_page(path: Path) -> str:
+    """Write the page of a results file next to it, and return its address."""
+    with Store(path, read_only=True) as store:
+        path.with_suffix(".html").write_text("".join(report_page.pieces(store)), "utf-8")
+    return path.with_suffix(".html").as_uri()
 
 
 class Page(HTMLParser):

@@ -25,6 +25,8 @@ from lbx.report.digits import interval_decimals
 
 MOST_BANDS = 2
 """Maximum number of lines with visible bands."""
+_WIDEST = 60.0
+"""Width of the widest column's name that is not turned, px."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,7 @@ def heat(
     cells: Mapping[tuple[int, int], Point],
     ends: tuple[float, float] | None = None,
     marks: Sequence[int | None] = (),
+    corner: str = "",
 ) -> str:
     """Draw a grid of coloured cells with their numbers; higher values are darker.
 
@@ -191,19 +194,21 @@ def heat(
         cells: values by (row, column); missing cells stay empty.
         ends: values of the lightest and the darkest colour, by default the lowest and highest value.
         marks: runs of the rows.
+        corner: name of the rows' axis.
     """
     known_cells = {key: p for key, p in cells.items() if p.has_value}
     values = [svg.number(p.value) for p in known_cells.values()] or [0.0]
     low, high = ends or (min(values), max(values))
-    room = visible_width(rows, 220)
-    wide, tall, left = 46.0, 20.0, room + 14
-    upright = any(svg.text_width(c[:99]) > wide - 4 for c in columns)
-    top = 14 + (visible_width(columns, 150) if upright else 8)
+    room, widest = visible_width([*rows, corner], 220), visible_width(columns, 150)
+    upright = widest > _WIDEST
+    wide, tall, left = 46.0 if upright else max(46.0, widest + 6), 20.0, room + 14
+    top = 14 + (widest if upright else 8)
     names = short_names(columns, 150)
     parts = [
         svg.text(left + wide * (i + 0.5), top - 6, name, "middle", columns[i], is_vertical=upright)
         for i, name in enumerate(names)
     ]
+    parts += [svg.text(left - 8, top - 6, corner, "end")] if corner else []
     for at, (row, name) in enumerate(zip(rows, short_names(rows, room), strict=True)):
         body = svg.text(left - 8, top + tall * (at + 0.7), name, "end", row)
         for (_, column), p in sorted(

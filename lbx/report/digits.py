@@ -89,3 +89,11 @@ def with_interval(  # noqa: PLR0917 (as a row of a view has them)
 def _decimals(value: float) -> int:
     """Number of decimals to which an official number was rounded."""
     return len(repr(value).removesuffix(".0").partition(".")[2])
+
+
+def short_length(length: int) -> str:
+    """Format a length as a tick: 512, 4k, 1M. Round decimal lengths have all digits: 128,000 is not 125k."""
+    for size, letter in ((1 << 20, "M"), (1 << 10, "k")):
+        if length >= size and length % size == 0 and length % 1000:
+            return f"{length // size}{letter}"
+    return f"{length:,}"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from lbx.base.columns import Column
-from lbx.report.figures.lengths import short_length
+from lbx.report.digits import short_length
 from lbx.report.sheets import SHADES, Sheet
 from lbx.store import Table
 

@@ -17,7 +17,7 @@ def found(page: Page) -> str:
 
 
 def rows(page: Page) -> list[list[str]]:
-    """Score, run, task, question, answer, reference and flags of the answers in the list, once it is filtered."""
+    """Score, run, task, question, answer, reference and marks of the answers in the list, once it is filtered."""
     page.locator("#list[aria-busy=false]").wait_for(state="attached")
     return page.eval_on_selector_all(  # type: ignore[no-any-return]
         "#list tr[data-row]", "all => all.map(row => [...row.cells].map(cell => cell.textContent.trim()))"

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
 from chromium import Opened, chromium, watched
-from page_parts import EVIL, NAMES, results_file
-
-from lbx.report import page as report_page
-from lbx.store import Store
+from page_parts import EVIL, NAMES, results_file, write_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -45,13 +41,6 @@ def long_url(tmp_path_factory: pytest.TempPathFactory) -> str:
                 f"INSERT INTO {table} SELECT t.* REPLACE (run_id || copy AS run_id) FROM {table} t, range(39) r(copy)"
             )
     return write_page(path)
-
-
-def write_page(path: Path) -> str:
-    """Write the page of a results file next to it, and return its address."""
-    with Store(path, read_only=True) as store:
-        path.with_suffix(".html").write_text("".join(report_page.pieces(store)), "utf-8")
-    return path.with_suffix(".html").as_uri()
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from lbx.base.records import Sample, Score
 from lbx.benchmarks import BENCHMARKS
 from lbx.report import latex, overview, papers, render
 from lbx.report.cells import sheet
+from lbx.report.digits import short_length
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.sheets import Sheet
@@ -216,3 +217,10 @@ def test_programs_have_every_digit(path: Path) -> None:
     rows = json.loads(Lbx()("report", path, "task_scores", "-f", "json").stdout)
     assert {(row["run_id"], row["task"], row["metric"]): row["score"] for row in rows} == scores
     assert (estimates[0]["estimated_s"], estimates[0]["wall_s"]) == (12345.678912, pytest.approx(1000 / 3, abs=1e-9))
+
+
+def test_lengths_of_ticks() -> None:
+    lengths = (0, 512, 1000, 1024, 4096, 4097, 98_304, 128_000, 131_072, 1 << 20)
+    assert [short_length(length) for length in lengths] == [
+        "0", "512", "1,000", "1k", "4k", "4,097", "96k", "128,000", "128k", "1M",
+    ]  # fmt: skip

@@ -8,8 +8,7 @@ from urllib.parse import quote
 import pytest
 from answer_list import OPEN, chosen, found, rows, state, unfold
 from chromium import Opened
-from conftest import write_page
-from page_parts import EVIL, NAMES, SPELLED, results_file
+from page_parts import EVIL, NAMES, SPELLED, results_file, write_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

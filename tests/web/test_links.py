@@ -54,21 +54,46 @@ def test_a_link_survives_a_restart(opened: Opened, results: Path) -> None:
         other.goto(site.links["you"])
         page.locator("h1", has_text="longbench/qasper/s7").wait_for()
         assert page.url == site.url + ADDRESS
-        for address in (old, site.site_socket.url + shared):
-            page.goto(address)
-            page.locator("h1", has_text="longbench/qasper/s7").wait_for()
-            assert page.url == site.url + ADDRESS
+        for tab in (page, page.context.new_page()):  # by its own memory, and by another tab's
+            for address in (old, site.site_socket.url + shared):
+                tab.goto(address)
+                tab.locator("h1", has_text="longbench/qasper/s7").wait_for()
+                assert tab.url == site.url + ADDRESS
         page.goto(f"{old.partition('/answer')[0]}/?token=old")
         page.locator("#count", has_text="25 answers").wait_for()
 
 
-def test_without_a_session_a_link_is_refused(opened: Opened, results: Path) -> None:
+def test_tabs_of_earlier_starts_do_not_send_each_other_round(opened: Opened, results: Path) -> None:
+    with _browsing(results) as site:
+        page, port = opened(site.links["you"]), site.site_socket.port
+        first = site.url
+    with _browsing(results, port) as site:
+        other = page.context.new_page()
+        other.goto(site.links["you"])
+        second = site.url
+    with _browsing(results, port) as site:
+        third = page.context.new_page()
+        asked: list[str] = []
+        third.on("request", lambda request: asked.append(request.url))
+        third.goto(first + ADDRESS)
+        third.wait_for_timeout(1500)
+        assert "no access" in third.inner_text("h1")
+        assert sum(ADDRESS in address for address in asked) <= 3, (asked, second)
+        page.goto(site.links["you"])
+        third.locator("h1", has_text="longbench/qasper/s7").wait_for()
+        assert third.url == site.url + ADDRESS
+
+
+def test_a_page_is_refused_without_a_session(opened: Opened, results: Path) -> None:
     with _browsing(results) as site:
         page = opened(site.links["you"])
         page.context.clear_cookies()
         page.goto(site.site_socket.url + ADDRESS)
         page.wait_for_url(site.url + ADDRESS)
         assert "no access" in page.inner_text("h1"), "and asked no more"
+        assert page.evaluate("localStorage.length") == 0, "no root for who gets the port later"
+        page.context.new_page().goto(site.links["you"])
+        page.locator("h1", has_text="longbench/qasper/s7").wait_for()
 
 
 KNOWN = ("//evil.example", "/short", "https://evil.example/aaaaaaaaaaaaaaaa", "/../aaaaaaaaaaaaa", "/aaaaaaaaaaaaaaaa/",
@@ -80,8 +105,12 @@ def test_a_link_leads_nowhere_else(opened: Opened, results: Path, known: str) ->
     """Another program on the same port may have stored anything."""
     with _browsing(results) as site:
         page = opened(f"{site.site_socket.url}/")
-        page.evaluate("known => localStorage.setItem('root', known)", known)
+        page.evaluate("known => sessionStorage.setItem('root', known)", known)
         page.goto(site.site_socket.url + ADDRESS)
+        other = page.context.new_page()
+        other.goto(f"{site.site_socket.url}/static/lbx.svg")
+        for message in ({"root": known}, {"root": known, "isServed": True}, known, None):
+            other.evaluate("message => new BroadcastChannel('root').postMessage(message)", message)
         page.wait_for_timeout(300)
         assert page.url == site.site_socket.url + ADDRESS
         assert "no access" in page.inner_text("h1")

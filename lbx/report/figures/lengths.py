@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from lbx.report.charts import Series, curve, extent, heat
+from lbx.report.digits import short_length
 from lbx.report.figures.base import Figure, FigureSource, group_rows, point_of_row, run_series
 from lbx.report.labels import Row
 
@@ -100,14 +101,6 @@ def _select_leaders(source: FigureSource, rows: Sequence[Row]) -> tuple[set[tupl
     return leaders, note
 
 
-def short_length(length: int) -> str:
-    """Format a length as a tick: 512, 4k, 1M."""
-    for size, letter in ((1 << 20, "M"), (1 << 10, "k")):
-        if length >= size and length % size == 0:
-            return f"{length // size}{letter}"
-    return f"{length:,}"
-
-
 def needles(source: FigureSource) -> Iterator[Figure]:
     """Draw a heat map for each run and unit of length: of the mean of all tasks, or of the only task."""
     rows = [row for row in source.rows("needles") if row["score"] is not None]
@@ -134,4 +127,4 @@ def needle_map(title: str, about: str, rows: Sequence[Row]) -> str:
     lengths, depths = (sorted({row[name] for row in rows}) for name in ("length", "depth"))
     cells = {(depths.index(row["depth"]), lengths.index(row["length"])): point_of_row(row) for row in rows}
     columns, names = list(map(short_length, lengths)), [f"{100 * depth:.3g}" for depth in depths]
-    return heat(title, about, rows=names, columns=columns, cells=cells, ends=(0, 100))
+    return heat(title, about, rows=names, columns=columns, cells=cells, ends=(0, 100), corner="depth %")

@@ -40,7 +40,7 @@ _REST = 50_000
 _LEAST_FOR_ANSWERS = 500_000
 _FIRST_FIGURES = "effective_context"
 """Report whose figures are in the first section."""
-_MOST_LEADERS = 3
+_MOST_LEADERS = 2
 _MOST_REMARKS = 5
 _SCRIPTS = (
     "dom", "diff", "state", "tables", "runs", "charts", "columns", "answers", "answer", "sides", "links", "keys",
@@ -149,8 +149,7 @@ def _asset(name: str) -> Html:
 
 
 def _script() -> Html:
-    folder = files(__package__).joinpath("script")
-    return Html("\n").join(_asset(f"script/{name}.js") for name in _SCRIPTS if folder.joinpath(f"{name}.js").is_file())
+    return Html("\n").join(_asset(f"script/{name}.js") for name in _SCRIPTS)
 
 
 def _style() -> Html:

@@ -276,20 +276,29 @@ function step(by) {
   requestAnimationFrame(look);
 }
 
-// The root of all paths is new at each start. A link of an earlier start, or one without a root, is forwarded to the root
-// of the pages that this browser has open, or opens later; the server tells it to nobody.
-const ROOT = /^\/[\w-]{16}(?=\/)/, root = location.pathname.match(ROOT)?.[0] ?? "";
-function forward(known) {
-  if (!known || known === root || known !== `${known}/`.match(ROOT)?.[0]) return;
-  const query = new URLSearchParams(location.search).has("token") ? "" : location.search;
-  location.replace(known + (query && location.pathname.slice(root.length) || "/") + query);
+// The root of all paths is new at each start, and the server tells it to nobody. A page with another root, or without
+// one, is refused: it asks this browser's other tabs for the root, and continues there, now or when one is opened. Roots
+// are kept by tabs only: a program that gets the port later could read them from the browser's storage.
+const ROOT = /^\/[\w-]{16}(?=\/)/, root = location.pathname.match(ROOT)?.[0] ?? "", tabs = new BroadcastChannel("root");
+function forward(known, isServed) {
+  if (!known || known !== `${known}/`.match(ROOT)?.[0]) return;
+  if (known === root) return isServed && location.reload();
+  if (!isServed && refused.has(known)) return;
+  const isLink = new URLSearchParams(location.search).has("token"), path = location.pathname.slice(root.length);
+  location.replace(isLink ? `${known}/` : known + path + location.search);
 }
-try {
-  if (one("#bar")) localStorage.setItem("root", root);
-  else {
-    addEventListener("storage", event => event.key === "root" && forward(event.newValue));
-    forward(localStorage.getItem("root"));
-  }
-} catch { /* without storage, links of an earlier start are refused */ }
+const refused = new Set((sessionStorage.getItem("refused") ?? "").split(" "));
+if (one("#bar")) {
+  refused.delete(root);
+  sessionStorage.setItem("root", root);
+  tabs.onmessage = ({ data }) => data === "where" && tabs.postMessage({ root });
+  tabs.postMessage({ root, isServed: true });
+} else {
+  refused.add(root);
+  tabs.onmessage = ({ data }) => forward(data?.root, data?.isServed);
+  tabs.postMessage("where");
+  forward(sessionStorage.getItem("root"));
+}
+sessionStorage.setItem("refused", [...refused].slice(-9).join(" "));
 
 if (one("#bar")) arrive();

@@ -13,7 +13,7 @@ function answer(i) {
   entry(list, "extracted", text(book.extracted(i)));
   return element("div", { className: "answer" },
     element("p", { className: "answer-head" }, element("b", { className: "score" }, points(i)), " ", difference(i), " ",
-      runOf(i), " ", element("span", {}, `${book.task(i)}/${nameOf(i)}`), " ", flags(i)),
+      runOf(i), " ", element("span", {}, `${book.task(i)}/${nameOf(i)}`), " ", marksOf(i)),
     element("p", { className: "answer-links" },
       element("a", { className: "permalink", href: linkTo({ answer: book.name(i) }) }, "Link to this answer"), " ",
       button("Copy link", copyLink, { value: linkTo({ answer: book.name(i) }) }), " ",
@@ -22,7 +22,7 @@ function answer(i) {
     list, documentNote(i));
 }
 const text = (value) => value && element("span", { dir: "auto" }, value);
-const flags = (i) => element("span", { className: "flags" }, book.marks(i));
+const marksOf = (i) => element("span", { className: "marks" }, book.marks(i));
 function entry(list, name, ...parts) {
   if (parts.some(Boolean)) list.append(element("dt", {}, name), element("dd", {}, parts.filter(Boolean)));
 }
@@ -36,8 +36,9 @@ function outputOf(i, other) {
   return element("span", { dir: "auto", className: "diff" }, parts);
 }
 const toggleDiff = () => change({ diff: state.diff ? undefined : "off" });
-const diffButton = () => button(state.diff ? "Show the changed words ( d )" : "Hide the changed words ( d )", toggleDiff,
-  { value: "diff" });
+function diffButton() {
+  return button(`${state.diff ? "Show" : "Hide"} the changed words ( d )`, toggleDiff, { value: "diff" });
+}
 
 // A real link to a state: a plain click keeps the rest of the present state, and Back leads back to it.
 function stateLink(name, values, alsoChanged = {}, then = () => {}) {

@@ -1,7 +1,9 @@
 // List of answers: filters, a table of 50 rows that sorts by its heads, pages.
 const PAGE = 50, FILTERS = ["q", "run", "task", "least", "most", "mark", "baseline", "changed"];
-const COLUMNS = { score: "score", run: "run", task: "task", question: "question", output: "answer", reference: "reference",
-  marks: "flags" };
+const COLUMNS = {
+  score: "score", run: "run", task: "task", question: "question", output: "answer", reference: "reference",
+  marks: "marks",
+};
 const NO_FILTERS = Object.fromEntries([...FILTERS, "page"].map((key) => [key, undefined]));
 let book, shown, from = 0, selection, drawn, opened, waiting;
 
@@ -33,7 +35,7 @@ function select() {
     (!state.changed || book.changed(i, other, state.changed)) &&
     (!text || book.haystack(i).includes(text)));
   if (!state.sort) return;
-  const sign = state.sort.startsWith("-") ? -1 : 1, keys = new Map(Array.from(shown, (i) => [i, sortKeys[column()](i)]));
+  const keys = new Map(Array.from(shown, (i) => [i, sortKeys[column()](i)])), sign = state.sort.startsWith("-") ? -1 : 1;
   shown.sort((i, j) => {
     const a = keys.get(i), b = keys.get(j), none = (a === null) - (b === null) || (a === "") - (b === "");
     return none || sign * (typeof a === "string" ? alphabet.compare(a, b) : a - b) || i - j;
@@ -58,7 +60,9 @@ function showAnswers(isFromAddress = false) {
   $("sides").hidden = true;
   $("browse").hidden = false;
   const open = state.answer ? book.find(state.answer) : undefined, at = open === undefined ? -1 : shown.indexOf(open);
-  if (open !== undefined && at < 0) return change(isFromAddress ? { ...NO_FILTERS, runs: undefined } : { answer: undefined });
+  if (open !== undefined && at < 0) {
+    return change(isFromAddress ? { ...NO_FILTERS, runs: undefined } : { answer: undefined });
+  }
   const page = at < 0 ? Number(state.page || 1) - 1 : Math.floor(at / PAGE);
   from = PAGE * Math.max(0, Math.min(page, Math.floor((shown.length - 1) / PAGE)));
   if (wanted + from !== drawn) drawList();
@@ -93,7 +97,7 @@ function row(i) {
   const line = element("tr", {},
     element("td", { className: "score" }, score), element("td", {}, runOf(i)), text("task", book.task(i)),
     element("td", { className: "question" }, link), text("output", firstLine(book.output(i))),
-    text("reference", firstLine(book.references(i)[0] ?? "")), text("flags", book.marks(i)));
+    text("reference", firstLine(book.references(i)[0] ?? "")), text("marks", book.marks(i)));
   line.dataset.row = i;
   return line;
 }
@@ -141,22 +145,22 @@ function readControls() {
   const changed = values.baseline ? values.changed : undefined;
   change({ ...values, changed, page: undefined, answer: undefined });
 }
-function writeControls() {
+function writeControls(isFromAddress = false) {
   for (const key of FILTERS) {
     const field = $("controls").elements[key];
-    if (field !== document.activeElement && field.value !== (state[key] ?? "")) field.value = state[key] ?? "";
+    if (isFromAddress || field !== document.activeElement) field.value = state[key] ?? ""; // typing goes on
   }
   $("controls").elements.changed.disabled = !state.baseline;
   $("clear").hidden = !FILTERS.some((key) => state[key]);
 }
 
 function startAnswers() {
-  const controls = $("controls"), options = (key) => new Set(all("option", controls.elements[key]).map(({ value }) => value));
+  const controls = $("controls");
   for (const [key, noun] of [["run", "run"], ["task", "task"], ["mark", "mark"], ["changed", "filter"]]) {
-    const names = options(key);
+    const names = new Set(all("option", controls.elements[key]).map(({ value }) => value));
     choices[key] = { noun, has: (name) => names.has(name) };
   }
-  choices.least = choices.most = { noun: "score", has: (value) => /^\d+(\.\d+)?$/.test(value) };
+  choices.least = choices.most = { noun: "score", has: (value) => value.trim() !== "" && isFinite(value) };
   choices.page = { noun: "page", has: (value) => /^\d+$/.test(value) };
   choices.sort = { noun: "column", has: (value) => Object.hasOwn(COLUMNS, value.replace(/^-/, "")) };
   choices.diff = { noun: "setting", has: (value) => value === "off" };

@@ -49,7 +49,8 @@
       }
     }
     if (!values.length) return;
-    const ticks = roundTicks(Math.min(...values) + 1e-3, Math.max(...values) - 1e-3, at ? 5 : 7);
+    const low = Math.min(...values), high = Math.max(...values), slack = Math.min(1e-3, (high - low) / 2);
+    const ticks = roundTicks(low + slack, high - slack, at ? 5 : 7);
     for (const axis of axes) {
       [axis.start, axis.stop, axis.ticks] = [ticks[0], ticks.at(-1), ticks];
     }

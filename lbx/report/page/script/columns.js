@@ -59,7 +59,8 @@ async function unpackAnswers() {
     hasText: (i) => place[i] >= 0,
     isAlike: (i, other) => c.alike[i] === c.alike[other],
     isFailed: (i) => Boolean(c.marks[i] & 1),
-    hasMark: (i, mark) => Boolean(mark === "no mark" ? !(c.marks[i] & ~HAS_TEXT) : c.marks[i] & (1 << names.marks.indexOf(mark))),
+    hasMark: (i, mark) => mark === "no mark" ? !(c.marks[i] & ~HAS_TEXT)
+      : Boolean(c.marks[i] & (1 << names.marks.indexOf(mark))),
     marks: (i) => names.marks.filter((_, bit) => c.marks[i] & (1 << bit)).join(", "),
     reasoning: (i) => text(i, "reasoning"),
     extracted: (i) => text(i, "extracted"),

@@ -1,8 +1,8 @@
 // Compare two texts word by word, and character by character in scripts without spaces.
 //
-// Returns segments {kind: "equal" | "removed" | "added", text}: equal and removed ones join to the first text, equal and
-// added ones to the second. Texts that differ by more than `most` words (after the parts that they share at both ends)
-// are one removed and one added segment. Uses no other script.
+// Returns segments {kind: "equal" | "removed" | "added", text}: equal and removed ones join to the first text, equal
+// and added ones to the second. Texts that differ by more than `most` words (after the parts that they share at both
+// ends) are one removed and one added segment. Uses no other script.
 function wordDiff(first, second, most = 1000) {
   const unspaced = "[\\p{sc=Han}\\p{sc=Hiragana}\\p{sc=Katakana}\\p{sc=Thai}\\p{sc=Lao}\\p{sc=Khmer}\\p{sc=Myanmar}]";
   const word = new RegExp(`${unspaced}\\p{M}*|(?:(?!${unspaced})[\\p{L}\\p{N}\\p{M}_])+|\\s+|[^]`, "gu");
@@ -30,7 +30,7 @@ function wordDiff(first, second, most = 1000) {
   add("equal", a.slice(a.length - end).join(""));
   return segments;
 
-  // Myers' greedy algorithm, E. W. Myers 1986, doi:10.1007/BF01840446. Row d has the furthest position on each diagonal.
+  // The greedy algorithm of E. W. Myers, 1986, doi:10.1007/BF01840446. Row d has the furthest place on each diagonal.
   function shortestEdits(a, b, most) {
     const rows = [], middle = most + 1, furthest = new Int32Array(2 * middle + 1);
     for (let d = 0; d <= Math.min(most, a.length + b.length); d++) {

@@ -8,11 +8,11 @@ const ACTIONS = {
   "?": ["this list", () => $("keys").showModal()],
 };
 function focusText() {
-  if (state.question) change({ question: undefined });
+  if (state.question) closeSides();
   $("controls").elements.q.focus();
 }
 function closeAny() {
-  if (state.question) change({ question: undefined });
+  if (state.question) closeSides();
   else if (state.answer) closeAnswer();
 }
 function startKeys() {

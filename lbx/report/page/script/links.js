@@ -13,13 +13,14 @@ function linkCells() {
     const textOf = (row, name) => row.cells[names.indexOf(name)]?.textContent ?? "";
     for (const row of table.tBodies[0].rows) {
       const run = byMark.get(/(?:^| )r(\d+)(?: |$)/.exec(row.className)?.[1]);
-      const rowTask = `${table.dataset.benchmark ?? textOf(row, "benchmark")}/${textOf(row, "task").replace(/^-$/, "")}`;
+      const benchmark = table.dataset.benchmark ?? textOf(row, "benchmark");
+      const rowTask = `${benchmark}/${textOf(row, "task").replace(/^-$/, "")}`;
       if (run) for (const { at, mark, task = rowTask } of columns) linkCell(row.cells[at], run, task, mark);
     }
   }
 }
 
-// Return the flag that a column counts. The failures have no column for each, but a message and its number.
+// Return the mark that a column counts. The failures have no column for each, but a message and its number.
 function markOf(name, names) {
   if (name === "n" && names.includes("error")) return "failed";
   return book.names.marks[book.names.mark_names.indexOf(name.replace(/_rate$/, ""))];

@@ -62,9 +62,9 @@ function hideEmptyColumns(table) {
 }
 
 // Columns with shaded cells: a cell's class h0 to h9 is its place between the column's lowest and highest number shown.
-const shaded = all("main table:has(td.h9)").flatMap((table) => [...Map.groupBy(
-  all("td:is(.h0, .h1, .h2, .h3, .h4, .h5, .h6, .h7, .h8, .h9)", table).map((cell) => ({ cell, value: number(cell.textContent) })),
-  ({ cell }) => cell.cellIndex).values()]);
+const shaded = all(".scores table").flatMap((table) => all("thead th", table).map((_, at) =>
+  all("tbody tr", table).map((row) => row.cells[at]).filter((cell) => /\bh\d\b/.test(cell.className))
+    .map((cell) => ({ cell, value: number(cell.textContent) }))));
 function shadeAgain(column) {
   const visible = column.filter(({ cell }) => !cell.closest(".off")), values = visible.map(({ value }) => value);
   const low = Math.min(...values), high = Math.max(...values);

@@ -1,5 +1,6 @@
 // One question with the answers of all chosen runs next to each other.
 function showSides() {
+  opened = undefined;
   $("browse").hidden = true;
   const answers = [...book.ofQuestion(state.question)].filter((i) => isShown(runs[book.run(i)]));
   const [i] = book.ofQuestion(state.question), references = book.references(i), list = element("dl");
@@ -8,16 +9,18 @@ function showSides() {
   const isBaseline = (i) => book.names.runs[book.run(i)] === state.baseline;
   const columns = [...answers.filter(isBaseline), ...answers.filter((i) => !isBaseline(i))].map(side);
   const title = element("h3", { tabIndex: -1 }, `${book.task(i)}/${book.id(i)}`);
+  const link = linkTo({ question: state.question });
   const isNew = $("sides").hidden || $("sides").dataset.question !== state.question;
   const scrolled = document.querySelector("#sides .columns")?.scrollLeft ?? 0;
   rebuild($("sides"), () => $("sides").replaceChildren(title,
     element("p", { className: "answer-links" },
-      stateLink("Back to the list", { question: undefined }), " ",
-      element("a", { className: "permalink", href: linkTo({ question: state.question }) }, "Link to this question"), " ",
-      button("Copy link", copyLink, { value: linkTo({ question: state.question }) }), " ",
+      stateLink("Back to the list", { question: undefined }, {}, focusQuestion), " ",
+      element("a", { className: "permalink", href: link }, "Link to this question"), " ",
+      button("Copy link", copyLink, { value: link }), " ",
       state.baseline ? diffButton() : ""),
     list,
-    columns.length ? element("div", { className: "columns", tabIndex: 0, role: "region", ariaLabel: "Answers side by side" }, columns)
+    columns.length
+      ? element("div", { className: "columns", tabIndex: 0, role: "region", ariaLabel: "Answers side by side" }, columns)
       : element("p", {}, "None of the chosen runs has an answer to this question."),
     documentNote(answers[0] ?? i)));
   $("sides").dataset.question = state.question;
@@ -39,12 +42,21 @@ function side(i) {
   const reasoning = book.reasoning(i);
   return element("article", { className: "side", ariaLabel: name },
     element("h4", {}, symbolOf(i), name),
-    element("p", {}, element("b", { className: "score" }, points(i)), " ", difference(i), " ", flags(i)),
+    element("p", {}, element("b", { className: "score" }, points(i)), " ", difference(i), " ", marksOf(i)),
     compare,
     same ? element("p", { className: "quiet" }, "the same answer") : "",
     element("div", { className: "side-text", tabIndex: 0, role: "region", ariaLabel: "Answer of " + name },
       outputOf(i, other),
       reasoning ? element("details", {}, element("summary", {}, "reasoning"), text(reasoning)) : ""));
+}
+
+function closeSides() {
+  change({ question: undefined });
+  focusQuestion();
+}
+function focusQuestion() {
+  const name = $("sides").dataset.question, lines = all("#list tr[data-row]");
+  (lines.find((line) => book.questionName(Number(line.dataset.row)) === name) ?? lines[0])?.querySelector("a").focus();
 }
 
 // Go to the next question among the filtered answers.

@@ -1,4 +1,4 @@
-// State of the page in its address, as in #?run=a&task=b/c: names and not numbers, so that a link fits a later page too.
+// State of the page in its address, as in #?run=a&task=b/c: names and not numbers, so that a link fits a later page.
 // A plain #section leaves the state as it is.
 const KEYS = ["runs", "baseline", "run", "task", "least", "most", "mark", "changed", "q", "sort", "page", "question",
   "answer", "diff"];

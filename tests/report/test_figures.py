@@ -18,6 +18,7 @@ from page_parts import EVIL, NAMES, SPELLED, results_file
 
 from lbx.base.errors import LbxError, UsageError
 from lbx.report import figures as drawings
+from lbx.report.figures import files
 from lbx.report.page import pieces
 from lbx.report.page.source import PageSource
 from lbx.report.report_types import ALL
@@ -174,12 +175,15 @@ def test_png_needs_its_renderer(monkeypatch: pytest.MonkeyPatch) -> None:
         drawings.render_png("<svg/>")
 
 
-def test_png_has_text(ten_runs: Path) -> None:
+def test_png_has_text(ten_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("resvg_py", reason="the renderer is in lbx[dev]")
-    image = drawings.render_png(drawings.svg_file("模型 نموذج", figures(ten_runs, "leaderboard")))
-    assert image.startswith(b"\x89PNG")
+    drawn = figures(ten_runs, "leaderboard")
+    images = [drawings.render_png(drawings.svg_file(title, drawn)) for title in ("模型 نموذج", "")]
+    assert all(image.startswith(b"\x89PNG") for image in images)
+    assert images[0] != images[1]
+    monkeypatch.setattr(files, "_FAMILIES", "no such font")
     with pytest.raises(LbxError, match="No font"):
-        drawings.render_png('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><text></text></svg>')
+        drawings.render_png("<svg/>")
 
 
 # In Chromium
@@ -240,10 +244,8 @@ def test_a_band_appears_under_the_pointer(opened: Page) -> None:
             for (const node of document.querySelectorAll('main .r' + mark)) node.classList.add('off');
         document.dispatchEvent(new CustomEvent('runschange'));
     }""")
-    assert (
-        bands.evaluate_all("all => all.filter(band => band.checkVisibility({ visibilityProperty: true })).length") >= 2
-    )
-    assert opened.locator("#length_curve svg").first.locator("g:not(.off) > .band").count() == 2
+    shown = opened.locator("#length_curve svg").first.locator("g:not(.off) > .band")
+    assert shown.evaluate_all(visible) == 2, "bands of two runs are visible"
 
 
 def test_axes_fit_the_visible_runs(opened: Page) -> None:

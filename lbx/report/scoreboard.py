@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -89,7 +90,8 @@ def build_scoreboard(
             add(row, "average", row["benchmark"], cell)
     for benchmark, rows in averages.items():
         for row in rows:
-            if row["run_id"] and row["official"] is not None and row["column"] not in OVERALL_COLUMNS:
+            is_number = row["official"] is not None and math.isfinite(row["official"])
+            if row["run_id"] and is_number and row["column"] not in OVERALL_COLUMNS:
                 add(row, "category", row["column"], _cell(row, row["official"], 100.0 / unit_of(benchmark)))
     for row in tasks:
         if row["headline"] and row["score"] is not None:

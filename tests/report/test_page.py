@@ -274,10 +274,16 @@ def test_of_any_file_there_is_a_page(odd: dict[str, Path], name: str) -> None:
     sound(made(odd[name], names=others))
 
 
-def test_many_runs_are_a_heat_map_and_lines_of_the_best(odd: dict[str, Path]) -> None:
+def test_many_runs_are_lines_of_the_best_and_a_heat_map_of_their_own(odd: dict[str, Path]) -> None:
     text = made(odd["36 runs"])
     assert "The charts show the best 8 of 36 runs" in Page(text).text
-    assert 'class="cell"' in text
+    assert 'class="cell"' not in text, "the shades of the first table show the same"
+    assert 'class="cell"' in made(odd["36 runs"], names=["task_scores"])
+
+
+def test_a_page_of_many_runs_with_long_names_stays_small(tmp_path: Path) -> None:
+    names = [f"{'long-name-' * 11}{n}" for n in range(120)]
+    sound(made(results_file(tmp_path / "r.duckdb", names, ["qasper", "hotpotqa", "lcc"], 2, failed=())))
 
 
 def test_each_benchmark_s_charts_have_its_own_best_runs(tmp_path: Path) -> None:
@@ -307,8 +313,8 @@ def test_the_command_writes_it(two: Path, tmp_path: Path) -> None:
 
 
 def test_a_long_table_says_where_it_ends(monkeypatch: pytest.MonkeyPatch, two: Path) -> None:
-    monkeypatch.setattr("lbx.report.page.html.MOST_ROWS", 2)
-    found = Page(made(two, names=["task_scores"]))
+    monkeypatch.setattr("lbx.report.page.page._MOST_ROWS_OF_MANY", (2,))
+    found = Page(made(two))
     assert "The first 2 of 4 rows." in found.text
     assert "`lbx report FILE task_scores -f csv` has all." in found.text
 

@@ -25,7 +25,6 @@ from lbx.report.page import answers
 from lbx.report.page.boards import boards
 from lbx.report.page.findings import failures, leading_sentences, remarks, settings
 from lbx.report.page.html import (
-    MOST_ROWS,
     Html,
     Note,
     Section,
@@ -55,8 +54,8 @@ _USES_OF_A_NAME = 6
 _LEAST_FOR_ANSWERS = 500_000
 _FIRST_FIGURES = "effective_context"
 """Report whose figures are in the first section."""
-_MOST_ROWS_OF_MANY = 400
-"""Maximum number of rows of a table next to those of all other reports."""
+_MOST_ROWS_OF_MANY = (400, 100, 25)
+"""Maximum numbers of rows of a table next to those of all other reports; the first with which the page is small."""
 _MOST_LEADERS = 2
 _MOST_REMARKS = 5
 _SCRIPTS = (
@@ -82,9 +81,17 @@ def pieces(
     """
     if store is not None:
         check_runs(store, query.runs)
-    source = PageSource(store, query, MOST_ROWS if names else _MOST_ROWS_OF_MANY)
-    sections = _sections_by_name(source, names) if names else _all_sections(source)
-    body = [section.html() for section in sections]
+    source = PageSource(store, query)
+    if names:
+        sections = _sections_by_name(source, names)
+        body = [section.html() for section in sections]
+    else:
+        for most_rows in _MOST_ROWS_OF_MANY:
+            source.most_rows = most_rows
+            sections = _all_sections(source)
+            body = [section.html() for section in sections]
+            if sum(map(len, body)) < MOST_BYTES - _LEAST_FOR_ANSWERS - _REST:
+                break
     if store is not None and source.runs and not names:
         names_of_runs = [html(_name(run) + run.label) for run in source.runs.values()]
         size = sum(len(part.encode()) for part in [*body, _style(), _script(), *_USES_OF_A_NAME * names_of_runs])

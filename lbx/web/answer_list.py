@@ -99,7 +99,7 @@ def answer_list(source: ResultsSource, request: Request) -> Response:
     query = ListQuery.parse(request.query_params)
     choice = query.filter(source)
     first = max(1, parse_number(request.query_params.get("from", ""), 1))
-    with source.open(request) as (store, values):
+    with source.connect(request) as (store, values):
         labels = run_labels(store)
         count = count_answers(store, choice)
         rows = list_page(store, choice, query.order(labels), PAGE_SIZE, skip=first - 1).dicts()

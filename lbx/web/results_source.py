@@ -31,7 +31,7 @@ class ResultsSource:
         self.path, self.runs, self.tasks = path, runs, tasks
 
     @contextmanager
-    def open(self, request: Request) -> Iterator[tuple[Store, dict[str, Any]]]:
+    def connect(self, request: Request) -> Iterator[tuple[Store, dict[str, Any]]]:
         """Open the file, or a snapshot of a file that is being written, with values of the pages' common parts."""
         version = self.version()  # of before: a commit during the reading makes the page out of date
         with Store(self.path, allow_writer=True) as store:

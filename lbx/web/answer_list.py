@@ -20,6 +20,7 @@ from lbx.web.results_source import ResultsSource, answer_link, run_labels
 PAGE_SIZE = 50
 """Answers per page of the list."""
 PREFIX = "list-"
+"""Of a list's parameters in the URLs of other pages."""
 _FILTERS = ("run", "task", "mark", "least", "below", "q")
 _LONGEST_ID = 20
 _COLUMNS = {
@@ -30,10 +31,10 @@ _COLUMNS = {
     "answer": "answer",
     "reference": "reference",
     "tokens": "tokens",
-    "flags": "flags",
+    "marks": "marks",
 }
 """{key of ``SORTS``: heading}."""
-_LARGEST_FIRST = ("score", "tokens", "flags")
+_LARGEST_FIRST = ("score", "tokens", "marks")
 
 
 @dataclass(frozen=True)
@@ -137,12 +138,11 @@ def _row(row: Mapping[str, Any], labels: Mapping[str, str], query: ListQuery) ->
         "sample": str(key.sample._replace(sample_id=_cut_middle(key.sample_id))),
         "name": str(key.sample),
         "score": row["score"],
-        "metric": row["metric"],
         "question": first_line(row["question"]),
         "answer": first_line(row["answer"]),
         "reference": first_line(row["reference"]) + (f" (+{more})" if more > 0 else ""),
         "tokens": row["output_tokens"],
-        "flags": row["flags"],
+        "marks": row["marks"],
     }
 
 

@@ -100,7 +100,7 @@ def _column(answer: StoredAnswer, labels: Mapping[str, str], query: ListQuery) -
         "output": answer.values["output"] or "",
         "error": answer.values["error"],
         "headline": headline,
-        "flags": answer.marks,
+        "marks": answer.marks,
         "order": (headline is None, -headline["score"] if headline else 0, label),
     }
 

@@ -33,7 +33,7 @@ class ResultsSource:
     @contextmanager
     def connect(self, request: Request) -> Iterator[tuple[Store, dict[str, Any]]]:
         """Open the file, or a snapshot of a file that is being written, with values of the pages' common parts."""
-        version = self.version()  # of before: a commit during the reading makes the page out of date
+        version = self.version()  # first: a commit during the reading makes the page out of date
         with Store(self.path, allow_writer=True) as store:
             yield (
                 store,

@@ -1,4 +1,4 @@
-"""All models on one question: scores, flags, differences word by word; names with any character."""
+"""All models on one question: scores, marks, differences word by word; names with any character."""
 
 from __future__ import annotations
 

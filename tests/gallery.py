@@ -136,12 +136,15 @@ def _report(gallery: Gallery, subject: str, results: Path, *, whole: bool = Fals
     gallery.every(subject, link, "whole", f"{shows}, the whole page", full=True)
     with gallery.window("light") as page:
         page.goto(link)
-        names = page.evaluate("[...document.querySelectorAll('section[id]')].map(section => section.id)")
+        titles = page.evaluate(
+            "[...document.querySelectorAll('section')].map(one => one.getAttribute('aria-labelledby'))"
+        )
+    names = [title.removesuffix("-title") for title in titles]
     for name in names:
         gallery.every(
             subject, link, f"section-{name}", f"{shows}, section {name}", _open_section(name),
             sizes=(WIDE, PHONE) if name in ("needles", "length_curve", "leaderboard", "judge_results") else (WIDE,),
-            element=f"section[id='{name}']",
+            element=f"section[aria-labelledby='{name}-title']",
         )  # fmt: skip
     _print(gallery, subject, link)
 

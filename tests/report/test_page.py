@@ -136,7 +136,7 @@ def test_the_best_of_a_paper_s_line_is_that_of_all_runs(tmp_path: Path) -> None:
             add_run(store, f"r{n}", [*trec(right, 12), *(qasper if n == 9 else [])], model=f"m{n}")
     text = made(tmp_path / "r.duckdb")
     tables = [part for part in text.split("<table>") if part.startswith("<caption>Official numbers: longbench")]
-    bold = [re.findall(r'<td class="[^"]* best">(\d+)', part) for part in tables]
+    bold = [re.findall(r'<td class="[^"]*best">(\d+)', part) for part in tables]
     assert bold == [["83", "83"], []]
 
 

@@ -69,7 +69,7 @@ def test_cells_are_shaded_from_the_lowest_to_the_highest_of_their_column(tmp_pat
         for n, right in enumerate((10, 30, 50)):
             add_run(store, f"r{n}", trec(right, 50), model=f"m{n}")
     section = first_section(tmp_path / "r.duckdb")
-    assert re.findall(r'<td class="number average (h\d(?: best)?)"', section) == ["h9 best", "h4", "h0"]
+    assert re.findall(r'<td class="average (h\d(?: best)?)"', section) == ["h9 best", "h4", "h0"]
 
 
 def test_a_column_of_equal_scores_has_no_shade(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_switch_per_group_of_columns_works_without_a_script(tmp_path: Path) ->
         ("tasks of longbench", False),
     ]
     for css_class, _, _ in switches[1:]:
-        assert re.search(rf'<th [^>]*class="number {css_class}"', section)
+        assert re.search(rf'<th [^>]*class="{css_class}"', section)
 
 
 def test_a_run_has_the_colour_of_its_place(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ _WIDTH, _GAP, _TITLE = 1100.0, 24.0, 24.0  # px
 _PIXELS_PER_PX = 2.0
 _FAMILIES = "system-ui, 'Noto Sans', 'DejaVu Sans', 'Liberation Sans', Arial, Helvetica, sans-serif"
 """Font families that a renderer without a default font tries in order."""
+_PROBE = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><text y="9" font-family="{}">'
 _SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 
 
@@ -86,17 +87,19 @@ def render_png(drawing: str) -> bytes:
             fix="Install lbx[png], or use --format svg, which needs nothing else.",
             command="pip install 'lbx[png]'",
         ) from exc
-    image = bytes(resvg_py.svg_to_bytes(svg_string=drawing, zoom=_PIXELS_PER_PX))
-    if image == bytes(resvg_py.svg_to_bytes(svg_string=re.sub("<text.*?</text>", "", drawing), zoom=_PIXELS_PER_PX)):
+    letter, blank = (
+        resvg_py.svg_to_bytes(svg_string=f"{_PROBE.format(_FAMILIES)}{text}</text></svg>") for text in ("x", "")
+    )
+    if bytes(letter) == bytes(blank):
         raise LbxError(
             "No font is installed here, so that a PNG file would have no text.",
             fix="Install a font, such as the package fonts-dejavu-core of Debian, or use --format svg.",
         )
-    return image
+    return bytes(resvg_py.svg_to_bytes(svg_string=drawing, zoom=_PIXELS_PER_PX))
 
 
 def check_figures(names: Sequence[str], figures: Sequence[Figure]) -> None:
-    """Raise UsageError if there is nothing to draw."""
+    """Raise UsageError if reports have no figures."""
     if figures:
         return
     if not set(names) & FIGURES.keys():

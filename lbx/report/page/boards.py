@@ -44,6 +44,7 @@ def _board(source: PageSource, name: str, board_table: Table) -> list[Html]:
         board_sheet.columns,
         body,
         marks=runs,
+        most_rows=source.most_rows,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
     )
     return [tag("h3", title), tag("p", unit, class_="quiet"), table_html, *drawings(figures(source, name))]

@@ -19,11 +19,9 @@ from lbx.base.columns import Column
 from lbx.base.templates import template_environment
 from lbx.base.visible import one_line, visible
 from lbx.report.figures import Figure
-from lbx.report.svg import mark_classes, symbol
+from lbx.report.svg import run_class, symbol
 
 MOST_ROWS = 1000
-_LONG_NAME, _NAME_END = 18, 10
-"""Characters of a run's name that always fit, and of its model's end, which is never cut."""
 _LONG_WORD = 40
 """Characters of the longest word that is never broken; longer words would make columns too wide."""
 
@@ -97,18 +95,8 @@ def drawings(figures: Iterable[Figure]) -> list[Html]:
 
 @lru_cache(256, typed=True)
 def run_name(mark: int, label: str) -> Html:
-    """Build a run's mark and label; if there is little room, a browser cuts a long label before its end."""
-    text = visible(one_line(truncate_text(label)))
-    if len(text) <= _LONG_NAME:
-        return Html(f'<span class="name">{symbol(mark)}{escape(text)}</span>')
-    model, bracket, rest = text.partition(" (")
-    rest = bracket + rest if len(bracket + rest) <= _LONG_NAME else ""
-    start, end = model[:-_NAME_END], model[-_NAME_END:] + rest
-    if not rest:
-        start, end = text[:-_NAME_END], text[-_NAME_END:]
-    return Html(
-        f'<span class="name" title="{escape(text)}">{symbol(mark)}<span>{escape(start)}</span>{escape(end)}</span>'
-    )
+    """Build a run's mark and label."""
+    return Html(symbol(mark)) + html(label)
 
 
 def table(
@@ -120,8 +108,11 @@ def table(
     column_marks: Sequence[int | None] = (),
     more: str = "",
     benchmark: str | None = None,
+    most_rows: int = MOST_ROWS,
 ) -> Html:
     """Build a table that scrolls sideways; long tables are cut, with a note.
+
+    Cells are numbers unless they have a class, because a large page has a hundred thousand of them.
 
     Args:
         marks: run of each row.
@@ -133,7 +124,7 @@ def table(
     of_column = list(column_marks) or [None] * len(columns)
     of_row = marks or [None] * len(rows)
     kinds = [
-        f"{'number ' if c.kind != 'text' else ''}{run_class(mark)}".strip()
+        f"{'t ' if c.kind == 'text' else ''}{run_class(mark)}".strip()
         for c, mark in zip(columns, of_column, strict=True)
     ]
     names = [
@@ -141,20 +132,20 @@ def table(
     ]
     body_rows = (
         (run_class(mark), Html("".join(map(_cell, row, kinds))))
-        for row, mark in zip(rows[:MOST_ROWS], of_row[:MOST_ROWS], strict=True)
+        for row, mark in zip(rows[:most_rows], of_row[:most_rows], strict=True)
     )
     linked_columns = [] if benchmark is None else [column.name for column in columns]
-    left_out = f"The first {MOST_ROWS:,} of {len(rows):,} rows. {more}" if len(rows) > MOST_ROWS else ""
+    left_out = f"The first {most_rows:,} of {len(rows):,} rows. {more}" if len(rows) > most_rows else ""
     return part("table", title, list(zip(kinds, names, strict=True)), body_rows, left_out, benchmark, linked_columns)
 
 
 @lru_cache(4096, typed=True)  # typed: an Html and an equal str differ
 def _cell(value: str, kind: str) -> str:
-    words = "number" not in kind and not isinstance(value, Html) and len(value) > _LONG_WORD
+    words = kind.startswith("t") and not isinstance(value, Html) and len(value) > _LONG_WORD
     if words and any(len(word) > _LONG_WORD for word in value.split()):
-        kind = f"long {kind}".strip()
+        kind = f"{kind} long"
     if isinstance(value, Best):
-        kind = f"{kind} best"
+        kind = f"{kind} best".strip()
     return f'<td class="{kind}">{html(value)}</td>' if kind else f"<td>{html(value)}</td>"
 
 
@@ -162,11 +153,6 @@ class Best(str):
     """Cell with the best value of its row."""
 
     __slots__ = ()
-
-
-def run_class(mark: int | None) -> str:
-    """Return the CSS class by which the page hides a run's rows and columns."""
-    return "" if mark is None else mark_classes(mark).split()[1]
 
 
 _TEMPLATES = template_environment(Path(__file__).parent / "templates", html)

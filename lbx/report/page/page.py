@@ -19,11 +19,24 @@ from lbx.base.commands import as_command
 from lbx.base.version import __version__
 from lbx.base.visible import one_line
 from lbx.report.figures import CHART_STYLE, figures
+from lbx.report.figures.scores import MOST_RUNS
 from lbx.report.labels import headline
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
 from lbx.report.page.findings import failures, leading_sentences, remarks, settings
-from lbx.report.page.html import Html, Note, Section, drawings, part, render, run_name, tag, truncate_text
+from lbx.report.page.html import (
+    MOST_ROWS,
+    Html,
+    Note,
+    Section,
+    drawings,
+    html,
+    part,
+    render,
+    run_name,
+    tag,
+    truncate_text,
+)
 from lbx.report.page.scoreboard import scoreboard_part, switch_styles
 from lbx.report.page.sections import report_section
 from lbx.report.page.source import PageRun, PageSource
@@ -36,10 +49,14 @@ from lbx.store.runs import check_runs
 MOST_BYTES = 5_000_000
 CHARS = 400
 _REST = 50_000
-"""Upper bound in bytes of the page's frame, controls and names."""
+"""Upper bound in bytes of the page's frame and controls."""
+_USES_OF_A_NAME = 6
+"""In the choice of runs, the filters and the data of the answers."""
 _LEAST_FOR_ANSWERS = 500_000
 _FIRST_FIGURES = "effective_context"
 """Report whose figures are in the first section."""
+_MOST_ROWS_OF_MANY = 400
+"""Maximum number of rows of a table next to those of all other reports."""
 _MOST_LEADERS = 2
 _MOST_REMARKS = 5
 _SCRIPTS = (
@@ -65,11 +82,12 @@ def pieces(
     """
     if store is not None:
         check_runs(store, query.runs)
-    source = PageSource(store, query)
+    source = PageSource(store, query, MOST_ROWS if names else _MOST_ROWS_OF_MANY)
     sections = _sections_by_name(source, names) if names else _all_sections(source)
     body = [section.html() for section in sections]
     if store is not None and source.runs and not names:
-        size = sum(len(part.encode()) for part in [*body, _style(), _script()])
+        names_of_runs = [html(_name(run) + run.label) for run in source.runs.values()]
+        size = sum(len(part.encode()) for part in [*body, _style(), _script(), *_USES_OF_A_NAME * names_of_runs])
         browser = _answer_section(store, source, chars, max(MOST_BYTES - _REST - size, _LEAST_FOR_ANSWERS))
         if browser:
             sections.append(browser)
@@ -88,8 +106,10 @@ def _all_sections(source: PageSource) -> list[Section]:
     if not source.runs and not source.rows("judge_results"):
         empty = "This file has no runs yet. Add one with `lbx run -o FILE` or `lbx import -o FILE`."
         return [Section("empty", "Nothing to report", [tag("p", empty)])]
+    # The first section has these curves, and all scores with shades, like the map of many runs by tasks.
+    shown = {_FIRST_FIGURES, *(["task_scores"] if len(source.runs) > MOST_RUNS else [])}
     of_reports = (
-        boards(source) if name == BOARD else report_section(source, name, has_figures=name != _FIRST_FIGURES)
+        boards(source) if name == BOARD else report_section(source, name, has_figures=name not in shown)
         for name in ON_A_PAGE
     )
     candidates = [*of_reports, failures(source), settings(source) if source.runs else None]

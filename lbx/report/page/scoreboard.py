@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from lbx.report.page.html import Html, html, part, run_class, run_name, tag
+from lbx.report.page.html import Html, html, part, run_name, tag
 from lbx.report.page.source import PageSource
 from lbx.report.papers import average_numbers
 from lbx.report.reports import read_paper
 from lbx.report.scoreboard import Scoreboard, ScoreCell, ScoreColumn, build_scoreboard
+from lbx.report.svg import run_class
 
 SHADES = 10
 """Number of background shades from the lowest to the highest score of a column."""
@@ -76,7 +77,7 @@ def _head(column: ScoreColumn, switches: Mapping[Group, Switch]) -> Html:
     group = _group(column)
     name = Html("_<wbr>".join(map(html, column.name.split("_"))) + ("" if group else " average"))
     tasks = {"task": f"{column.benchmark}/{column.name}", "average": f"{column.benchmark}/"}
-    classes = f"number {switches[group].css_class}" if group else "number average"
+    classes = switches[group].css_class if group else "average"
     return tag(
         "th",
         name,
@@ -90,7 +91,7 @@ def _head(column: ScoreColumn, switches: Mapping[Group, Switch]) -> Html:
 def _cell_styles(board: Scoreboard, column: ScoreColumn, switches: Mapping[Group, Switch]) -> dict[str, str]:
     """Return the classes of a column's cells by run, and of an empty cell as ""."""
     group = _group(column)
-    base = f"number {switches[group].css_class}" if group else "number average"
+    base = switches[group].css_class if group else "average"
     values = {run: cell.value for run in board.runs if (cell := board.cells.get((run, column)))}
     low, high = min(values.values()), max(values.values())
     if low == high:

@@ -98,6 +98,7 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
         report_sheet.columns,
         body,
         marks=marks,
+        most_rows=source.most_rows,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
         benchmark=str(rows[0]["benchmark"]) if name in _LINKED and "benchmark" in without else None,
     )

@@ -9,7 +9,7 @@ from typing import Any
 from lbx.base.errors import UsageError
 from lbx.report.labels import labels, progress
 from lbx.report.leaderboard import ranked_runs
-from lbx.report.page.html import truncate_text
+from lbx.report.page.html import MOST_ROWS, truncate_text
 from lbx.report.pairs import MOST_RUNS
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
@@ -55,11 +55,13 @@ class PageSource:
 
     Attributes:
         labels: Labels of runs by mark.
+        most_rows: Maximum number of rows of a table.
         other_marks: Marks of published models, and of runs that the page omits.
     """
 
     store: Store | None
     query: ReportQuery
+    most_rows: int = MOST_ROWS
     runs: dict[str, PageRun] = field(default_factory=dict)
     labels: list[str] = field(default_factory=list)
     other_marks: dict[str, int] = field(default_factory=dict)

@@ -16,7 +16,7 @@ for (const table of all("main table")) {
   }
   heads.forEach((head, column) => {
     const onclick = () => {
-      const down = head.ariaSort ? head.ariaSort === "ascending" : head.classList.contains("number");
+      const down = head.ariaSort ? head.ariaSort === "ascending" : !head.classList.contains("t");
       heads.forEach((other) => other.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
       const keyed = rows.map((row) => {

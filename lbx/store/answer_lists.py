@@ -26,17 +26,17 @@ _CUT = 200
 """Number of characters of a text in a list, and of those that order it."""
 _KEY = "{'run_id': g.run_id, 'benchmark': benchmark, 'task': task, 'sample_id': sample_id, 'iteration': g.iteration}"
 _REFERENCE = """s."references"->>'$[0]'"""
-_FLAGS = ", ".join(f"CASE WHEN {has_mark(mark)} THEN '{name}' END" for name, mark in LISTED.items())
+_MARKS = ", ".join(f"CASE WHEN {has_mark(mark)} THEN '{name}' END" for name, mark in LISTED.items())
 
 SORTS: Mapping[str, str] = {
     "score": "c.score",
     "run": "list_position(?, g.run_id)",
-    "sample": "benchmark || '/' || task",
+    "sample": "row(benchmark, task, s.position, sample_id)",
     "question": f"left(s.question, {_CUT})",
     "answer": f"left(g.output, {_CUT})",
     "reference": f"left({_REFERENCE}, {_CUT})",
     "tokens": "g.output_tokens",
-    "flags": f"nullif(len(list_filter([{_FLAGS}], lambda flag: flag IS NOT NULL)), 0)",
+    "marks": f"nullif(len(list_filter([{_MARKS}], lambda mark: mark IS NOT NULL)), 0)",
 }
 """{name of an order: SQL expression of answers ``g``, samples ``s`` and headline scores ``c``}."""
 
@@ -95,7 +95,7 @@ class AnswerPlace:
 
 
 def list_page(store: Store, choice: AnswerFilter, order: AnswerOrder, limit: int, *, skip: int = 0) -> Table:
-    """List answers: key, score, tokens, the beginnings of question, answer and first reference, and flags."""
+    """List answers: key, score, tokens, the beginnings of question, answer and first reference, and marks."""
     sql, parameters = choice.condition(scores=True)
     value, more = order.value()
     start = f"left({{}}, {_CUT})"
@@ -104,10 +104,10 @@ def list_page(store: Store, choice: AnswerFilter, order: AnswerOrder, limit: int
         WITH page AS MATERIALIZED (
             SELECT g.rowid AS number, {value} AS sort_value {sql} ORDER BY {order.clause()} LIMIT ? OFFSET ?
         )
-        SELECT g.run_id, benchmark, task, sample_id, g.iteration, c.metric, c.score, g.prompt_tokens, g.output_tokens,
+        SELECT g.run_id, benchmark, task, sample_id, g.iteration, c.score, g.output_tokens,
                {start.format("coalesce(s.question, '')")} AS question, {start.format("g.output")} AS answer,
                {start.format(_REFERENCE)} AS reference, json_array_length(s."references") AS reference_count,
-               concat_ws(', ', {_FLAGS}) AS flags
+               concat_ws(', ', {_MARKS}) AS marks
         FROM page JOIN generations g ON g.rowid = page.number LEFT JOIN samples s USING (benchmark, task, sample_id)
             {SCORE} ORDER BY {order.clause()}
         """,

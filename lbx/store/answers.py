@@ -24,7 +24,7 @@ COLUMNS = (
     "s.length, s.length_unit, coalesce(s.meta, '{}') AS meta, s.context_sha256, "
     f"list_filter([{_MARK_NAMES}], lambda mark: mark IS NOT NULL) AS marked"
 )
-SCORE = f"LEFT JOIN (SELECT {ANSWER}, metric, score FROM scores WHERE headline) c USING ({ANSWER})"
+SCORE = f"LEFT JOIN (SELECT {ANSWER}, score FROM scores WHERE headline) c USING ({ANSWER})"
 ORDER = "run_id, benchmark, task, position, sample_id, iteration"
 
 

@@ -20,6 +20,7 @@ from lbx.web.results_source import ResultsSource, answer_link, run_labels
 PAGE_SIZE = 50
 """Answers per page of the list."""
 PREFIX = "list-"
+"""Of a list's parameters in the URLs of other pages."""
 _FILTERS = ("run", "task", "mark", "least", "below", "q")
 _LONGEST_ID = 20
 _COLUMNS = {
@@ -30,10 +31,10 @@ _COLUMNS = {
     "answer": "answer",
     "reference": "reference",
     "tokens": "tokens",
-    "flags": "flags",
+    "marks": "marks",
 }
 """{key of ``SORTS``: heading}."""
-_LARGEST_FIRST = ("score", "tokens", "flags")
+_LARGEST_FIRST = ("score", "tokens", "marks")
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def answer_list(source: ResultsSource, request: Request) -> Response:
     query = ListQuery.parse(request.query_params)
     choice = query.filter(source)
     first = max(1, parse_number(request.query_params.get("from", ""), 1))
-    with source.open(request) as (store, values):
+    with source.connect(request) as (store, values):
         labels = run_labels(store)
         count = count_answers(store, choice)
         rows = list_page(store, choice, query.order(labels), PAGE_SIZE, skip=first - 1).dicts()
@@ -137,12 +138,11 @@ def _row(row: Mapping[str, Any], labels: Mapping[str, str], query: ListQuery) ->
         "sample": str(key.sample._replace(sample_id=_cut_middle(key.sample_id))),
         "name": str(key.sample),
         "score": row["score"],
-        "metric": row["metric"],
         "question": first_line(row["question"]),
         "answer": first_line(row["answer"]),
         "reference": first_line(row["reference"]) + (f" (+{more})" if more > 0 else ""),
         "tokens": row["output_tokens"],
-        "flags": row["flags"],
+        "marks": row["marks"],
     }
 
 

@@ -21,7 +21,7 @@ def answer_page(source: ResultsSource, texts: BrowsingTexts, request: Request) -
     """Respond with an answer, named by its run, sample and iteration, and its place in the list of the URL."""
     key = _answer_key(request)
     query = ListQuery.parse(request.query_params, PREFIX)
-    with source.open(request) as (store, values):
+    with source.connect(request) as (store, values):
         labels = run_labels(store)
         answer = answer_of(store, key)
         if answer is None:
@@ -61,7 +61,7 @@ def question_page(source: ResultsSource, texts: BrowsingTexts, request: Request)
     """Respond with the answers of all runs to a question, best first, to compare with one of them."""
     key = _answer_key(request)
     query = ListQuery.parse(request.query_params, PREFIX)
-    with source.open(request) as (store, values):
+    with source.connect(request) as (store, values):
         labels = run_labels(store)
         answers = answers_to(store, key.benchmark, key.task, key.sample_id, source.runs)
     if not answers:
@@ -100,7 +100,7 @@ def _column(answer: StoredAnswer, labels: Mapping[str, str], query: ListQuery) -
         "output": answer.values["output"] or "",
         "error": answer.values["error"],
         "headline": headline,
-        "flags": answer.marks,
+        "marks": answer.marks,
         "order": (headline is None, -headline["score"] if headline else 0, label),
     }
 

@@ -17,7 +17,7 @@ from lbx.web.results_source import ResultsSource, answer_link, run_labels
 
 def progress_page(source: ResultsSource, request: Request) -> Response:
     """Respond with the state of each run."""
-    with source.open(request) as (store, values):
+    with source.connect(request) as (store, values):
         labels = run_labels(store)
         states = run_states(store, source.runs)
     return page("progress.html", **values, rows=[_row(state, labels) for state in states])

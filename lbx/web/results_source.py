@@ -31,9 +31,9 @@ class ResultsSource:
         self.path, self.runs, self.tasks = path, runs, tasks
 
     @contextmanager
-    def open(self, request: Request) -> Iterator[tuple[Store, dict[str, Any]]]:
+    def connect(self, request: Request) -> Iterator[tuple[Store, dict[str, Any]]]:
         """Open the file, or a snapshot of a file that is being written, with values of the pages' common parts."""
-        version = self.version()  # of before: a commit during the reading makes the page out of date
+        version = self.version()  # first: a commit during the reading makes the page out of date
         with Store(self.path, allow_writer=True) as store:
             yield (
                 store,

@@ -101,7 +101,7 @@ def test_filters_are_exact(client: TestClient) -> None:
 
 def test_heads_sort(client: TestClient) -> None:
     page = html.unescape(client.get("/?run=one").text)
-    for name, first in (("score", "-score"), ("run", "run"), ("question", "question"), ("flags", "-flags")):
+    for name, first in (("score", "-score"), ("run", "run"), ("question", "question"), ("marks", "-marks")):
         assert f'id="sort-{name}" href="{client.base_url.path}?run=one&sort={first}"' in page
     assert "aria-sort" not in page
     page = html.unescape(client.get("/?run=one&sort=-score").text)
@@ -113,6 +113,7 @@ def test_heads_sort(client: TestClient) -> None:
     assert _listed(client, "sort=-run")[0][0].startswith("umpire")
     assert _listed(client, "run=two&sort=question")[0][1] == "longbench/qasper/s0"
     assert _listed(client, "run=two&sort=-tokens")[0][1] == "longbench/qasper/s119"
+    assert _listed(client, "sort=sample&from=2")[:2] == [(run, "longbench/qasper/s0") for run in ("one", "two")]
     assert _listed(client, "sort=nothing") == _listed(client, "")
 
 

@@ -1,4 +1,4 @@
-"""All models on one question: scores, flags, differences word by word; names with any character."""
+"""All models on one question: scores, marks, differences word by word; names with any character."""
 
 from __future__ import annotations
 
@@ -91,11 +91,14 @@ def test_differences_are_marked(opened: Opened) -> None:
     assert page.locator(".answers ins").count() >= 2
     page.keyboard.press("j")
     page.keyboard.press("Enter")
-    page.locator(".score b", has_text="0.5").wait_for()
+    page.wait_for_url("**/answer?**")
+    page.locator("#work > .score b", has_text="0.5").wait_for()
     page.keyboard.press("m")
+    page.wait_for_url("**/question?**")
     page.locator("#count", has_text="5 answers").wait_for()
     page.go_back()
-    page.locator(".score b", has_text="0.5").wait_for()
+    page.wait_for_url("**/answer?**")
+    page.locator("#work > .score b", has_text="0.5").wait_for()
 
 
 def test_texts_that_are_too_long_are_not_compared(opened: Opened) -> None:

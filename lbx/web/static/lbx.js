@@ -276,6 +276,8 @@ function step(by) {
   requestAnimationFrame(look);
 }
 
+if (one("#bar")) arrive();
+
 // The root of all paths is new at each start, and the server tells it to nobody. A page with another root, or without
 // one, is refused: it asks this browser's other tabs for the root, and continues there, now or when one is opened. Roots
 // are kept by tabs only: a program that gets the port later could read them from the browser's storage.
@@ -300,5 +302,3 @@ if (one("#bar")) {
   forward(sessionStorage.getItem("root"));
 }
 sessionStorage.setItem("refused", [...refused].slice(-9).join(" "));
-
-if (one("#bar")) arrive();

@@ -73,13 +73,26 @@ def lines(sheet: Sheet, width: int | None = None, *, ascii_only: bool = False) -
     if left_out:
         notes.append(f"Too narrow for: {', '.join(left_out)}. --format csv has every column.")
     for note in notes:
-        yield from _prose(note, "note", width)
+        yield from _note(note, width)
     if notes:
         yield OutputLine("")
 
 
 def _prose(text: str, role: str, width: int | None) -> Iterator[OutputLine]:
     return (OutputLine(line, role) for line in _wrap_text(text, width) if line)
+
+
+def _note(text: str, width: int | None) -> Iterator[OutputLine]:
+    """Wrap a note between words only: a path in it that is longer than a line can be copied nevertheless."""
+    line = ""
+    for word in text.split(" "):
+        longer = f"{line} {word}" if line else word
+        if line and width is not None and _cells_of(longer) > width:
+            yield OutputLine(line, "note")
+            longer = word
+        line = longer
+    if line:
+        yield OutputLine(line, "note")
 
 
 def _spell_sheet(sheet: Sheet, ascii_only: bool) -> Sheet:

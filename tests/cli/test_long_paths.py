@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Lbx
+from page_parts import results_file
 from screen import on_screen
 
 LONG = "/".join(["", *(f"a-folder-with-a-long-name-{number}" for number in range(9)), "the last part.duckdb"])
@@ -58,6 +59,14 @@ def test_a_terminal_wraps_paths_without_line_breaks(tmp_path: Path) -> None:
         shown = on_screen(name.split(",")[0], *COMMANDS[name])
         assert shown.code in (1, 2)
         assert LONG in shown.raw
+
+
+def test_the_overview_has_its_path_whole(lbx: Lbx, tmp_path: Path) -> None:
+    folder = tmp_path.joinpath(*LONG.split("/")[1:-1])
+    folder.mkdir(parents=True)
+    path = results_file(folder / "r.duckdb")
+    assert f"A page: lbx report {path} --format html" in lbx.ok("report", path).stdout.replace("\n", " ")
+    assert str(path) in on_screen("report", path).raw
 
 
 def test_lists_of_a_pipe_have_paths_whole(lbx: Lbx, tmp_path: Path) -> None:

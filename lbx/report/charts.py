@@ -10,6 +10,8 @@ A script can rescale a chart when runs are hidden. Everything that belongs to a 
 linear axis is a group ``ticks`` with the class ``x`` or ``y``, the pixels of its ends (``data-pixels``), their values
 (``data-values``) and ``data-zero`` if it always includes 0. All coordinates are pairs "x y" in ``d`` or ``transform``,
 so that a new scale maps them linearly; marks of the class ``key`` are parts of labels. Charts in one grid share axes.
+A group ``rows`` has a label and groups ``row`` of runs, which move up when rows above are hidden; ``data-tall`` is the
+height of a row, and the distance from the rows above.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from lbx.report.digits import interval_decimals
 
 MOST_BANDS = 2
 """Maximum number of lines with visible bands."""
+_ROW_GAP = 6.0
+"""Distance between rows with different labels, px."""
 _WIDEST = 60.0
 """Width of the widest column's name that is not turned, px."""
 
@@ -156,19 +160,19 @@ def dots(title: str, description: str, rows: Sequence[tuple[str, Series]], width
     names = dict(zip((label for label, _ in groups), short_names([label for label, _ in groups], room), strict=True))
     key, top = legend(((s.name, s.mark) for label, s in known_rows if s.name not in label), width)
     left, top, right = room + 20, top + 8, 24
-    height = top + svg.LINE * len(known_rows) + 6 * len(groups) + 34
+    height = top + svg.LINE * len(known_rows) + _ROW_GAP * len(groups) + 34
     ends = extent(s for _, s in known_rows)
     scale = svg.axis([*ends, 0.0] if zero else ends, left, width - right, most=7)
     grid = "".join(svg.vertical(x, top, height - 28, text, zero and text == "0") for x, text in scale.ticks)
     parts, y = [key, scale.group("x", grid, has_zero=zero)], top
     for label, group in groups:
-        y += 6
-        words = svg.text(left - 10, y + 10, names[label], "end", label)
-        is_of_run = len({s.mark for s in group}) == 1
-        parts.append(svg.group(group[0].mark, words) if is_of_run else words)
+        y += _ROW_GAP
+        body = svg.text(left - 10, y + 10, names[label], "end", label)
         for series in group:
-            parts += [svg.group(series.mark, _dot(series, p, scale, y + 6)) for p in series.points if p and p.has_value]
+            points = [p for p in series.points if p and p.has_value]
+            body += svg.group(series.mark, "".join(_dot(series, p, scale, y + 6) for p in points), "row")
             y += svg.LINE
+        parts.append(svg.rows(body, svg.LINE, _ROW_GAP))
     return svg.chart(title, description, width, height, parts)
 
 
@@ -186,6 +190,7 @@ def heat(
     cells: Mapping[tuple[int, int], Point],
     ends: tuple[float, float] | None = None,
     marks: Sequence[int | None] = (),
+    column_marks: Sequence[int] = (),
     corner: str = "",
 ) -> str:
     """Draw a grid of coloured cells with their numbers; higher values are darker.
@@ -194,6 +199,7 @@ def heat(
         cells: values by (row, column); missing cells stay empty.
         ends: values of the lightest and the darkest colour, by default the lowest and highest value.
         marks: runs of the rows.
+        column_marks: runs of the columns.
         corner: name of the rows' axis.
     """
     known_cells = {key: p for key, p in cells.items() if p.has_value}
@@ -203,31 +209,29 @@ def heat(
     upright = widest > _WIDEST
     wide, tall, left = 46.0 if upright else max(46.0, widest + 6), 20.0, room + 14
     top = 14 + (widest if upright else 8)
-    names = short_names(columns, 150)
-    parts = [
-        svg.text(left + wide * (i + 0.5), top - 6, name, "middle", columns[i], is_vertical=upright)
-        for i, name in enumerate(names)
-    ]
-    parts += [svg.text(left - 8, top - 6, corner, "end")] if corner else []
+    attributes = [f' class="{svg.run_class(mark)}"' for mark in column_marks] or [""] * len(columns)
+    parts = [svg.text(left - 8, top - 6, corner, "end")] if corner else []
+    for at, (name, attribute) in enumerate(zip(short_names(columns, 150), attributes, strict=True)):
+        words = svg.text(left + wide * (at + 0.5), top - 6, name, "middle", columns[at], is_vertical=upright)
+        parts.append(f"<g{attribute}>{words}</g>" if attribute else words)
     for at, (row, name) in enumerate(zip(rows, short_names(rows, room), strict=True)):
         body = svg.text(left - 8, top + tall * (at + 0.7), name, "end", row)
-        for (_, column), p in sorted(
-            (cell for cell in known_cells.items() if cell[0][0] == at), key=lambda cell: cell[0]
-        ):
+        for (_, column), p in sorted((cell for cell in known_cells.items() if cell[0][0] == at), key=lambda c: c[0]):
             share = min(max((svg.number(p.value) - low) / (high - low), 0), 1) if high > low else 0.5
             box = (left + wide * column, top + tall * at, wide, tall)
-            body += _cell(box, p, share, _tip(f"{row}, {columns[column]}", p))
+            body += _cell(box, p, share, _tip(f"{row}, {columns[column]}", p), attributes[column])
         mark = marks[at] if marks else None
-        parts.append(body if mark is None else svg.group(mark, body))
+        parts.append(body if mark is None else svg.rows(svg.group(mark, body, "row"), tall))
     return svg.chart(title, about, left + wide * len(columns) + 4, top + tall * len(rows) + 4, parts)
 
 
-def _cell(box: tuple[float, float, float, float], point: Point, share: float, tip: str) -> str:
+def _cell(box: tuple[float, float, float, float], point: Point, share: float, tip: str, attributes: str) -> str:
     x, y, wide, tall = box
     words = f"({svg.figure(point.value)})" if point.is_complement else svg.figure(point.value)
+    size = f'width="{svg.px(wide - 1)}" height="{svg.px(tall - 1)}"'
     return (
-        f'<g><title>{tip}</title><rect class="cell" x="{svg.px(x + 0.5)}" y="{svg.px(y + 0.5)}" width="{wide - 1}" '
-        f'height="{tall - 1}" fill-opacity="{0.04 + 0.46 * share:.2f}"/>'
+        f'<g{attributes}><title>{tip}</title><rect class="cell" x="{svg.px(x + 0.5)}" y="{svg.px(y + 0.5)}" {size} '
+        f'fill-opacity="{0.04 + 0.46 * share:.2f}"/>'
         f"{svg.text(x + wide / 2, y + 14, words, 'middle')}</g>"
     )
 

@@ -51,7 +51,12 @@ def shorten(text: str, room: float, size: float = _SIZE, head: float = 0.5) -> s
 
 def mark_classes(mark: int) -> str:
     """Return the CSS classes of a run's elements: its colour, and a class by which the page can hide the run."""
-    return f"c{mark % COLOURS} r{mark}"
+    return f"c{mark % COLOURS} {run_class(mark)}"
+
+
+def run_class(mark: int | None) -> str:
+    """Return the CSS class by which the page can hide the run; "" for None."""
+    return "" if mark is None else f"r{mark}"
 
 
 def symbol(mark: int) -> str:
@@ -174,6 +179,11 @@ def _form(mark: int) -> int:
 def group(mark: int, body: str, kind: str = "") -> str:
     """Wrap a run's elements in a group with its colour; "" if there are none."""
     return f'<g class="{" ".join(filter(None, (kind, mark_classes(mark))))}">{body}</g>' if body else ""
+
+
+def rows(body: str, height: float, gap: float = 0.0) -> str:
+    """Wrap a label and the groups ``row`` of its runs with their sizes in pixels."""
+    return f'<g class="rows" data-tall="{px(height)} {px(gap)}">{body}</g>'
 
 
 def _shape(mark: int, x: float, y: float, kind: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -75,7 +76,7 @@ def test_needles_are_a_heat_map_for_each_run(tmp_path: Path) -> None:
     drawn = figures(make(tmp_path / "r.duckdb", answers), "needles")
     assert [figure.title for figure in drawn] == ["model a, needle, words", "model b, needle, words"]
     assert [figure.mark for figure in drawn] == [0, 1]
-    assert labels(drawn[0].svg) == ["1k", "2k", "depth %", "0", "100", "25", "50", "50"], "depth down, length across"
+    assert labels(drawn[0].svg) == ["depth %", "1k", "2k", "0", "100", "25", "50", "50"], "depth down, length across"
     shades = [re.findall(r'fill-opacity="([\d.]+)"', figure.svg) for figure in drawn]
     assert shades == [["0.50", "0.15", "0.27"], ["0.50", "0.50", "0.50"]], "one scale from 0 to 100"
 
@@ -207,7 +208,7 @@ def opened(browser: Browser, ten_runs: Path) -> Iterator[Page]:
 
 
 OVERLAPS = """() => [...document.querySelectorAll('svg.chart')].flatMap(chart => {
-    const texts = [...chart.querySelectorAll('text')].filter(text => text.checkVisibility());
+    const texts = [...chart.querySelectorAll('text')].filter(text => text.getBoundingClientRect().width);
     const boxes = texts.map(text => [text.textContent, text.getBoundingClientRect()]);
     return boxes.flatMap(([a, x], i) => boxes.slice(i + 1).filter(([b, y]) =>
         x.left < y.right - 1 && y.left < x.right - 1 && x.top < y.bottom - 2 && y.top < x.bottom - 2)
@@ -215,7 +216,7 @@ OVERLAPS = """() => [...document.querySelectorAll('svg.chart')].flatMap(chart =>
 })"""
 OUTSIDE = """() => [...document.querySelectorAll('svg.chart')].flatMap(chart => {
     const frame = chart.getBoundingClientRect();
-    return [...chart.querySelectorAll('text')].filter(text => text.checkVisibility()).filter(text => {
+    return [...chart.querySelectorAll('text')].filter(text => text.getBoundingClientRect().width).filter(text => {
         const box = text.getBoundingClientRect();
         return box.left < frame.left - 1 || box.right > frame.right + 1 || box.bottom > frame.bottom + 1;
     }).map(text => text.textContent);
@@ -249,6 +250,24 @@ def test_axes_fit_the_visible_runs(opened: Page) -> None:
     assert [float(x) for x in re.findall(r"[\d.]+", svg.evaluate(place))] == pytest.approx(
         [float(x) for x in re.findall(r"[\d.]+", first)], abs=0.2
     )
+
+
+def test_rows_move_up_in_place_of_hidden_runs(opened: Page) -> None:
+    chart = opened.locator("#leaderboard svg").first
+    height = chart.bounding_box()["height"]  # type: ignore[index]
+    labels = "svg.querySelectorAll('.rows:not([hidden]) > .label')"
+    tops = f"svg => [...{labels}].map(row => row.getBoundingClientRect().top)"
+    before = chart.evaluate(tops)
+    opened.evaluate("""() => {
+        for (const node of document.querySelectorAll('main .r0, main .r3')) node.classList.add('off');
+        document.dispatchEvent(new CustomEvent('runschange'));
+    }""")
+    after = chart.evaluate(tops)
+    assert len(before) == 10 and len(after) == 8
+    assert [b - a for a, b in pairwise(after)] == pytest.approx([before[1] - before[0]] * 7, abs=0.1)
+    assert chart.bounding_box()["height"] < height - 30  # type: ignore[index]
+    assert opened.evaluate(OVERLAPS) == []
+    assert opened.evaluate(OUTSIDE) == []
 
 
 def test_a_saved_chart_opens_alone(opened: Page, browser: Browser, tmp_path: Path) -> None:

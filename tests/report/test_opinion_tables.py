@@ -316,7 +316,7 @@ def test_judged_runs_have_marks_of_their_own_on_a_page_of_their_judge(store: Sto
     source = PageSource(store, ReportQuery(runs=("one",)))
     assert not source.runs, "a judge is no run of a page, and the judged ones are left out"
     (chart,) = figures(source, "judge_results")
-    marks = re.findall(r'<g class="c\d r(\d+)">', chart.svg)
+    marks = re.findall(r'<g class="row c\d r(\d+)">', chart.svg)
     assert len({*marks}) == len(marks) == len(CALIBRATION)
 
 

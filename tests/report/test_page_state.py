@@ -112,6 +112,9 @@ def test_names_that_the_page_lacks_are_told(opened: Opened) -> None:
     answer = opened("#?answer=plain/longbench/qasper/none/0")
     assert "answer “plain/longbench/qasper/none/0”" in answer.inner_text("#notice")
     assert len(chosen(answer, 180)) == 50
+    twice = opened("#?run=plain&run=long&changed=worse")
+    assert "several values of “run”" in twice.inner_text("#notice")
+    assert len(chosen(twice, 180)) == 50
     for broken in ("#?answer=%E6%97/broken", "#?question=&answer=/&sort=-&page=x&least=-1", "#?%", "#?runs"):
         opened(broken)
 

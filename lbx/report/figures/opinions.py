@@ -60,7 +60,8 @@ def _matrices(source: FigureSource, rows: Sequence[tuple[Row, str]]) -> Iterator
         title = f"{benchmark}, {judge}: win rate, percent"
         about = "Each row's run against each column's, the darker the higher; 50 is a tie."
         marks = [source.mark_of(run) for run in runs]
-        svg = heat(title, about, rows=names, columns=names, cells=cells, ends=(0, 100), marks=marks)
+        ends = (0.0, 100.0)
+        svg = heat(title, about, rows=names, columns=names, cells=cells, ends=ends, marks=marks, column_marks=marks)
         note = "Values in parentheses are 100 minus the reverse pair, which alone was judged." if derived else ""
         yield Figure(title, svg, f"Rows against columns. {note}".strip(), benchmark)
 

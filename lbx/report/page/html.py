@@ -19,7 +19,7 @@ from lbx.base.columns import Column
 from lbx.base.templates import template_environment
 from lbx.base.visible import one_line, visible
 from lbx.report.figures import Figure
-from lbx.report.svg import mark_classes, symbol
+from lbx.report.svg import run_class, symbol
 
 MOST_ROWS = 1000
 _LONG_NAME, _NAME_END = 18, 10
@@ -162,11 +162,6 @@ class Best(str):
     """Cell with the best value of its row."""
 
     __slots__ = ()
-
-
-def run_class(mark: int | None) -> str:
-    """Return the CSS class by which the page hides a run's rows and columns."""
-    return "" if mark is None else mark_classes(mark).split()[1]
 
 
 _TEMPLATES = template_environment(Path(__file__).parent / "templates", html)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from lbx.report.page.html import Html, html, part, run_class, run_name, tag
+from lbx.report.page.html import Html, html, part, run_name, tag
 from lbx.report.page.source import PageSource
 from lbx.report.papers import average_numbers
 from lbx.report.reports import read_paper
 from lbx.report.scoreboard import Scoreboard, ScoreCell, ScoreColumn, build_scoreboard
+from lbx.report.svg import run_class
 
 SHADES = 10
 """Number of background shades from the lowest to the highest score of a column."""

@@ -32,7 +32,7 @@ function select() {
     tasks.has(book.taskNumber(i)) &&
     (!state.mark || book.hasMark(i, state.mark)) &&
     (!isScored || (book.score(i) !== null && book.score(i) >= least && book.score(i) <= most)) &&
-    (!state.changed || book.changed(i, other, state.changed)) &&
+    (!state.changed || other < 0 || book.changed(i, other, state.changed)) &&
     (!text || book.haystack(i).includes(text)));
   if (!state.sort) return;
   const keys = new Map(Array.from(shown, (i) => [i, sortKeys[column()](i)])), sign = state.sort.startsWith("-") ? -1 : 1;

@@ -13,8 +13,10 @@
 
   function readAxis(group) {
     const [first, last] = group.dataset.pixels.split(" ").map(Number), [low, high] = group.dataset.values.split(" ").map(Number);
-    const at = group.classList.contains("x") ? 0 : 1;
-    return { group, at, first, last, low, high, start: low, stop: high };
+    const at = group.classList.contains("x") ? 0 : 1, line = group.querySelector("path"), label = group.querySelector("text");
+    const ends = line.getAttribute("d").match(pairs).map((pair) => pair.split(" ").map(Number));
+    const place = { x: +label.getAttribute("x"), y: +label.getAttribute("y") };
+    return { group, at, first, last, low, high, start: low, stop: high, line, label, ends, place };
   }
   const toPixel = (axis, value) => axis.first + ((axis.last - axis.first) * (value - axis.start)) / (axis.stop - axis.start);
   const toValue = (axis, pixel) => axis.low + ((axis.high - axis.low) * (pixel - axis.first)) / (axis.last - axis.first);
@@ -28,8 +30,30 @@
     return Array.from({ length: last - first + 1 }, (_, i) => +((first + i) * step).toPrecision(12));
   }
 
+  // Rows move up in place of hidden ones; `removed` is the height that a chart loses.
+  const sizes = new Map(all("main svg.chart:has(.rows)").map((svg) => [svg, svg.viewBox.baseVal.height])), removed = new Map();
+  function restack(svg, height) {
+    let lost = 0;
+    for (const rows of all(".rows", svg)) {
+      const [tall, gap] = rows.dataset.tall.split(" ").map(Number), lines = all(":scope > .row", rows);
+      let hidden = 0;
+      for (const line of lines) {
+        if (line.matches(".off")) hidden++;
+        else line.setAttribute("transform", `translate(0 ${-tall * hidden})`);
+      }
+      const isEmpty = hidden === lines.length;
+      rows.setAttribute("transform", `translate(0 ${-lost})`);
+      rows.toggleAttribute("hidden", isEmpty);
+      lost += tall * hidden + (isEmpty ? gap : 0);
+    }
+    svg.setAttribute("viewBox", `0 0 ${svg.viewBox.baseVal.width} ${height - lost}`);
+    svg.setAttribute("height", height - lost);
+    removed.set(svg, lost);
+  }
+
   // Charts of one grid have equal axes.
   function rescale() {
+    sizes.forEach((height, svg) => restack(svg, height));
     const groups = Map.groupBy(charts, ({ svg }) => svg.closest(".charts") ?? svg);
     for (const group of groups.values()) {
       for (const at of [0, 1]) fitAxes(group, at);
@@ -65,22 +89,21 @@
     for (const { node, attribute, text } of nodes) {
       node.setAttribute(attribute, text.replace(pairs, (_, x, y) => `${moved(0, +x).toFixed(1)} ${moved(1, +y).toFixed(1)}`));
     }
-    for (const axis of axes) drawTicks(axis);
+    for (const axis of axes) if (axis.ticks) drawTicks(axis, removed.get(svg) ?? 0);
     placeNames(svg, names, axes);
   }
 
-  function drawTicks(axis) {
-    if (!axis.ticks) return;
-    const [path] = all("path", axis.group), [text] = all("text", axis.group), coordinate = axis.at ? "y" : "x";
-    const ends = path.getAttribute("d").match(pairs).map((pair) => pair.split(" ").map(Number));
-    const shift = +text.getAttribute(coordinate) - ends[0][axis.at];
-    axis.group.replaceChildren(...axis.ticks.flatMap((value) => {
-      const pixel = toPixel(axis, value), line = path.cloneNode(), label = text.cloneNode();
-      line.setAttribute("d", "M" + ends.map((end) => end.with(axis.at, pixel.toFixed(1)).join(" ")).join("L"));
-      line.setAttribute("class", value === 0 && "zero" in axis.group.dataset ? "axis" : "grid");
-      label.setAttribute(coordinate, (axis.at ? pixel + shift : pixel).toFixed(1));
-      label.textContent = value.toLocaleString("en", { maximumSignificantDigits: 3 });
-      return [line, label];
+  function drawTicks({ group, at, ticks, line, label, ends, place, ...axis }, removed) {
+    const coordinate = at ? "y" : "x", shift = at ? place.y - ends[0][1] : 0;
+    group.replaceChildren(...ticks.flatMap((value) => {
+      const pixel = toPixel(axis, value), path = line.cloneNode(), text = label.cloneNode();
+      const points = at ? ends.map(([x]) => [x, pixel]) : ends.map(([, y], i) => [pixel, y - (i && removed)]);
+      path.setAttribute("d", "M" + points.map((point) => point.map((value) => value.toFixed(1)).join(" ")).join("L"));
+      path.setAttribute("class", value === 0 && "zero" in group.dataset ? "axis" : "grid");
+      text.setAttribute(coordinate, (pixel + shift).toFixed(1));
+      if (!at) text.setAttribute("y", place.y - removed);
+      text.textContent = value.toLocaleString("en", { maximumSignificantDigits: 3 });
+      return [path, text];
     }));
   }
 
@@ -136,7 +159,7 @@
       node.textContent = text;
       return node;
     };
-    for (const node of all(".off", copy)) node.remove();
+    for (const node of all(".off, [hidden]", copy)) node.remove();
     const tall = height + top;
     for (const [name, value] of Object.entries({ xmlns: svg.namespaceURI, viewBox: `0 ${-top} ${width} ${tall}`, width, height: tall })) {
       copy.setAttribute(name, value);
@@ -155,5 +178,5 @@
     const title = figure.querySelector("figcaption").textContent, svg = figure.querySelector("svg.chart");
     figure.append(button("Save as SVG", () => saveChart(svg, title), { className: "save", ariaLabel: "Save as SVG: " + title }));
   }
-  if (charts.length) document.addEventListener("runschange", rescale);
+  document.addEventListener("runschange", rescale);
 }

@@ -9,8 +9,11 @@ let state = readState() ?? {};
 
 function readState() {
   if (location.hash && !location.hash.startsWith("#?")) return null;
-  const values = new URLSearchParams(location.hash.slice(2)), read = Object.fromEntries(values);
-  if ("runs" in read) read.runs = values.getAll("runs").filter(Boolean);
+  const values = new URLSearchParams(location.hash.slice(2)), read = {};
+  for (const key of values.keys()) {
+    const each = values.getAll(key);
+    read[key] = key === "runs" ? each.filter(Boolean) : each.length === 1 ? each[0] : null;
+  }
   return read;
 }
 
@@ -40,17 +43,19 @@ function restore() {
   if (!read) return;
   const unknown = [], known = {};
   for (const [key, value] of Object.entries(read)) {
-    const { noun, has } = choices[key] ?? { noun: "setting", has: null };
-    const values = [value].flat(), kept = has ? values.filter(has) : [];
-    const missing = has ? values.filter((each) => each && !has(each)) : [key];
-    unknown.push(...missing.map((each) => `${noun} “${each.slice(0, 100).replace(/\p{C}/gu, "�")}”`));
-    if (has && Array.isArray(value)) {
-      if (kept.length || !value.length) known[key] = kept;
-    } else if (kept.length && value) known[key] = value;
+    const { noun, has } = choices[key] ?? {}, names = [value].flat().filter(Boolean);
+    if (!has || value === null) unknown.push(`${has ? "several values of" : "setting"} “${key}”`);
+    else {
+      const kept = names.filter(has);
+      unknown.push(...names.filter((name) => !has(name)).map((name) => `${noun} “${name}”`));
+      if (kept.length) known[key] = key === "runs" ? kept : kept[0];
+      else if (key === "runs" && !names.length) known.runs = [];
+    }
   }
   state = known;
-  const few = unknown.slice(0, 3).join(", ") + (unknown.length > 3 ? ` and ${unknown.length - 3} more` : "");
-  notify(unknown.length ? `This link names what this page does not have: ${few}. The rest of it is shown.` : "");
+  const few = unknown.slice(0, 3).map((each) => each.slice(0, 100).replace(/\p{C}/gu, "�")).join(", ");
+  const more = unknown.length > 3 ? ` and ${unknown.length - 3} more` : "";
+  notify(few && `This page does not have all that its address names: ${few}${more}. The rest is shown.`);
   for (const show of views) show(true);
 }
 

@@ -152,7 +152,7 @@ def reported(folder: Path, report: str = "") -> Iterator[str]:
     """Write the page of all reports or of one; yield its address."""
     results = folder / "results.duckdb"
     if not results.exists():
-        report_results(results, REPORTED, Sizes(32, 24, 2, needle=2))
+        report_results(results, REPORTED, Sizes(32, 24, 3, needle=3))
     page = folder / f"{report or 'report'}.html"
     command = [
         sys.executable,

@@ -154,19 +154,8 @@ def reported(folder: Path, report: str = "") -> Iterator[str]:
     if not results.exists():
         report_results(results, REPORTED, Sizes(32, 24, 3, needle=3))
     page = folder / f"{report or 'report'}.html"
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "lbx.cli",
-        "report",
-        results,
-        *filter(None, [report]),
-        "--format",
-        "html",
-        "-o",
-        page,
-    ]
+    command = [sys.executable, "-P", "-m", "lbx.cli", "report", results, *filter(None, [report])]
+    command += ["--format", "html", "-o", page]
     subprocess.run(command, check=True, capture_output=True)
     yield page.as_uri()
 

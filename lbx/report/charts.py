@@ -247,16 +247,17 @@ def scatter(title: str, about: str, *, x_name: str, y_name: str, points: Sequenc
     log = bool(values) and min(values) > 0 and max(values) > 20 * min(values)
     x_axis = svg.axis(_values(p.x for p in known_points), left, width - right, most=7, log=log)
     y_axis = svg.axis(_values(p.y for p in known_points), height - bottom, top)
-    names = svg.thin_labels([x for x, _ in x_axis.ticks], [t for _, t in x_axis.ticks])
+    x_labels = svg.thin_labels([x for x, _ in x_axis.ticks], [t for _, t in x_axis.ticks])
     parts = [
         y_axis.group("y", "".join(svg.horizontal(y, left, width - right, text) for y, text in y_axis.ticks)),
-        *(svg.text(x, height - bottom + 17, t, "middle") for x, t in names),
+        *(svg.text(x, height - bottom + 17, t, "middle") for x, t in x_labels),
         svg.text((left + width - right) / 2, height - 8, x_name, "middle"),
         svg.text(4, 12, y_name, "start"),
     ]
     best = sorted((x_axis(p.x.value), y_axis(p.y.value)) for p in known_points if p.best)
     parts.append(f'<path class="front" d="{svg.path(best)}"/>' if len(best) > 1 else "")
     boxes = [(x - 6, y - 6, x + 6, y + 6) for x, y in ((x_axis(p.x.value), y_axis(p.y.value)) for p in known_points)]
+    names = dict(zip((p.name for p in known_points), short_names([p.name for p in known_points], 180), strict=True))
     unnamed = []
     for p in sorted(known_points, key=lambda p: not p.best):
         x, y = x_axis(p.x.value), y_axis(p.y.value)
@@ -264,7 +265,7 @@ def scatter(title: str, about: str, *, x_name: str, y_name: str, points: Sequenc
         body += svg.whisker(x_axis(p.x.low), y, x_axis(p.x.high), y) if p.x.has_interval else ""
         tip = f"{p.name[:99]}: {y_name} {_point_text(p.y)}, {x_name} {_point_text(p.x)}"
         body += svg.spot(p.mark, x, y, svg.escape_text(tip))
-        label = svg.draw_name(p.name, x, y, boxes, (left, top, width - 4, height - bottom))
+        label = svg.draw_name(names[p.name], p.name, (x, y), boxes, (left, top, width - 4, height - bottom))
         unnamed += [] if label else [(p.name, p.mark)]
         parts.append(svg.group(p.mark, body + label))
     key, key_height = legend(unnamed, width, height)

@@ -195,10 +195,11 @@ def key(mark: int, x: float, y: float) -> str:
     return _shape(mark, x, y, "mark key")
 
 
-def name(x: float, y: float, words: str, full_text: str = "") -> str:
+def name(x: float, y: float, words: str, full_text: str = "", anchor: str = "") -> str:
     """Draw a run's name, with the full text as its tooltip if it was cut."""
     tip = f"<title>{escape_text(full_text)}</title>" if full_text and full_text != words else ""
-    return f'<text class="label name" x="{px(x)}" y="{px(y)}">{escape_text(words)}{tip}</text>'
+    side = f' text-anchor="{anchor}"' if anchor else ""
+    return f'<text class="label name" x="{px(x)}" y="{px(y)}"{side}>{escape_text(words)}{tip}</text>'
 
 
 def spot(mark: int, x: float, y: float, tip: str) -> str:
@@ -245,9 +246,9 @@ def thin_labels(at: Sequence[float], texts: Sequence[str]) -> list[tuple[float, 
     return []
 
 
-def draw_name(full_name: str, x: float, y: float, boxes: list[_Box], inside: _Box) -> str:
+def draw_name(label: str, full_name: str, at: tuple[float, float], boxes: list[_Box], inside: _Box) -> str:
     """Draw a name next to its mark, clear of ``boxes``, and add its box to them; "" if no position is free."""
-    label = shorten(full_name, 180)
+    x, y = at
     wide = text_width(label)
     for dx, dy, anchor in ((9, 4, "start"), (-9, 4, "end"), (0, -9, "middle"), (0, 18, "middle")):
         x1 = x + dx - {"start": 0.0, "end": wide, "middle": wide / 2}[anchor]
@@ -255,5 +256,5 @@ def draw_name(full_name: str, x: float, y: float, boxes: list[_Box], inside: _Bo
         free = all(box[2] < b[0] or box[0] > b[2] or box[3] < b[1] or box[1] > b[3] for b in boxes)
         if free and box[0] > inside[0] and box[1] > inside[1] and box[2] < inside[2] and box[3] < inside[3]:
             boxes.append(box)
-            return name(x1, y + dy, label, full_name)
+            return name(x + dx, y + dy, label, full_name, anchor)
     return ""

@@ -229,6 +229,23 @@ def test_names_of_ten_runs_neither_overlap_nor_leave_their_charts(opened: Page) 
     assert opened.evaluate(OUTSIDE) == []
 
 
+def test_a_band_appears_under_the_pointer(opened: Page) -> None:
+    bands = opened.locator("#length_curve svg").first.locator(".band")
+    visible = "all => all.filter(band => getComputedStyle(band).visibility === 'visible').length"
+    assert bands.evaluate_all(visible) == 0
+    opened.locator("#length_curve svg").first.locator("g.r2 > .name").hover()
+    assert bands.evaluate_all(visible) == 1
+    opened.evaluate("""() => {
+        for (let mark = 2; mark < 10; mark++)
+            for (const node of document.querySelectorAll('main .r' + mark)) node.classList.add('off');
+        document.dispatchEvent(new CustomEvent('runschange'));
+    }""")
+    assert (
+        bands.evaluate_all("all => all.filter(band => band.checkVisibility({ visibilityProperty: true })).length") >= 2
+    )
+    assert opened.locator("#length_curve svg").first.locator("g:not(.off) > .band").count() == 2
+
+
 def test_axes_fit_the_visible_runs(opened: Page) -> None:
     axis = "svg => svg.querySelector('.ticks').textContent"
     before = opened.locator("#length_curve svg").first.evaluate(axis)

@@ -23,7 +23,7 @@ from lbx.report.labels import headline
 from lbx.report.page import answers
 from lbx.report.page.boards import boards
 from lbx.report.page.findings import failures, leading_sentences, remarks, settings
-from lbx.report.page.html import Html, Note, Section, drawings, part, render, run_name, tag, truncate_text
+from lbx.report.page.html import Html, Note, Section, drawings, html, part, render, run_name, tag, truncate_text
 from lbx.report.page.scoreboard import scoreboard_part, switch_styles
 from lbx.report.page.sections import report_section
 from lbx.report.page.source import PageRun, PageSource
@@ -36,7 +36,9 @@ from lbx.store.runs import check_runs
 MOST_BYTES = 5_000_000
 CHARS = 400
 _REST = 50_000
-"""Upper bound in bytes of the page's frame, controls and names."""
+"""Upper bound in bytes of the page's frame and controls."""
+_USES_OF_A_NAME = 6
+"""In the choice of runs, the filters and the data of the answers."""
 _LEAST_FOR_ANSWERS = 500_000
 _FIRST_FIGURES = "effective_context"
 """Report whose figures are in the first section."""
@@ -69,7 +71,8 @@ def pieces(
     sections = _sections_by_name(source, names) if names else _all_sections(source)
     body = [section.html() for section in sections]
     if store is not None and source.runs and not names:
-        size = sum(len(part.encode()) for part in [*body, _style(), _script()])
+        names_of_runs = [html(_name(run) + run.label) for run in source.runs.values()]
+        size = sum(len(part.encode()) for part in [*body, _style(), _script(), *_USES_OF_A_NAME * names_of_runs])
         browser = _answer_section(store, source, chars, max(MOST_BYTES - _REST - size, _LEAST_FOR_ANSWERS))
         if browser:
             sections.append(browser)

@@ -35,7 +35,8 @@ function select() {
     (!state.changed || other < 0 || book.changed(i, other, state.changed)) &&
     (!text || book.haystack(i).includes(text)));
   if (!state.sort) return;
-  const keys = new Map(Array.from(shown, (i) => [i, sortKeys[column()](i)])), sign = state.sort.startsWith("-") ? -1 : 1;
+  const sign = state.sort.startsWith("-") ? -1 : 1;
+  const keys = new Map(Array.from(shown, (i) => [i, sortKeys[column()](i)]));
   shown.sort((i, j) => {
     const a = keys.get(i), b = keys.get(j), none = (a === null) - (b === null) || (a === "") - (b === "");
     return none || sign * (typeof a === "string" ? alphabet.compare(a, b) : a - b) || i - j;

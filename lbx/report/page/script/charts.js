@@ -1,7 +1,9 @@
 // Charts: axes fit the visible runs, and a button saves a chart. `lbx/report/charts.py` describes their data.
 {
   const GAP = 13, pairs = /(-?[\d.]+) (-?[\d.]+)/g;
-  const charts = all("main svg.chart:has(.ticks[data-values])").map((svg) => ({
+  let charts, sizes; // read when runs are first hidden
+  const removed = new Map();
+  const readCharts = () => all("main svg.chart:has(.ticks[data-values])").map((svg) => ({
     svg,
     axes: all(".ticks[data-values]", svg).map(readAxis),
     nodes: all("g[class*=' r'] :is(.mark:not(.key), .line, .band, .whisker), .front", svg).map((node) => {
@@ -31,7 +33,7 @@
   }
 
   // Rows move up in place of hidden ones; `removed` is the height that a chart loses.
-  const sizes = new Map(all("main svg.chart:has(.rows)").map((svg) => [svg, svg.viewBox.baseVal.height])), removed = new Map();
+  const readSizes = () => new Map(all("main svg.chart:has(.rows)").map((svg) => [svg, svg.viewBox.baseVal.height]));
   function restack(svg, height) {
     let lost = 0;
     for (const rows of all(".rows", svg)) {
@@ -53,6 +55,8 @@
 
   // Charts of one grid have equal axes.
   function rescale() {
+    charts ??= readCharts();
+    sizes ??= readSizes();
     sizes.forEach((height, svg) => restack(svg, height));
     const groups = Map.groupBy(charts, ({ svg }) => svg.closest(".charts") ?? svg);
     for (const group of groups.values()) {

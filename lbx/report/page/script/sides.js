@@ -20,7 +20,7 @@ function showSides() {
       state.baseline ? diffButton() : ""),
     list,
     columns.length
-      ? element("div", { className: "columns", tabIndex: 0, role: "region", ariaLabel: "Answers side by side" }, columns)
+      ? element("div", { className: "columns", tabIndex: 0, role: "region", ariaLabel: "Side by side" }, columns)
       : element("p", {}, "None of the chosen runs has an answer to this question."),
     documentNote(answers[0] ?? i)));
   $("sides").dataset.question = state.question;

@@ -152,21 +152,10 @@ def reported(folder: Path, report: str = "") -> Iterator[str]:
     """Write the page of all reports or of one; yield its address."""
     results = folder / "results.duckdb"
     if not results.exists():
-        report_results(results, REPORTED, Sizes(32, 24, 2, needle=2))
+        report_results(results, REPORTED, Sizes(32, 24, 3, needle=3))
     page = folder / f"{report or 'report'}.html"
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "lbx.cli",
-        "report",
-        results,
-        *filter(None, [report]),
-        "--format",
-        "html",
-        "-o",
-        page,
-    ]
+    command = [sys.executable, "-P", "-m", "lbx.cli", "report", results, *filter(None, [report])]
+    command += ["--format", "html", "-o", page]
     subprocess.run(command, check=True, capture_output=True)
     yield page.as_uri()
 
@@ -189,7 +178,7 @@ def _with_results(folder: Path) -> Path:
     return folder
 
 
-REPORTED = tuple(MODELS[place] for place in (0, 1, 4, 5, 6))
+REPORTED = tuple(MODELS[place] for place in (0, 1, 4, 6, 8))
 """Models of the pictures of a report: their names need no font of Chinese characters."""
 _DATA_BLOCK = re.compile(r"<script [^>]*>.*?</script>", re.DOTALL)
 
@@ -214,8 +203,8 @@ class Picture(NamedTuple):
 
 
 PICTURES = (
-    Picture("report-page.png", reported, (1100, 900)),
-    Picture("report-curves.png", partial(reported, report="length_curve"), (1100, 768)),
+    Picture("report-page.png", reported, (1400, 860)),
+    Picture("report-curves.png", partial(reported, report="length_curve"), (1400, 768)),
     Picture("rating.png", partial(_rated, kind="score"), (1400, 600), keys="4r", search="lamp"),
     Picture("rating-pair.png", partial(_rated, kind="pair"), (400, 900), search="pane", scheme="dark"),
     Picture("annotating.png", annotated, (1400, 600), path="/document/1", search="dredger"),

@@ -29,7 +29,8 @@ def read_size(png: bytes) -> tuple[int, int]:
 def with_palette(png: bytes, texts: Mapping[str, str]) -> bytes:
     """Return a file of 8-bit RGB pixels as one with a palette and texts.
 
-    More than 256 colours are reduced to the most frequent ones that differ in the upper four bits of a channel.
+    More than 256 colours are reduced to the 128 most frequent ones, and to those of the others that differ in the upper
+    four bits of a channel.
     """
     pixels = _read_pixels(png)
     packed = pixels.astype(np.uint32) @ np.array([1 << 16, 1 << 8, 1], np.uint32)
@@ -53,8 +54,9 @@ def _choose_palette(colours: NDArray[np.uint32], counts: NDArray[np.intp]) -> ND
     if len(colours) <= _MOST_COLOURS:
         return colours
     ordered = colours[np.argsort(-counts, kind="stable")]
-    _, first = np.unique(ordered & 0xF0F0F0, return_index=True)
-    return ordered[np.sort(first)[:_MOST_COLOURS]]
+    frequent, others = np.split(ordered, [_MOST_COLOURS // 2])
+    _, first = np.unique(others & 0xF0F0F0, return_index=True)
+    return np.concatenate([frequent, others[np.sort(first)]])[:_MOST_COLOURS]
 
 
 def _nearest_places(colours: NDArray[np.int64], palette: NDArray[np.int64]) -> NDArray[np.intp]:

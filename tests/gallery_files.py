@@ -194,12 +194,9 @@ def _write_run(
     store: Store, run: str, model: str, place: int, questions: Sequence[Sample], planned: int, *, end: bool = True
 ) -> None:
     versions = {name: BENCHMARKS[name].metric_version for name in dict.fromkeys(q.benchmark for q in questions)}
-    settings = {
-        "seed": 0,
-        "dtype": "bf16" if place % 3 else "q4_k_m",
-        "max_length": 131_072 >> place % 4,
-        "thinking": "Think" in model,
-    }
+    settings = {"seed": 0, "dtype": "bf16" if place % 3 else "q4_k_m", "max_length": 131_072 >> place % 4}
+    if "Think" in model:
+        settings["thinking"] = True
     counts: dict[str, int] = {}
     for question in questions:
         name = f"{question.benchmark}/{question.task}"

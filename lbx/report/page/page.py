@@ -56,6 +56,8 @@ _FIRST_FIGURES = "effective_context"
 """Report whose figures are in the first section."""
 _MOST_ROWS_OF_MANY = (400, 100, 25)
 """Maximum numbers of rows of a table next to those of all other reports; the first with which the page is small."""
+_MANY_ROWS = 1000
+"""Number of scores of runs on tasks from which a page has fewer rows of each report."""
 _MOST_LEADERS = 2
 _MOST_REMARKS = 5
 _SCRIPTS = (
@@ -86,7 +88,8 @@ def pieces(
         sections = _sections_by_name(source, names)
         body = [section.html() for section in sections]
     else:
-        for most_rows in _MOST_ROWS_OF_MANY:
+        few_rows = len(source.rows("task_scores")) <= _MANY_ROWS
+        for most_rows in _MOST_ROWS_OF_MANY[0 if few_rows else 1 :]:
             source.most_rows = most_rows
             sections = _all_sections(source)
             body = [section.html() for section in sections]

@@ -50,7 +50,7 @@ class Scoreboard:
     """Scores by run and column.
 
     Attributes:
-        columns: The benchmarks with the most runs first; of each the average, the categories, the tasks.
+        columns: The benchmarks' averages, then categories and tasks of each; benchmarks with the most runs first.
         runs: Run ids, best first: by the first column, then runs without a score there by the next benchmark.
         cells: Scores by (run, column).
     """
@@ -101,7 +101,10 @@ def build_scoreboard(
     places = {name: at for at, name in enumerate(benchmarks)}
     ordered = sorted(leaderboard, key=lambda row: places.get(row["benchmark"], len(places)))
     return Scoreboard(
-        [column for name in benchmarks for column in _without_single_task(columns[name])],
+        sorted(
+            (column for name in benchmarks for column in _without_single_task(columns[name])),
+            key=lambda column: column.kind != "average",
+        ),
         list(dict.fromkeys(row["run_id"] for row in ordered)),
         cells,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import pytest
-from chromium import chromium, violations, watched
+from chromium import violations, watched
 from command_line import Lbx, fails
 from made_answers import Answer, make
 from page_parts import EVIL, NAMES, SPELLED, results_file
@@ -187,12 +187,6 @@ def test_png_has_text(ten_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # In Chromium
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_a_page_has_its_sections_in_order(two: Path) -> None:
     assert [name for name in wanted if name in held] == held
     assert {"scores", "leaderboard", "paper", "length_curve", "guards", "runs", "answers"} <= set(held)
     links = [a["href"] for tag, a in found.tags if tag == "a" and a.get("class") != "skip"]
-    assert links == [f"#{name}" for name in held]
+    assert links[:2] == ["#scores", "#answers"] and sorted(links) == sorted(f"#{name}" for name in held)
     landmarks = [tag for tag, _ in found.tags if tag in ("h1", "main", "header", "aside", "nav")]
     assert landmarks == ["header", "h1", "aside", "nav", "main"]
     assert "ab" * 32 in found.text, "the bundle's digest"

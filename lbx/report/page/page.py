@@ -56,6 +56,15 @@ _FIRST_FIGURES = "effective_context"
 """Report whose figures are in the first section."""
 _MOST_ROWS_OF_MANY = (400, 100, 25)
 """Maximum numbers of rows of a table next to those of all other reports; the first with which the page is small."""
+_GROUPS = {
+    "": ("scores", "answers"),
+    "Scores": ("leaderboard", "paper", "board", "task_scores", "comparison"),
+    "Judges and people": ("judge_results", "judge_bias", "rating_results", "agreement"),
+    "Length": ("effective_context", "length_curve", "needles", "truncation_effect", "truncation"),
+    "Cost and faults": ("cost", "guards", "failures"),
+    "About": ("runs", "notes"),
+}
+"""Sections by group in the contents; sections of other reports follow."""
 _MANY_ROWS = 1000
 """Number of scores of runs on tasks from which a page has fewer rows of each report."""
 _MOST_LEADERS = 2
@@ -163,10 +172,17 @@ def _page(source: PageSource, sections: Sequence[Section], body: Sequence[Html],
         runs=list(source.runs.values()),
         run_name=run_name,
         name_of=_name,
-        sections=sections,
+        contents=_contents(sections) if len(sections) > 1 else [],
         body=body,
     )
     return [*html_parts, "\n"]
+
+
+def _contents(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
+    """Return the sections by group, for the list of contents."""
+    by_name = {section.name: section for section in sections}
+    groups = [(group, [by_name.pop(name) for name in names if name in by_name]) for group, names in _GROUPS.items()]
+    return [(group, some) for group, some in [*groups, ("", list(by_name.values()))] if some]
 
 
 def _name(run: PageRun) -> str:

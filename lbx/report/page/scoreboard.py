@@ -14,6 +14,8 @@ from lbx.report.svg import run_class
 
 SHADES = 10
 """Number of background shades from the lowest to the highest score of a column."""
+_SHADE_POINTS = 20.0
+"""Smallest difference between the lightest and the darkest shade, so that close scores look alike."""
 _PLURALS = {"category": "categories", "task": "tasks"}
 
 Group = tuple[str, str]
@@ -96,7 +98,8 @@ def _cell_styles(board: Scoreboard, column: ScoreColumn, switches: Mapping[Group
     low, high = min(values.values()), max(values.values())
     if low == high:
         return {"": base}
-    shades = {run: round((SHADES - 1) * (value - low) / (high - low)) for run, value in values.items()}
+    step = max(high - low, _SHADE_POINTS) / (SHADES - 1)
+    shades = {run: SHADES - 1 - round((high - value) / step) for run, value in values.items()}
     return {"": base} | {
         run: f"{base} h{shade}{' best' if values[run] == high else ''}" for run, shade in shades.items()
     }

@@ -21,6 +21,17 @@ from lbx.report.reports import REPORTS
 from lbx.store import Table
 
 _ACROSS = 8  # columns of runs in one table, limited by the width of paper
+_TITLES = {
+    "paper": "The papers' tables",
+    "task_scores": "Scores by task",
+    "comparison": "Comparison",
+    "length_curve": "Score by length, task by task",
+    "effective_context": "Score by length over all tasks, effective context",
+    "needles": "Needles by length and depth",
+    "truncation_effect": "Effect of truncation",
+    "cost": "Cost",
+}
+"""Titles of sections, if shorter than those of the reports or more specific."""
 _LINKED = ("leaderboard", "task_scores", "guards")
 """Reports with a row for each run and benchmark or task: their numbers are links to the answers."""
 
@@ -49,7 +60,7 @@ def _plain(source: PageSource, name: str) -> Section:
 
 
 def _title(name: str) -> str:
-    return REPORTS[name].title.split(" (")[0]
+    return _TITLES.get(name) or REPORTS[name].title.split(" (")[0]
 
 
 def _note(name: str) -> Html:
@@ -128,7 +139,7 @@ def _leaderboard(source: PageSource, name: str) -> Section:
         parts.append(tag("h3", benchmark))
         parts += _table(source, name, part, f"Leaderboard: {benchmark}", without=("benchmark",))
         parts += drawings(figure for figure in drawn if figure.benchmark == benchmark)
-    return Section(name, "Leaderboard", parts)
+    return Section(name, _title(name), parts)
 
 
 def _paper(source: PageSource, name: str) -> Section:
@@ -144,7 +155,7 @@ def _paper(source: PageSource, name: str) -> Section:
             run_names = list(runs)[start : start + _ACROSS]
             few = Table(part.columns, [row for row in part.rows if row[at] in run_names])
             parts += _paper_table(few, runs, best, f"Official numbers: {benchmark}")
-    return Section(name, "Numbers as printed in the papers", parts)
+    return Section(name, _title(name), parts)
 
 
 def _best_numbers(paper_table: Table) -> set[tuple[str, str]]:
@@ -179,11 +190,7 @@ def _tasks(source: PageSource, name: str) -> Section:
     for benchmark, part in _split(table, "benchmark") if table else ():
         parts += drawings(figure for figure in drawn if figure.benchmark == benchmark)
         parts += _table(source, name, part, f"Scores by task: {benchmark}", without=("benchmark",))
-    return Section(name, "Intervals by task", parts)
-
-
-def _comparison(source: PageSource, name: str) -> Section:
-    return Section(name, "Comparison", _plain(source, name).parts)
+    return Section(name, _title(name), parts)
 
 
 _SECTIONS: Mapping[str, Callable[[PageSource, str], Section]] = {
@@ -191,5 +198,4 @@ _SECTIONS: Mapping[str, Callable[[PageSource, str], Section]] = {
     "leaderboard": _leaderboard,
     "paper": _paper,
     "task_scores": _tasks,
-    "comparison": _comparison,
 }

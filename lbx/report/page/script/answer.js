@@ -15,8 +15,8 @@ function answer(i) {
     element("p", { className: "answer-head" }, element("b", { className: "score" }, points(i)), " ", difference(i), " ",
       runOf(i), " ", element("span", {}, `${book.task(i)}/${nameOf(i)}`), " ", marksOf(i)),
     element("p", { className: "answer-links" },
-      element("a", { className: "permalink", href: linkTo({ answer: book.name(i) }) }, "Link to this answer"), " ",
-      button("Copy link", copyLink, { value: linkTo({ answer: book.name(i) }) }), " ",
+      element("a", { className: "permalink", href: shareableLink({ answer: book.name(i) }) }, "Link to this answer"), " ",
+      button("Copy link", copyLink, { value: shareableLink({ answer: book.name(i) }) }), " ",
       stateLink("All runs side by side", { question: book.questionName(i) }, { answer: undefined }), " ",
       hasOther ? diffButton() : ""),
     list, documentNote(i));

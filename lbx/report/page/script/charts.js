@@ -54,7 +54,9 @@
   }
 
   // Charts of one grid have equal axes.
-  function rescale() {
+  function rescale(event) {
+    // The line of unbeaten runs is of all runs.
+    for (const front of all("svg .front")) front.classList.toggle("off", event.detail?.hidden.length > 0);
     charts ??= readCharts();
     sizes ??= readSizes();
     sizes.forEach((height, svg) => restack(svg, height));

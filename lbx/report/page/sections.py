@@ -13,7 +13,7 @@ from lbx.report.cells import rows_for_people, sheet
 from lbx.report.figures import figures
 from lbx.report.labels import LABELS
 from lbx.report.page.boards import board
-from lbx.report.page.html import Best, Html, Section, drawings, quiet, run_name, table, tag
+from lbx.report.page.html import Best, Html, Section, drawings, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.source import PageSource
 from lbx.report.papers import doubts
 from lbx.report.report_types import ReportDefinition
@@ -21,6 +21,7 @@ from lbx.report.reports import REPORTS
 from lbx.store import Table
 
 _ACROSS = 8  # columns of runs in one table, limited by the width of paper
+_LONGEST_REASON = 400  # characters; a comparison lists every two runs that differ
 _TITLES = {
     "paper": "The papers' tables",
     "task_scores": "Scores by task",
@@ -49,7 +50,8 @@ def report_section(
     except UsageError as exc:
         if not has_other_sections:
             raise
-        return Section(name, _title(name), [tag("p", str(exc))])
+        remedy = str(exc).removeprefix(exc.cause).strip()
+        return Section(name, _title(name), [tag("p", truncate_text(exc.cause, _LONGEST_REASON)), tag("p", remedy)])
     if not has_figures:
         return Section(name, _title(name), list(_tables(source, name)))
     return _SECTIONS.get(name, _plain)(source, name)

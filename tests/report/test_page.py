@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import re
 from pathlib import Path
@@ -317,6 +318,16 @@ def test_a_long_table_says_where_it_ends(monkeypatch: pytest.MonkeyPatch, two: P
     found = Page(made(two))
     assert "The first 2 of 4 rows." in found.text
     assert "`lbx report FILE task_scores -f csv` has all." in found.text
+
+
+def test_failures_for_different_reasons_are_not_the_same_answer(tmp_path: Path) -> None:
+    path = results_file(tmp_path / "r.duckdb", ["a", "b", "c"], ["qasper"], 4)
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("UPDATE generations SET error = 'another' WHERE error IS NOT NULL AND run_id = 'b'")
+    with Store(path, read_only=True) as store:
+        column = answers.pack_answers(store, ["a", "b", "c"], chars=400, most_bytes=100_000).columns["alike"]
+    a, b, c = memoryview(gzip.decompress(base64.b64decode(column))).cast("H").tolist()[-3:]
+    assert a == c != b
 
 
 def test_a_megabyte_without_a_space_is_a_word_among_others(tmp_path: Path) -> None:

@@ -92,11 +92,12 @@ def _cell_styles(board: Scoreboard, column: ScoreColumn, switches: Mapping[Group
     """Return the classes of a column's cells by run, and of an empty cell as ""."""
     group = _group(column)
     base = switches[group].css_class if group else "average"
-    values = {run: cell.value for run in board.runs if (cell := board.cells.get((run, column)))}
+    # As printed, and halves rounded up: the script, which shades visible runs anew, computes the same.
+    values = {run: round(cell.value, 1) for run in board.runs if (cell := board.cells.get((run, column)))}
     low, high = min(values.values()), max(values.values())
     if low == high:
         return {"": base}
-    shades = {run: round((SHADES - 1) * (value - low) / (high - low)) for run, value in values.items()}
+    shades = {run: int((SHADES - 1) * (value - low) / (high - low) + 0.5) for run, value in values.items()}
     return {"": base} | {
         run: f"{base} h{shade}{' best' if values[run] == high else ''}" for run, shade in shades.items()
     }

@@ -145,6 +145,14 @@ def test_the_score_comes_first_and_the_document_has_a_command(opened: Opened, wo
     assert page.get_attribute("#answer .permalink", "href") == "#?answer=a/longbench/qasper/qasper-001/0"
 
 
+def test_a_link_with_an_unknown_name_and_a_filter_that_hides_its_answer_has_a_notice(
+    opened: Opened, words_url: str
+) -> None:
+    page = opened("#?task=nope&q=zzz&answer=a/longbench/qasper/qasper-001/0", of=words_url)
+    page.locator("#answer").wait_for()
+    assert page.get_by_text("task “nope”").is_visible()
+
+
 def test_a_link_is_copied(opened: Opened, words_url: str) -> None:
     page = opened("#?answer=a/longbench/qasper/qasper-001/0", of=words_url)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])

@@ -265,6 +265,17 @@ def test_axes_fit_the_visible_runs(opened: Page) -> None:
     )
 
 
+def test_ticks_of_large_numbers_keep_their_digits(opened: Page) -> None:
+    texts = opened.evaluate("""() => {
+        for (const axis of document.querySelectorAll('#length_curve .ticks')) axis.dataset.values = '10000 10010';
+        for (const node of document.querySelectorAll('main .r0')) node.classList.add('off');
+        document.dispatchEvent(new CustomEvent('runschange'));
+        return [...document.querySelectorAll('#length_curve .ticks text')].map(text => text.textContent);
+    }""")
+    assert texts and all(re.fullmatch(r"10,0\d\d", text) for text in texts)
+    assert "10,002" in texts
+
+
 def test_rows_move_up_in_place_of_hidden_runs(opened: Page) -> None:
     chart = opened.locator("#leaderboard svg").first
     height = chart.bounding_box()["height"]  # type: ignore[index]

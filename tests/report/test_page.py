@@ -283,8 +283,9 @@ def test_many_runs_are_lines_of_the_best_and_a_heat_map_of_their_own(odd: dict[s
 
 
 def test_a_page_of_many_runs_with_long_names_stays_small(tmp_path: Path) -> None:
-    names = [f"{'long-name-' * 11}{n}" for n in range(120)]
-    sound(made(results_file(tmp_path / "r.duckdb", names, ["qasper", "hotpotqa", "lcc"], 2, failed=())))
+    names = [f"{'长文本模型的名字' * 14}{n}" for n in range(60)]
+    tasks = ["qasper", "hotpotqa", "lcc", *(f"task-{n}" for n in range(12))]
+    sound(made(results_file(tmp_path / "r.duckdb", names, tasks, 2, failed=())))
 
 
 def test_each_benchmark_s_charts_have_its_own_best_runs(tmp_path: Path) -> None:
@@ -314,7 +315,7 @@ def test_the_command_writes_it(two: Path, tmp_path: Path) -> None:
 
 
 def test_a_long_table_says_where_it_ends(monkeypatch: pytest.MonkeyPatch, two: Path) -> None:
-    monkeypatch.setattr("lbx.report.page.page._MOST_ROWS_OF_MANY", (2,))
+    monkeypatch.setattr("lbx.report.page.page._SIZES", ((2, True),))
     found = Page(made(two))
     assert "The first 2 of 4 rows." in found.text
     assert "`lbx report FILE task_scores -f csv` has all." in found.text

@@ -87,6 +87,15 @@ def test_averages_of_several_benchmarks_come_first(tmp_path: Path) -> None:
     assert head[1:3] == ["longbench average", "own average"]
 
 
+def test_equal_printed_scores_are_equally_bold(tmp_path: Path) -> None:
+    """The script, which has only the printed numbers, shades the cells anew when runs are hidden."""
+    with Store(tmp_path / "r.duckdb") as store:
+        for name, right, count in (("a", 2, 3), ("b", 667, 1000), ("c", 1, 3)):
+            add_run(store, name, trec(right, count), model=name)
+    section = first_section(tmp_path / "r.duckdb")
+    assert section.count(">66.7") == section.count('class="average h9 best"') == 2
+
+
 def test_a_column_of_equal_scores_has_no_shade(tmp_path: Path) -> None:
     path = results_file(tmp_path / "r.duckdb", score=0.5, failed=())
     assert not re.search(r'<td class="[^"]*\bh\d', first_section(path))

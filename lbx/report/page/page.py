@@ -54,8 +54,8 @@ _USES_OF_A_NAME = 6
 _LEAST_FOR_ANSWERS = 500_000
 _FIRST_FIGURES = "effective_context"
 """Report whose figures are in the first section."""
-_MOST_ROWS_OF_MANY = (400, 100, 25)
-"""Maximum numbers of rows of a table next to those of all other reports; the first with which the page is small."""
+_SIZES = ((400, True), (100, True), (25, True), (25, False))
+"""Maximum number of rows of a table, and whether sections have figures; the first with which the page is small."""
 _GROUPS = {
     "": ("scores", "answers"),
     "Scores": ("leaderboard", "paper", "board", "task_scores", "comparison"),
@@ -98,11 +98,10 @@ def pieces(
         body = [section.html() for section in sections]
     else:
         few_rows = len(source.rows("task_scores")) <= _MANY_ROWS
-        for most_rows in _MOST_ROWS_OF_MANY[0 if few_rows else 1 :]:
-            source.most_rows = most_rows
-            sections = _all_sections(source)
+        for source.most_rows, has_figures in _SIZES[0 if few_rows else 1 :]:
+            sections = _all_sections(source, has_figures=has_figures)
             body = [section.html() for section in sections]
-            if sum(map(len, body)) < MOST_BYTES - _LEAST_FOR_ANSWERS - _REST:
+            if sum(len(part.encode()) for part in body) < MOST_BYTES - _LEAST_FOR_ANSWERS - _REST:
                 break
     if store is not None and source.runs and not names:
         names_of_runs = [html(_name(run) + run.label) for run in source.runs.values()]
@@ -121,14 +120,14 @@ def _sections_by_name(source: PageSource, names: Sequence[str]) -> list[Section]
     return sections or [Section(names[0], REPORTS[names[0]].title, [tag("p", REPORTS[names[0]].empty)])]
 
 
-def _all_sections(source: PageSource) -> list[Section]:
+def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
     if not source.runs and not source.rows("judge_results"):
         empty = "This file has no runs yet. Add one with `lbx run -o FILE` or `lbx import -o FILE`."
         return [Section("empty", "Nothing to report", [tag("p", empty)])]
     # The first section has these curves, and all scores with shades, like the map of many runs by tasks.
     shown = {_FIRST_FIGURES, *(["task_scores"] if len(source.runs) > MOST_RUNS else [])}
     of_reports = (
-        boards(source) if name == BOARD else report_section(source, name, has_figures=name not in shown)
+        boards(source) if name == BOARD else report_section(source, name, has_figures=has_figures and name not in shown)
         for name in ON_A_PAGE
     )
     candidates = [*of_reports, failures(source), settings(source) if source.runs else None]

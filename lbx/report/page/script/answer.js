@@ -61,10 +61,11 @@ async function copyLink(event) {
   }
 }
 
-const quoted = (word) => (/^[\w./:@%+=,#-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+// A word of a shell's command; "#" begins a comment, and "-" an option.
+const quoted = (word) => (/^[\w./:@%+=,][\w./:@%+=,#-]*$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
 function documentNote(i) {
   const { show, browse, runs: names } = book.names, name = `${book.task(i)}/${nameOf(i).replace(" #", "#")}`;
   return element("p", { className: "quiet" }, "This page has no documents. ",
-    element("code", {}, `${show} ${quoted(name)} --run ${quoted(names[book.run(i)])} --full`),
+    element("code", {}, `${show} ${quoted(name)} --run=${quoted(names[book.run(i)])} --full`),
     " prints the whole answer; ", element("code", {}, browse), " shows it with its document.");
 }

@@ -108,7 +108,8 @@
       path.setAttribute("class", value === 0 && "zero" in group.dataset ? "axis" : "grid");
       text.setAttribute(coordinate, (pixel + shift).toFixed(1));
       if (!at) text.setAttribute("y", place.y - removed);
-      text.textContent = value.toLocaleString("en", { maximumSignificantDigits: 3 });
+      const digits = Math.max(3, Math.floor(Math.log10(Math.abs(value))) + 1); // whole parts are complete
+      text.textContent = value.toLocaleString("en", { maximumSignificantDigits: digits });
       return [path, text];
     }));
   }

@@ -61,8 +61,8 @@ function restore() {
   state = known;
   const few = unknown.slice(0, 3).map((each) => each.slice(0, 100).replace(/\p{C}/gu, "�")).join(", ");
   const more = unknown.length > 3 ? ` and ${unknown.length - 3} more` : "";
-  notify(few && `This page does not have all that its address names: ${few}${more}. The rest is shown.`);
   for (const show of views) show(true);
+  notify(few && `This page does not have all that its address names: ${few}${more}. The rest is shown.`);
 }
 
 function notify(text) {

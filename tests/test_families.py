@@ -24,6 +24,8 @@ ALLOWED = {
     "report/figures/lengths.py": NEEDLES,
     "report/needle_grids.py": NEEDLES,
     "report/needles.py": NEEDLES,
+    "report/page/page.py": NEEDLES,
+    "report/page/sections.py": NEEDLES,
     "report/reports.py": NEEDLES,
     "report/score_reports.py": NEEDLES,
     "running/judge_spec.py": "the options of `lbx judge`: help and the rubric's default",

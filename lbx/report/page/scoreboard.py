@@ -48,14 +48,15 @@ def scoreboard_part(source: PageSource) -> Html | None:
     places = {(row["run_id"], row["benchmark"]): row["place"] for row in source.rows("leaderboard")}
     heads = [_head(column, switches) for column in board.columns]
     rows = []
-    for run in board.runs:
-        mark = source.mark(run)
-        name = source.label(run)
-        cells = [tag("th", name if mark is None else run_name(mark, name), scope="row")]
+    runs_with_scores = {run for run, _ in board.cells}
+    for run, page_run in source.runs.items():
+        if run not in runs_with_scores:
+            continue
+        cells = [tag("th", run_name(page_run.mark, page_run.label), scope="row")]
         for column, style in zip(board.columns, styles, strict=True):
             place = places.get((run, column.benchmark)) if column.kind == "average" else None
             cells.append(_cell(board.cells.get((run, column)), style.get(run, style[""]), place))
-        rows.append((run_class(mark), cells))
+        rows.append((run_class(page_run.mark), cells))
     has_partial_averages = any(cell.is_partial for cell in board.cells.values())
     return part("scoreboard", list(switches.values()), heads, rows, has_partial_averages)
 
@@ -105,7 +106,7 @@ def _cell_styles(board: Scoreboard, column: ScoreColumn, switches: Mapping[Group
     group = _group(column)
     base = _column_class(group, switches)
     # As printed, and halves rounded up: the script, which shades visible runs anew, computes the same.
-    values = {run: round(cell.value, 1) for run in board.runs if (cell := board.cells.get((run, column)))}
+    values = {run: round(cell.value, 1) for (run, at), cell in board.cells.items() if at == column}
     low, high = min(values.values()), max(values.values())
     if low == high:
         return {"": base}

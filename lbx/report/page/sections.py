@@ -62,7 +62,12 @@ def _plain(source: PageSource, name: str) -> Section:
 
 
 def _title(name: str) -> str:
-    return _TITLES.get(name) or REPORTS[name].title.split(" (")[0]
+    return _TITLES.get(name) or _caption(name)
+
+
+def _caption(name: str) -> str:
+    """Return a report's title without the units, which is also the title of its tables in other formats."""
+    return REPORTS[name].title.split(" (")[0]
 
 
 def _note(name: str) -> Html:
@@ -77,10 +82,10 @@ def _tables(source: PageSource, name: str) -> Iterable[Html]:
     if table is None:
         return
     if "benchmark" not in table.columns:
-        yield from _table(source, name, table, _title(name))
+        yield from _table(source, name, table, _caption(name))
         return
     for benchmark, part in _split(table, "benchmark"):
-        yield from _table(source, name, part, f"{_title(name)}: {benchmark}", without=("benchmark",))
+        yield from _table(source, name, part, f"{_caption(name)}: {benchmark}", without=("benchmark",))
 
 
 def _split(report_table: Table, column: str) -> Iterable[tuple[str, Table]]:

@@ -23,6 +23,8 @@ def short_names(names: Sequence[str], room: float) -> list[str]:
         candidates = {name: svg.shorten(name, room, head=head) for name in counts}
         if len(set(candidates.values())) > len(set(best.values())):
             best = candidates
+        if len(set(best.values())) == len(counts):
+            break
     repeats = Counter(best.values())
     alike = [name for name in counts if repeats[best[name]] > 1]
     prefix = _common_prefix(alike)

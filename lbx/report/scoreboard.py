@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -50,13 +51,11 @@ class Scoreboard:
     """Scores by run and column.
 
     Attributes:
-        columns: The benchmarks with the most runs first; of each the average, the categories, the tasks.
-        runs: Run ids, best first: by the first column, then runs without a score there by the next benchmark.
+        columns: The benchmarks' averages, then categories and tasks of each; benchmarks with the most runs first.
         cells: Scores by (run, column).
     """
 
     columns: Sequence[ScoreColumn]
-    runs: Sequence[str]
     cells: Mapping[tuple[str, ScoreColumn], ScoreCell]
 
 
@@ -96,15 +95,10 @@ def build_scoreboard(
     for row in tasks:
         if row["headline"] and row["score"] is not None:
             add(row, "task", row["task"], _cell(row, row["score"], 100.0, _coverage_note(row)))
-    counts = {name: sum(row["benchmark"] == name for row in leaderboard) for name in columns}
-    benchmarks = sorted(columns, key=lambda name: -counts[name])
-    places = {name: at for at, name in enumerate(benchmarks)}
-    ordered = sorted(leaderboard, key=lambda row: places.get(row["benchmark"], len(places)))
-    return Scoreboard(
-        [column for name in benchmarks for column in _without_single_task(columns[name])],
-        list(dict.fromkeys(row["run_id"] for row in ordered)),
-        cells,
-    )
+    run_counts = Counter(row["benchmark"] for row in leaderboard)
+    benchmarks = sorted(columns, key=lambda name: -run_counts[name])
+    ordered = (column for name in benchmarks for column in _without_single_task(columns[name]))
+    return Scoreboard(sorted(ordered, key=lambda column: column.kind != "average"), cells)
 
 
 def _without_single_task(columns: Iterable[ScoreColumn]) -> list[ScoreColumn]:

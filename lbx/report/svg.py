@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from html import escape
 from itertools import pairwise
 from unicodedata import east_asian_width
@@ -35,6 +36,7 @@ def text_width(text: str, size: float = _SIZE) -> float:
     return size * sum(1.05 if east_asian_width(c) in "WF" else 0.36 if c in "iljtf.,:;|!'()[] " else 0.66 for c in text)
 
 
+@lru_cache(4096)  # charts of a page have the same names
 def shorten(text: str, room: float, size: float = _SIZE, head: float = 0.5) -> str:
     """Cut a text to the available width in pixels, with an ellipsis after the share ``head`` of the rest."""
     most = int(room / size * 3) + 2  # the narrowest letters

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -21,6 +23,7 @@ from recomputed import Numbers
 
 from lbx.base.columns import Column
 from lbx.base.errors import LbxError
+from lbx.benchmarks import unit_of
 from lbx.exchange.exporting import export
 from lbx.report import overview
 from lbx.report.report_types import ALL
@@ -91,6 +94,7 @@ def _spoilt(grid: Grid, want: Expected) -> Iterator[str]:
 def page_parts(text: str, tables: Mapping[str, Table], scores: Scores) -> Iterator[str]:
     """The page's paper, its sentences and its answers."""
     yield from _paper(text, tables["paper"])
+    yield from _scoreboard(text, tables)
     yield from _sentences(text, tables)
     page = Page(text)
     if "names" not in page.blocks:  # a run that has not answered anything yet
@@ -112,7 +116,7 @@ def _paper(text: str, table: Table) -> Iterator[str]:
     for benchmark in dict.fromkeys(row[at] for row in table.rows):
         part = Table(table.columns, [row for row in table.rows if row[at] == benchmark])
         grid = grids[f"Official numbers: {benchmark}"]
-        yield from (f"page, paper of {benchmark}: {why}" for why in misprints(view, part, grid))
+        yield from (f"page, paper of {benchmark}: {why}" for why in misprints(view, part, _with_sorted_runs(grid)))
         best: dict[str, list[float]] = {}
         for row in part.dicts():
             if row["official"] is not None:
@@ -126,10 +130,62 @@ def _paper(text: str, table: Table) -> Iterator[str]:
                 yield f"page, paper of {benchmark}: {grid.lines[line][0]} has {told!r} of {grid.heads[n]} bold"
 
 
+def _with_sorted_runs(grid: Grid) -> Grid:
+    """The grid with its runs in the order of reports; the page has the best first."""
+    order = [0, *sorted(range(1, len(grid.heads)), key=lambda n: grid.heads[n])]
+    return Grid(grid.title, [grid.heads[n] for n in order], [[line[n] for n in order] for line in grid.lines])
+
+
+def _scoreboard(text: str, tables: Mapping[str, Table]) -> Iterator[str]:
+    """Every score of the page's first table is that of a report, under its head and in its run's row."""
+    found = re.search(r'<div class="scores">.*?<table>(.*?)</table>', text, re.DOTALL)
+    if found is None:
+        return
+    runs = dict(re.findall(r'<li data-run="(\d+)" data-name="([^"]*)"', text))
+    heads = re.findall(r'<th scope="col"[^>]*? title="([^"]*): (average|category|task)">(.*?)</th>', found[1])
+    rows = re.findall(r'<tr class="r(\d+)"><th.*?</th>(.*?)</tr>', found[1], re.DOTALL)
+    values = _values_by_kind(tables)
+    for mark, cells in rows:
+        texts = [re.sub("<[^>]*>", "", cell) for cell in re.findall("<td[^>]*>(.*?)</td>", cells)]
+        for (benchmark, kind, name), cell in zip(heads, texts, strict=True):
+            column = benchmark if kind == "average" else html.unescape(re.sub("<[^>]*>", "", name))
+            candidates = values.get((html.unescape(runs[mark]), benchmark, kind, column), [])
+            numbers = [float(number) for number in re.findall(r"-?\d+\.\d", cell.partition("place")[0])]
+            if not any(
+                len(numbers) in (1, 3) and all(map(_is_rounded, numbers, candidate)) for candidate in candidates
+            ) and (numbers or candidates):
+                yield f"page, scores: {runs[mark]}, {benchmark} {kind} {column}: {cell!r} of {candidates}"
+
+
+def _is_rounded(printed: float, value: float | None) -> bool:
+    return value is not None and abs(printed - value) <= 0.05001
+
+
+def _values_by_kind(tables: Mapping[str, Table]) -> dict[tuple[str, str, str, str], list[list[float | None]]]:
+    """{(run, benchmark, kind of column, name): the possible values with the ends of their intervals, in percent}."""
+    values: dict[tuple[str, str, str, str], list[list[float | None]]] = {}
+
+    def add(row: Mapping[str, Any], kind: str, name: str, value: str, scale: float) -> None:
+        if row[value] is not None and math.isfinite(row[value]):
+            ends = [None if row[key] is None else scale * row[key] for key in (value, "low", "high")]
+            values.setdefault((row["run_id"], row["benchmark"], kind, name), []).append(ends)
+
+    for row in tables["leaderboard"].dicts():
+        add(row, "average", row["benchmark"], "score", 100)
+    for row in tables["task_scores"].dicts():
+        if row["headline"]:
+            add(row, "task", row["task"], "score", 100)
+    for row in tables["paper"].dicts():
+        if row["part"] == 1 and row["run_id"]:
+            for name in {row["column"], *row["line"].split(": ")}:
+                add(row, "category", name, "official", 100 / unit_of(row["benchmark"]))
+    return values
+
+
 def _sentences(text: str, tables: Mapping[str, Table]) -> Iterator[str]:
     """Numbers with intervals in the page's sentences are those of the leaderboard, or of the comparison."""
-    found = re.search(r'<section[^>]*id="findings".*?</section>', text, re.S)
-    said = re.sub("<[^>]*>", "", found[0]) if found else ""
+    found = re.search(r'<section[^>]*id="scores".*?</section>', text, re.DOTALL)
+    said = re.sub("<[^>]*>", "", re.sub("<(table|svg).*?</\\1>", "", found[0], flags=re.DOTALL)) if found else ""
     held = [(row["score"], row.get("low"), row.get("high")) for row in tables["leaderboard"].dicts()]
     held += [(row["difference"], row["low"], row["high"]) for row in tables["comparison"].dicts()]
     held += [(row["score"], row["failed_as_0"], row["failed_as_1"]) for row in tables["leaderboard"].dicts()]

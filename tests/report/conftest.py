@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # a second Playwright in one process fails while the first is open
 def browser() -> Iterator[Browser]:
     with chromium() as started:
         yield started

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import pytest
-from chromium import chromium, violations, watched
+from chromium import violations, watched
 from command_line import Lbx, fails
 from made_answers import Answer, make
 from page_parts import EVIL, NAMES, SPELLED, results_file
@@ -189,12 +189,6 @@ def test_png_has_text(ten_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # In Chromium
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as started:
-        yield started
-
-
 @pytest.fixture
 def opened(browser: Browser, ten_runs: Path) -> Iterator[Page]:
     """The page of the curves. At the end: it asked for nothing else, and nothing was said in the console."""
@@ -269,6 +263,17 @@ def test_axes_fit_the_visible_runs(opened: Page) -> None:
     assert [float(x) for x in re.findall(r"[\d.]+", svg.evaluate(place))] == pytest.approx(
         [float(x) for x in re.findall(r"[\d.]+", first)], abs=0.2
     )
+
+
+def test_ticks_of_large_numbers_keep_their_digits(opened: Page) -> None:
+    texts = opened.evaluate("""() => {
+        for (const axis of document.querySelectorAll('#length_curve .ticks')) axis.dataset.values = '10000 10010';
+        for (const node of document.querySelectorAll('main .r0')) node.classList.add('off');
+        document.dispatchEvent(new CustomEvent('runschange'));
+        return [...document.querySelectorAll('#length_curve .ticks text')].map(text => text.textContent);
+    }""")
+    assert texts and all(re.fullmatch(r"10,0\d\d", text) for text in texts)
+    assert "10,002" in texts
 
 
 def test_rows_move_up_in_place_of_hidden_runs(opened: Page) -> None:

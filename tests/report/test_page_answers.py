@@ -139,10 +139,18 @@ def test_the_score_comes_first_and_the_document_has_a_command(opened: Opened, wo
     page = opened("#?answer=a/longbench/qasper/qasper-001/0", of=words_url)
     text = page.inner_text("#answer")
     assert text.startswith("25.0")
-    assert "lbx show r.duckdb longbench/qasper/qasper-001 --run a --full" in text
+    assert "lbx show r.duckdb longbench/qasper/qasper-001 --run=a --full" in text
     assert "lbx browse r.duckdb" in text
     assert "What jumps?\nSecond line." in text
     assert page.get_attribute("#answer .permalink", "href") == "#?answer=a/longbench/qasper/qasper-001/0"
+
+
+def test_a_link_with_an_unknown_name_and_a_filter_that_hides_its_answer_has_a_notice(
+    opened: Opened, words_url: str
+) -> None:
+    page = opened("#?task=nope&q=zzz&answer=a/longbench/qasper/qasper-001/0", of=words_url)
+    page.locator("#answer").wait_for()
+    assert page.get_by_text("task “nope”").is_visible()
 
 
 def test_a_link_is_copied(opened: Opened, words_url: str) -> None:

@@ -69,6 +69,20 @@ def test_filters_write_the_address(opened: Opened) -> None:
     assert page.evaluate("history.length") == other.evaluate("history.length"), "filters add no steps to go back"
 
 
+def test_the_address_of_a_section_lists_the_answers(opened: Opened) -> None:
+    for section in ("answers", "guards"):
+        chosen(opened(f"#{section}"), 180)
+
+
+def test_the_link_of_an_answer_keeps_runs_and_baseline(opened: Opened) -> None:
+    page = opened("#?baseline=plain&runs=plain&runs=long&q=question")
+    page.locator("#list .question a").first.click()
+    link = page.locator("#answer a.permalink").get_attribute("href")
+    other = opened(link)
+    assert state(other)["baseline"] == ["plain"] and state(other)["runs"] == ["plain", "long"]
+    assert other.locator("#answer").is_visible() and "q" not in state(other)
+
+
 def test_back_closes_an_answer(opened: Opened) -> None:
     page = opened("#?run=plain")
     chosen(page, 24)
@@ -161,7 +175,7 @@ def test_the_first_table_is_shaded_again(opened: Opened, tmp_path_factory: pytes
     before, all_heads = page.evaluate(shades), heads.count()
     assert (before[0], before[2:]) == ("h9", ["h0", ""])
     page.locator("ul.runs li", has_text="c").locator("input").first.uncheck()
-    assert page.evaluate(shades) == ["h9", "h0", ""]
+    assert page.evaluate(shades) == ["h9", "h5", ""], "ten points are half of the shades"
     page.locator("ul.runs li", has_text="alone").locator("input").uncheck()
     assert heads.count() < all_heads, "no column of a benchmark without a run"
     page.get_by_role("button", name="All runs").click()

@@ -69,7 +69,31 @@ def test_cells_are_shaded_from_the_lowest_to_the_highest_of_their_column(tmp_pat
         for n, right in enumerate((10, 30, 50)):
             add_run(store, f"r{n}", trec(right, 50), model=f"m{n}")
     section = first_section(tmp_path / "r.duckdb")
-    assert re.findall(r'<td class="average (h\d(?: best)?)"', section) == ["h9 best", "h4", "h0"]
+    assert re.findall(r'<td class="average (h\d(?: best)?)"', section) == ["h9 best", "h5", "h0"]
+
+
+def test_close_scores_have_close_shades(tmp_path: Path) -> None:
+    with Store(tmp_path / "r.duckdb") as store:
+        for n, right in enumerate((48, 49, 50)):
+            add_run(store, f"r{n}", trec(right, 50), model=f"m{n}")
+    section = first_section(tmp_path / "r.duckdb")
+    assert re.findall(r'<td class="average (h\d(?: best)?)"', section) == ["h9 best", "h8", "h7"]
+
+
+def test_averages_of_several_benchmarks_come_first(tmp_path: Path) -> None:
+    path = results_file(tmp_path / "r.duckdb", tasks=["lcc", "repobench-p"])
+    results_file(path, ["first", "second"], ["one", "two"], benchmark="own")
+    head = table_rows(first_section(path))[0]
+    assert head[1:3] == ["longbench average", "own average"]
+
+
+def test_equal_printed_scores_are_equally_bold(tmp_path: Path) -> None:
+    """The script, which has only the printed numbers, shades the cells anew when runs are hidden."""
+    with Store(tmp_path / "r.duckdb") as store:
+        for name, right, count in (("a", 2, 3), ("b", 667, 1000), ("c", 1, 3)):
+            add_run(store, name, trec(right, count), model=name)
+    section = first_section(tmp_path / "r.duckdb")
+    assert section.count(">66.7") == section.count('class="average h9 best"') == 2
 
 
 def test_a_column_of_equal_scores_has_no_shade(tmp_path: Path) -> None:

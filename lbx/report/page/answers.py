@@ -59,7 +59,7 @@ _ANSWERS = """
         FROM {scores} JOIN chosen USING (run_id) JOIN named USING (benchmark, task, sample_id)
         WHERE headline GROUP BY ALL
     ), answers AS (
-        SELECT run, sample, iteration, g.rowid AS place, hash(g.output) AS output_hash,
+        SELECT run, sample, iteration, g.rowid AS place, hash(coalesce(g.output, g.error)) AS output_hash,
                CASE WHEN isfinite(s.score) THEN s.score END AS score, ({marks})::USMALLINT AS marks,
                md5_number_lower('0' || sample_id || task || iteration) AS chance
         FROM generations g JOIN chosen USING (run_id) JOIN named USING (benchmark, task, sample_id)

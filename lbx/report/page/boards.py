@@ -18,7 +18,7 @@ def boards(source: PageSource) -> Section | None:
     benchmarks = {row["benchmark"] for row in source.rows("leaderboard")}
     names = [name for name in BOARDS if BOARDS[name].benchmark in benchmarks]
     parts = [part for name in names if (table := source.table(name)) for part in _board(source, name, table)]
-    return Section("board", "Leaderboards of the benchmarks", parts) if parts else None
+    return Section("board", "The benchmarks' leaderboards", parts) if parts else None
 
 
 def board(source: PageSource, name: str) -> Section:

@@ -49,7 +49,8 @@ def _leaders(source: PageSource) -> Iterator[Html]:
     done: dict[tuple[str, str], list[str]] = {}
     for guard in source.rows("guards"):
         done.setdefault((guard["run_id"], guard["benchmark"]), []).append(guard["task"])
-    for benchmark, rows in _group_by(source.rows("leaderboard"), "benchmark"):
+    benchmarks = _group_by(source.rows("leaderboard"), "benchmark")
+    for benchmark, rows in sorted(benchmarks, key=lambda group: -len(group[1])):
         groups: dict[tuple[str, ...], list[Row]] = {}
         for row in rows:
             if row["score"] is not None:

@@ -22,8 +22,8 @@ from lbx.report.figures import Figure
 from lbx.report.svg import run_class, symbol
 
 MOST_ROWS = 1000
-_LONG_WORD = 40
-"""Characters of the longest word that is never broken; longer words would make columns too wide."""
+_LONG_WORD, _LONG_TEXT = 40, 60
+"""Characters of the longest word and of the longest text that are never broken into lines."""
 
 
 class Html(Markup):
@@ -141,8 +141,8 @@ def table(
 
 @lru_cache(4096, typed=True)  # typed: an Html and an equal str differ
 def _cell(value: str, kind: str) -> str:
-    words = kind.startswith("t") and not isinstance(value, Html) and len(value) > _LONG_WORD
-    if words and any(len(word) > _LONG_WORD for word in value.split()):
+    is_text = kind.startswith("t") and not isinstance(value, Html)
+    if is_text and (len(value) > _LONG_TEXT or any(len(word) > _LONG_WORD for word in value.split())):
         kind = f"{kind} long"
     if isinstance(value, Best):
         kind = f"{kind} best".strip()

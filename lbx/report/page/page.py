@@ -54,8 +54,19 @@ _USES_OF_A_NAME = 6
 _LEAST_FOR_ANSWERS = 500_000
 _FIRST_FIGURES = "effective_context"
 """Report whose figures are in the first section."""
-_MOST_ROWS_OF_MANY = (400, 100, 25)
-"""Maximum numbers of rows of a table next to those of all other reports; the first with which the page is small."""
+_SIZES = ((400, True), (100, True), (25, True), (25, False))
+"""Maximum number of rows of a table, and whether sections have figures; the first with which the page is small."""
+_GROUPS = {
+    "": ("scores", "answers"),
+    "Scores": ("leaderboard", "paper", "board", "task_scores", "comparison"),
+    "Judges and people": ("judge_results", "judge_bias", "rating_results", "agreement"),
+    "Length": ("effective_context", "length_curve", "needles", "truncation_effect", "truncation"),
+    "Cost and faults": ("cost", "guards", "failures"),
+    "About": ("runs", "notes"),
+}
+"""Sections by group in the contents; sections of other reports follow."""
+_MANY_ROWS = 1000
+"""Number of scores of runs on tasks from which a page has fewer rows of each report."""
 _MOST_LEADERS = 2
 _MOST_REMARKS = 5
 _SCRIPTS = (
@@ -86,11 +97,11 @@ def pieces(
         sections = _sections_by_name(source, names)
         body = [section.html() for section in sections]
     else:
-        for most_rows in _MOST_ROWS_OF_MANY:
-            source.most_rows = most_rows
-            sections = _all_sections(source)
+        few_rows = len(source.rows("task_scores")) <= _MANY_ROWS
+        for source.most_rows, has_figures in _SIZES[0 if few_rows else 1 :]:
+            sections = _all_sections(source, has_figures=has_figures)
             body = [section.html() for section in sections]
-            if sum(map(len, body)) < MOST_BYTES - _LEAST_FOR_ANSWERS - _REST:
+            if sum(len(part.encode()) for part in body) < MOST_BYTES - _LEAST_FOR_ANSWERS - _REST:
                 break
     if store is not None and source.runs and not names:
         names_of_runs = [html(_name(run) + run.label) for run in source.runs.values()]
@@ -109,14 +120,14 @@ def _sections_by_name(source: PageSource, names: Sequence[str]) -> list[Section]
     return sections or [Section(names[0], REPORTS[names[0]].title, [tag("p", REPORTS[names[0]].empty)])]
 
 
-def _all_sections(source: PageSource) -> list[Section]:
+def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
     if not source.runs and not source.rows("judge_results"):
         empty = "This file has no runs yet. Add one with `lbx run -o FILE` or `lbx import -o FILE`."
         return [Section("empty", "Nothing to report", [tag("p", empty)])]
     # The first section has these curves, and all scores with shades, like the map of many runs by tasks.
     shown = {_FIRST_FIGURES, *(["task_scores"] if len(source.runs) > MOST_RUNS else [])}
     of_reports = (
-        boards(source) if name == BOARD else report_section(source, name, has_figures=name not in shown)
+        boards(source) if name == BOARD else report_section(source, name, has_figures=has_figures and name not in shown)
         for name in ON_A_PAGE
     )
     candidates = [*of_reports, failures(source), settings(source) if source.runs else None]
@@ -160,10 +171,17 @@ def _page(source: PageSource, sections: Sequence[Section], body: Sequence[Html],
         runs=list(source.runs.values()),
         run_name=run_name,
         name_of=_name,
-        sections=sections,
+        contents=_contents(sections) if len(sections) > 1 else [],
         body=body,
     )
     return [*html_parts, "\n"]
+
+
+def _contents(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
+    """Return the sections by group, for the list of contents."""
+    by_name = {section.name: section for section in sections}
+    groups = [(group, [by_name.pop(name) for name in names if name in by_name]) for group, names in _GROUPS.items()]
+    return [(group, some) for group, some in [*groups, ("", list(by_name.values()))] if some]
 
 
 def _name(run: PageRun) -> str:

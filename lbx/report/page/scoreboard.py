@@ -14,6 +14,10 @@ from lbx.report.svg import run_class
 
 SHADES = 10
 """Number of background shades from the lowest to the highest score of a column."""
+_SHADE_POINTS = 20.0
+"""Smallest difference between the lightest and the darkest shade, so that close scores look alike."""
+_MOST_SWITCHES = 40
+"""Maximum number of groups of columns with a switch; further columns are always shown."""
 _PLURALS = {"category": "categories", "task": "tasks"}
 
 Group = tuple[str, str]
@@ -38,25 +42,33 @@ def scoreboard_part(source: PageSource) -> Html | None:
     if not board.columns:
         return None
     groups = [group for column in board.columns if (group := _group(column))]
-    switches = {group: _switch(number, group, groups) for number, group in enumerate(dict.fromkeys(groups))}
+    first_groups = list(dict.fromkeys(groups))[:_MOST_SWITCHES]
+    switches = {group: _switch(number, group, groups) for number, group in enumerate(first_groups)}
     styles = [_cell_styles(board, column, switches) for column in board.columns]
     places = {(row["run_id"], row["benchmark"]): row["place"] for row in source.rows("leaderboard")}
     heads = [_head(column, switches) for column in board.columns]
     rows = []
-    for run in board.runs:
-        mark = source.mark(run)
-        name = source.label(run)
-        cells = [tag("th", name if mark is None else run_name(mark, name), scope="row")]
+    runs_with_scores = {run for run, _ in board.cells}
+    for run, page_run in source.runs.items():
+        if run not in runs_with_scores:
+            continue
+        cells = [tag("th", run_name(page_run.mark, page_run.label), scope="row")]
         for column, style in zip(board.columns, styles, strict=True):
             place = places.get((run, column.benchmark)) if column.kind == "average" else None
             cells.append(_cell(board.cells.get((run, column)), style.get(run, style[""]), place))
-        rows.append((run_class(mark), cells))
+        rows.append((run_class(page_run.mark), cells))
     has_partial_averages = any(cell.is_partial for cell in board.cells.values())
     return part("scoreboard", list(switches.values()), heads, rows, has_partial_averages)
 
 
 def _group(column: ScoreColumn) -> Group | None:
     return None if column.kind == "average" else (column.benchmark, column.kind)
+
+
+def _column_class(group: Group | None, switches: Mapping[Group, Switch]) -> str:
+    if group is None:
+        return "average"
+    return switches[group].css_class if group in switches else "k"
 
 
 def _switch(number: int, group: Group, groups: Iterable[Group]) -> Switch:
@@ -66,10 +78,11 @@ def _switch(number: int, group: Group, groups: Iterable[Group]) -> Switch:
     return Switch(f"k{number}", f"{_PLURALS[kind]} of {benchmark}", is_on)
 
 
-def switch_styles(most_groups: int = 40) -> str:
+def switch_styles() -> str:
     """Return the style sheet of the switches, which work without a script."""
     return "".join(
-        f".scores:not(:has(input.k{n}:checked)) :is(th, td).k{n}" + " { display: none }\n" for n in range(most_groups)
+        f".scores:not(:has(input.k{n}:checked)) :is(th, td).k{n}" + " { display: none }\n"
+        for n in range(_MOST_SWITCHES)
     )
 
 
@@ -77,7 +90,7 @@ def _head(column: ScoreColumn, switches: Mapping[Group, Switch]) -> Html:
     group = _group(column)
     name = Html("_<wbr>".join(map(html, column.name.split("_"))) + ("" if group else " average"))
     tasks = {"task": f"{column.benchmark}/{column.name}", "average": f"{column.benchmark}/"}
-    classes = switches[group].css_class if group else "average"
+    classes = _column_class(group, switches)
     return tag(
         "th",
         name,
@@ -91,12 +104,15 @@ def _head(column: ScoreColumn, switches: Mapping[Group, Switch]) -> Html:
 def _cell_styles(board: Scoreboard, column: ScoreColumn, switches: Mapping[Group, Switch]) -> dict[str, str]:
     """Return the classes of a column's cells by run, and of an empty cell as ""."""
     group = _group(column)
-    base = switches[group].css_class if group else "average"
-    values = {run: cell.value for run in board.runs if (cell := board.cells.get((run, column)))}
+    base = _column_class(group, switches)
+    # As printed, and halves rounded up: the script, which shades visible runs anew, computes the same.
+    values = {run: round(cell.value, 1) for (run, at), cell in board.cells.items() if at == column}
     low, high = min(values.values()), max(values.values())
     if low == high:
         return {"": base}
-    shades = {run: round((SHADES - 1) * (value - low) / (high - low)) for run, value in values.items()}
+    span = max(high - low, _SHADE_POINTS)
+    most = SHADES - 1
+    shades = {run: int(most - most * (high - value) / span + 0.5) for run, value in values.items()}
     return {"": base} | {
         run: f"{base} h{shade}{' best' if values[run] == high else ''}" for run, shade in shades.items()
     }

@@ -13,7 +13,7 @@ from lbx.report.cells import rows_for_people, sheet
 from lbx.report.figures import figures
 from lbx.report.labels import LABELS
 from lbx.report.page.boards import board
-from lbx.report.page.html import Best, Html, Section, drawings, quiet, run_name, table, tag
+from lbx.report.page.html import Best, Html, Section, drawings, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.source import PageSource
 from lbx.report.papers import doubts
 from lbx.report.report_types import ReportDefinition
@@ -21,6 +21,18 @@ from lbx.report.reports import REPORTS
 from lbx.store import Table
 
 _ACROSS = 8  # columns of runs in one table, limited by the width of paper
+_LONGEST_REASON = 400  # characters; a comparison lists every two runs that differ
+_TITLES = {
+    "paper": "The papers' tables",
+    "task_scores": "Scores by task",
+    "comparison": "Comparison",
+    "length_curve": "Score by length, task by task",
+    "effective_context": "Score by length over all tasks, effective context",
+    "needles": "Needles by length and depth",
+    "truncation_effect": "Effect of truncation",
+    "cost": "Cost",
+}
+"""Titles of sections, if shorter than those of the reports or more specific."""
 _LINKED = ("leaderboard", "task_scores", "guards")
 """Reports with a row for each run and benchmark or task: their numbers are links to the answers."""
 
@@ -38,7 +50,8 @@ def report_section(
     except UsageError as exc:
         if not has_other_sections:
             raise
-        return Section(name, _title(name), [tag("p", str(exc))])
+        remedy = str(exc).removeprefix(exc.cause).strip()
+        return Section(name, _title(name), [tag("p", truncate_text(exc.cause, _LONGEST_REASON)), tag("p", remedy)])
     if not has_figures:
         return Section(name, _title(name), list(_tables(source, name)))
     return _SECTIONS.get(name, _plain)(source, name)
@@ -49,7 +62,7 @@ def _plain(source: PageSource, name: str) -> Section:
 
 
 def _title(name: str) -> str:
-    return REPORTS[name].title.split(" (")[0]
+    return _TITLES.get(name) or REPORTS[name].title.split(" (")[0]
 
 
 def _note(name: str) -> Html:
@@ -128,7 +141,7 @@ def _leaderboard(source: PageSource, name: str) -> Section:
         parts.append(tag("h3", benchmark))
         parts += _table(source, name, part, f"Leaderboard: {benchmark}", without=("benchmark",))
         parts += drawings(figure for figure in drawn if figure.benchmark == benchmark)
-    return Section(name, "Leaderboard", parts)
+    return Section(name, _title(name), parts)
 
 
 def _paper(source: PageSource, name: str) -> Section:
@@ -144,7 +157,7 @@ def _paper(source: PageSource, name: str) -> Section:
             run_names = list(runs)[start : start + _ACROSS]
             few = Table(part.columns, [row for row in part.rows if row[at] in run_names])
             parts += _paper_table(few, runs, best, f"Official numbers: {benchmark}")
-    return Section(name, "Numbers as printed in the papers", parts)
+    return Section(name, _title(name), parts)
 
 
 def _best_numbers(paper_table: Table) -> set[tuple[str, str]]:
@@ -179,11 +192,7 @@ def _tasks(source: PageSource, name: str) -> Section:
     for benchmark, part in _split(table, "benchmark") if table else ():
         parts += drawings(figure for figure in drawn if figure.benchmark == benchmark)
         parts += _table(source, name, part, f"Scores by task: {benchmark}", without=("benchmark",))
-    return Section(name, "Intervals by task", parts)
-
-
-def _comparison(source: PageSource, name: str) -> Section:
-    return Section(name, "Comparison", _plain(source, name).parts)
+    return Section(name, _title(name), parts)
 
 
 _SECTIONS: Mapping[str, Callable[[PageSource, str], Section]] = {
@@ -191,5 +200,4 @@ _SECTIONS: Mapping[str, Callable[[PageSource, str], Section]] = {
     "leaderboard": _leaderboard,
     "paper": _paper,
     "task_scores": _tasks,
-    "comparison": _comparison,
 }

@@ -15,8 +15,8 @@ function answer(i) {
     element("p", { className: "answer-head" }, element("b", { className: "score" }, points(i)), " ", difference(i), " ",
       runOf(i), " ", element("span", {}, `${book.task(i)}/${nameOf(i)}`), " ", marksOf(i)),
     element("p", { className: "answer-links" },
-      element("a", { className: "permalink", href: linkTo({ answer: book.name(i) }) }, "Link to this answer"), " ",
-      button("Copy link", copyLink, { value: linkTo({ answer: book.name(i) }) }), " ",
+      element("a", { className: "permalink", href: shareableLink({ answer: book.name(i) }) }, "Link to this answer"), " ",
+      button("Copy link", copyLink, { value: shareableLink({ answer: book.name(i) }) }), " ",
       stateLink("All runs side by side", { question: book.questionName(i) }, { answer: undefined }), " ",
       hasOther ? diffButton() : ""),
     list, documentNote(i));
@@ -61,10 +61,11 @@ async function copyLink(event) {
   }
 }
 
-const quoted = (word) => (/^[\w./:@%+=,#-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+// A word of a shell's command; "#" begins a comment, and "-" an option.
+const quoted = (word) => (/^[\w./:@%+=,][\w./:@%+=,#-]*$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
 function documentNote(i) {
   const { show, browse, runs: names } = book.names, name = `${book.task(i)}/${nameOf(i).replace(" #", "#")}`;
   return element("p", { className: "quiet" }, "This page has no documents. ",
-    element("code", {}, `${show} ${quoted(name)} --run ${quoted(names[book.run(i)])} --full`),
+    element("code", {}, `${show} ${quoted(name)} --run=${quoted(names[book.run(i)])} --full`),
     " prints the whole answer; ", element("code", {}, browse), " shows it with its document.");
 }

@@ -91,12 +91,12 @@ function row(i) {
     event.preventDefault();
     toggle(i);
   };
-  const link = element("a", { href: linkTo({ answer: book.name(i) }), dir: "auto", onclick },
+  const link = element("a", { href: shareableLink({ answer: book.name(i) }), dir: "auto", onclick },
     firstLine(book.question(i)) || nameOf(i));
   link.ariaExpanded = false;
   const by = difference(i), score = [points(i), by && element("small", {}, " " + by)].filter(Boolean);
   const line = element("tr", {},
-    element("td", { className: "score" }, score), element("td", {}, runOf(i)), text("task", book.task(i)),
+    element("td", { className: "score" }, score), element("td", { className: "run" }, runOf(i)), text("task", book.task(i)),
     element("td", { className: "question" }, link), text("output", firstLine(book.output(i))),
     text("reference", firstLine(book.references(i)[0] ?? "")), text("marks", book.marks(i)));
   line.dataset.row = i;

@@ -54,7 +54,9 @@
   }
 
   // Charts of one grid have equal axes.
-  function rescale() {
+  function rescale(event) {
+    // The line of unbeaten runs is of all runs.
+    for (const front of all("svg .front")) front.classList.toggle("off", event.detail?.hidden.length > 0);
     charts ??= readCharts();
     sizes ??= readSizes();
     sizes.forEach((height, svg) => restack(svg, height));
@@ -106,7 +108,8 @@
       path.setAttribute("class", value === 0 && "zero" in group.dataset ? "axis" : "grid");
       text.setAttribute(coordinate, (pixel + shift).toFixed(1));
       if (!at) text.setAttribute("y", place.y - removed);
-      text.textContent = value.toLocaleString("en", { maximumSignificantDigits: 3 });
+      const digits = Math.max(3, Math.floor(Math.log10(Math.abs(value))) + 1); // whole parts are complete
+      text.textContent = value.toLocaleString("en", { maximumSignificantDigits: digits });
       return [path, text];
     }));
   }

@@ -61,7 +61,9 @@ function hideEmptyColumns(table) {
   });
 }
 
-// Columns with shaded cells: a cell's class h0 to h9 is its place between the column's lowest and highest number shown.
+// Columns with shaded cells: a cell's class h0 to h9 is its distance from the column's highest number shown. The lightest
+// shade is the lowest number, or SHADE_POINTS below the highest, so that close scores look alike.
+const SHADE_POINTS = 20;
 const shaded = all(".scores table").flatMap((table) => all("thead th", table).map((_, at) =>
   all("tbody tr", table).map((row) => row.cells[at]).filter((cell) => /\bh\d\b/.test(cell.className))
     .map((cell) => ({ cell, value: number(cell.textContent) }))));
@@ -70,7 +72,7 @@ function shadeAgain(column) {
   const low = Math.min(...values), high = Math.max(...values);
   for (const { cell, value } of visible) {
     cell.className = cell.className.replace(/ (h\d|best)\b/g, "");
-    if (high > low) cell.classList.add("h" + Math.round((9 * (value - low)) / (high - low)));
+    if (high > low) cell.classList.add("h" + Math.round(9 - (9 * (high - value)) / Math.max(high - low, SHADE_POINTS)));
     if (high > low && value === high) cell.classList.add("best");
   }
 }

@@ -9,7 +9,7 @@ function showSides() {
   const isBaseline = (i) => book.names.runs[book.run(i)] === state.baseline;
   const columns = [...answers.filter(isBaseline), ...answers.filter((i) => !isBaseline(i))].map(side);
   const title = element("h3", { tabIndex: -1 }, `${book.task(i)}/${book.id(i)}`);
-  const link = linkTo({ question: state.question });
+  const link = shareableLink({ question: state.question });
   const isNew = $("sides").hidden || $("sides").dataset.question !== state.question;
   const scrolled = document.querySelector("#sides .columns")?.scrollLeft ?? 0;
   rebuild($("sides"), () => $("sides").replaceChildren(title,

@@ -28,6 +28,9 @@ function linkTo(values) {
   return pairs.length ? "#?" + pairs.join("&") : "#";
 }
 
+// Return the address of an answer or a question, seen with the same runs and baseline.
+const shareableLink = (values) => linkTo({ runs: state.runs, baseline: state.baseline, ...values });
+
 // Change parts of the state, and show it. An undefined value is the usual one.
 function change(changes, { push = false } = {}) {
   state = { ...state, ...changes };
@@ -40,7 +43,10 @@ function change(changes, { push = false } = {}) {
 // Show the state of the address. Names that this page does not have are left out, and told to the reader.
 function restore() {
   const read = readState();
-  if (!read) return;
+  if (!read) {
+    for (const show of views) show(true);
+    return;
+  }
   const unknown = [], known = {};
   for (const [key, value] of Object.entries(read)) {
     const { noun, has } = choices[key] ?? {}, names = [value].flat().filter(Boolean);
@@ -55,8 +61,8 @@ function restore() {
   state = known;
   const few = unknown.slice(0, 3).map((each) => each.slice(0, 100).replace(/\p{C}/gu, "�")).join(", ");
   const more = unknown.length > 3 ? ` and ${unknown.length - 3} more` : "";
-  notify(few && `This page does not have all that its address names: ${few}${more}. The rest is shown.`);
   for (const show of views) show(true);
+  notify(few && `This page does not have all that its address names: ${few}${more}. The rest is shown.`);
 }
 
 function notify(text) {

@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tests.gallery_files import MODELS, Sizes, published_file, results_file, run_name, running_file
-from tests.terminal_screen import Screen, captured_screen
+from tests.screen import Picture, on_screen
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -283,8 +283,8 @@ def terminals(gallery: Gallery) -> None:
         for columns in (80, 140) if name != "judge_results" else (80,):
             title = f"terminal-{name or 'overview'}-{columns}"
             if fnmatch(title, gallery.pattern):
-                screen = captured_screen([*_LBX, "report", str(results), *filter(None, [name])], columns, ROOT)
-                _draw_screen(gallery, screen, title, f"lbx report {name}, {columns} columns")
+                shown = on_screen("report", results, *filter(None, [name]), columns=columns)
+                _draw_screen(gallery, shown.pictures[-1], title, f"lbx report {name}, {columns} columns")
     if fnmatch("terminal-run-80", gallery.pattern):
         _terminal_run(gallery)
 
@@ -313,17 +313,17 @@ def _terminal_run(gallery: Gallery) -> None:
         "-o",
         "results.duckdb",
     ]
-    screens: list[Screen] = []
-    last = captured_screen([*_LBX, *command], 80, clone, snapshots=screens)
-    answering = [screen for screen in screens if " left" in screen.text and "answered" not in screen.text] or [last]
+    pictures = on_screen(*command, folder=clone).pictures
+    last = pictures[-1]
+    answering = [seen for seen in pictures if " left" in seen.text and "answered" not in seen.text] or [last]
     middle = answering[len(answering) // 2]
     _draw_screen(gallery, middle, "terminal-run-80", "lbx run, 80 columns, in the middle")
     _draw_screen(gallery, last, "terminal-run-80-end", "lbx run, 80 columns, at its end")
 
 
-def _draw_screen(gallery: Gallery, screen: Screen, title: str, shows: str) -> None:
-    lines = screen.html_lines(_SCREEN_LINES)
-    (gallery.out / f"{title}.txt").write_text(screen.text, "utf-8")
+def _draw_screen(gallery: Gallery, screen: Picture, title: str, shows: str) -> None:
+    lines = screen.html(_SCREEN_LINES)
+    (gallery.out / f"{title}.txt").write_text(screen.text + "\n", "utf-8")
     gallery.texts[f"{title}.txt"] = f"{shows}, its text"
     with gallery.window("dark", (max(700, screen.columns * 9 + 40), 400)) as page:
         page.set_content(

@@ -7,39 +7,51 @@ from pathlib import Path
 
 import pytest
 from chromium import CHROMIUM
+from pyte import ByteStream
 
 from tests import gallery
-from tests.terminal_screen import Screen
+from tests.screen import Picture, Terminal
 
 
-def text_after(*data: bytes, columns: int = 20) -> str:
-    screen = Screen(columns)
+def picture_after(*data: bytes, columns: int = 20) -> Picture:
+    terminal = Terminal(columns)
+    stream = ByteStream(terminal)
     for part in data:
-        screen.feed(part)
-    return screen.text
+        stream.feed(part)
+    return terminal.picture()
 
 
 def test_lines_are_written_over_and_erased() -> None:
-    assert text_after(b"10 percent\r50", b" percent\x1b[K\n") == "50 percent\n"
-    assert text_after(b"a bar\r\nits end\x1b[1A\r\x1b[2Kdone\r\n\x1b[2K") == "done\n"
-    assert text_after(b"one\r\ntwo\x1b[1A\r\x1b[J") == "\n"
+    assert picture_after(b"10 percent\r50", b" percent\x1b[K\n").text == "50 percent"
+    assert picture_after(b"a bar\r\nits end\x1b[1A\r\x1b[2Kdone\r\n\x1b[2K").lines == ["done"]
+    assert picture_after(b"\x1b[?25lone\r\ntwo\x1b[1A\r\x1b[J\x1b[?25h").lines == []
+
+
+def test_lines_scroll_out_and_stay_there() -> None:
+    numbers = [str(number) for number in range(1000)]
+    assert picture_after("\r\n".join(numbers).encode()).lines == numbers
+    assert picture_after("\r\n".join(numbers).encode(), b"\x1b[99A\r\x1b[Jtop").lines == [*numbers[:976], "top"]
 
 
 def test_sequences_and_characters_may_come_in_parts() -> None:
-    assert text_after(b"\x1b", b"[3", b"1mred", b"\x1b[0m \xe6", b"\x96\x87") == "red 文\n"
+    assert picture_after(b"\x1b", b"[3", b"1mred", b"\x1b[0m \xe6", b"\x96\x87").text == "red 文"
 
 
 def test_long_lines_wrap_at_the_width_of_wide_characters() -> None:
-    assert text_after("长文本 abc".encode(), columns=6) == "长文本\n abc\n"
+    assert picture_after("长文本 abc".encode(), columns=6).lines == ["长文本", " abc"]
+    assert picture_after("abcd长文".encode(), columns=5).lines == ["abcd", "长文"]
+
+
+def test_text_goes_on_after_a_character_without_a_width() -> None:
+    assert picture_after("a\u200bb\ufe0fe\u0301".encode()).text == "abé"
 
 
 def test_styles_become_html() -> None:
-    screen = Screen(20)
-    screen.feed(b"<\x1b[1;31mb\x1b[22m\x1b[48;5;196mc\x1b[38;2;1;2;3md")
-    assert screen.html_lines(9) == (
-        '&lt;<span style="font-weight:bold;color:#ef7a7a">b</span>'
-        '<span style="color:#ef7a7a;background:rgb(255,0,0)">c</span>'
-        '<span style="color:rgb(1,2,3);background:rgb(255,0,0)">d</span>'
+    data = b"<\x1b[1;31mbb\x1b[22m\x1b[48;5;196mc\x1b[38;2;1;2;3md\x1b[0m\x1b[2m \x1b[0m\r\n\r\nlast"
+    assert picture_after(data).html(2) == (
+        '&lt;<span style="font-weight:bold;color:#ef7a7a">bb</span>'
+        '<span style="color:#ef7a7a;background:#ff0000">c</span>'
+        '<span style="color:#010203;background:#ff0000">d</span><span style="opacity:.65"> </span>'
     )
 
 

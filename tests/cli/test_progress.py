@@ -9,7 +9,7 @@ import pytest
 from command_line import Lbx
 from kill_parts import slow
 from rich.cells import cell_len
-from screen import Screen, Shown, on_screen
+from screen import Shown, on_screen
 
 from lbx.running.listening import RunProgress
 
@@ -121,9 +121,3 @@ def test_the_form_of_log_lines_is_fixed() -> None:
         "0%, 0 of 9 samples, 0 tokens/s computed, time left unknown, 1.0 MiB of memory and 2.0 GiB of GPU memory"
     ).replace("1.0 MiB", "1 MiB")
     assert str(RunProgress(0, 0, 0, 1.0, 0, None, 0.0, None, 0, None, "")) == "All prompts already have answers."
-
-
-def test_the_model_of_a_screen_wraps_and_erases() -> None:
-    screen = Screen(5)
-    screen.write("abcdefg\r\n\x1b[1mxy\x1b[0m\r\x1b[2K\x1b[1A\x1b[2Kz模x")
-    assert screen.lines == ["abcde", "z模x"]

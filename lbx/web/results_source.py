@@ -76,7 +76,7 @@ def _question(key: AnswerKey) -> dict[str, str]:
 
 
 def _statuses(path: Path) -> list[tuple[Path, Any]]:
-    """(file, its status) of a results file and its logs, of which a checkpoint may just have removed one."""
+    """(file, its status) of a results file and its logs; a checkpoint may remove a log at any time."""
     statuses = []
     for part in files_of(path):
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from made_runs import add_run, trec
 from page_parts import EVIL, SPELLED, Page, results_file
 
@@ -64,20 +65,19 @@ def test_the_only_task_of_a_benchmark_is_its_average(tmp_path: Path) -> None:
     assert "trec" not in table_rows(first_section(tmp_path / "r.duckdb"))[0]
 
 
-def test_cells_are_shaded_from_the_lowest_to_the_highest_of_their_column(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("right", "shades"),
+    [((10, 30, 50), ["h9 best", "h5", "h0"]), ((48, 49, 50), ["h9 best", "h8", "h7"])],
+    ids=["the lowest is the lightest", "close scores look alike"],
+)
+def test_cells_are_shaded_by_their_distance_from_the_best(
+    tmp_path: Path, right: tuple[int, ...], shades: list[str]
+) -> None:
     with Store(tmp_path / "r.duckdb") as store:
-        for n, right in enumerate((10, 30, 50)):
-            add_run(store, f"r{n}", trec(right, 50), model=f"m{n}")
+        for n, count in enumerate(right):
+            add_run(store, f"r{n}", trec(count, 50), model=f"m{n}")
     section = first_section(tmp_path / "r.duckdb")
-    assert re.findall(r'<td class="average (h\d(?: best)?)"', section) == ["h9 best", "h5", "h0"]
-
-
-def test_close_scores_have_close_shades(tmp_path: Path) -> None:
-    with Store(tmp_path / "r.duckdb") as store:
-        for n, right in enumerate((48, 49, 50)):
-            add_run(store, f"r{n}", trec(right, 50), model=f"m{n}")
-    section = first_section(tmp_path / "r.duckdb")
-    assert re.findall(r'<td class="average (h\d(?: best)?)"', section) == ["h9 best", "h8", "h7"]
+    assert re.findall(r'<td class="average (h\d(?: best)?)"', section) == shades
 
 
 def test_averages_of_several_benchmarks_come_first(tmp_path: Path) -> None:

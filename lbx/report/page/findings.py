@@ -25,11 +25,6 @@ _LONGEST_MESSAGE = 160
 _DIGITS = re.compile(r"\d+")
 
 
-def leading_sentences(source: PageSource) -> list[Html]:
-    """Return a sentence about the first places for each benchmark and set of tasks."""
-    return list(_leaders(source))
-
-
 def remarks(source: PageSource) -> list[Html]:
     """Return sentences about results that stand out, most important first."""
     return [
@@ -41,7 +36,7 @@ def remarks(source: PageSource) -> list[Html]:
     ]
 
 
-def _leaders(source: PageSource) -> Iterator[Html]:
+def leading_sentences(source: PageSource) -> Iterator[Html]:
     """Yield a sentence for each benchmark and set of tasks: means over different tasks are not comparable.
 
     The order is the leaderboard's, which accounts for missing answers.

@@ -98,7 +98,8 @@ def pieces(
         body = [section.html() for section in sections]
     else:
         few_rows = len(source.rows("task_scores")) <= _MANY_ROWS
-        for source.most_rows, has_figures in _SIZES[0 if few_rows else 1 :]:
+        for most_rows, has_figures in _SIZES[0 if few_rows else 1 :]:
+            source.most_rows = most_rows
             sections = _all_sections(source, has_figures=has_figures)
             body = [section.html() for section in sections]
             if sum(len(part.encode()) for part in body) < MOST_BYTES - _LEAST_FOR_ANSWERS - _REST:
@@ -137,7 +138,7 @@ def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
 
 def _first_section(source: PageSource) -> Section:
     """Build what a reader looks for first: the leader, all scores, remarkable results."""
-    sentences, points = leading_sentences(source), remarks(source)
+    sentences, points = list(leading_sentences(source)), remarks(source)
     curves = drawings(figures(source, _FIRST_FIGURES))
     parts = [
         *(tag("p", sentence, class_="lead") for sentence in sentences[:_MOST_LEADERS]),

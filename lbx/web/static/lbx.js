@@ -278,7 +278,7 @@ function step(by) {
 
 if (one("#bar")) arrive();
 
-// The root of all paths is new at each start, and the server tells it to nobody. A page with another root, or without
+// The root of all paths is new at each start, and only pages with a valid secret have it. A page with another root, or without
 // one, is refused: it asks this browser's other tabs for the root, and continues there, now or when one is opened. Roots
 // are kept by tabs only: a program that gets the port later could read them from the browser's storage.
 const ROOT = /^\/[\w-]{16}(?=\/)/, root = location.pathname.match(ROOT)?.[0] ?? "", tabs = new BroadcastChannel("root");

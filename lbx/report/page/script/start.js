@@ -7,7 +7,8 @@ if ($("names")) {
     startAnswers();
     startKeys();
     $("browse").hidden = false;
-    restore();
+    if (readState()) restore();
+    else for (const show of views) show(true);
     if (Object.keys(state).some((key) => key !== "runs" && key !== "baseline") && !state.answer && !state.question) {
       goTo($("answers"));
     }

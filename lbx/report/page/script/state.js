@@ -1,5 +1,5 @@
 // State of the page in its address, as in #?run=a&task=b/c: names and not numbers, so that a link fits a later page.
-// A plain #section leaves the state as it is.
+// A plain #section does not change the state.
 const KEYS = ["runs", "baseline", "run", "task", "least", "most", "mark", "changed", "q", "sort", "page", "question",
   "answer", "diff"];
 // Choices: of a key, what its values are called and which of them this page has. Views show the state; they are told
@@ -43,10 +43,7 @@ function change(changes, { push = false } = {}) {
 // Show the state of the address. Names that this page does not have are left out, and told to the reader.
 function restore() {
   const read = readState();
-  if (!read) {
-    for (const show of views) show(true);
-    return;
-  }
+  if (!read) return;
   const unknown = [], known = {};
   for (const [key, value] of Object.entries(read)) {
     const { noun, has } = choices[key] ?? {}, names = [value].flat().filter(Boolean);

@@ -25,6 +25,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.exceptions import TyperException
 
+from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.outputs import is_regular_or_missing, open_output
 from lbx.base.units import duration, size
@@ -168,8 +169,8 @@ def show_usage_error(error: TyperException) -> None:
         return
     error.message = error.message.removeprefix(_PYDANTIC_PREFIX)
     context = getattr(error, "ctx", None)
-    name = context.command_path.removeprefix(context.find_root().info_name) if context else ""
-    show_error(LbxError(error.format_message(), command=f"lbx{name} --help"))
+    names = context.command_path.removeprefix(context.find_root().info_name).split() if context else []
+    show_error(LbxError(error.format_message(), command=as_command("lbx", *names, "--help")))
 
 
 def show_traceback(text: str) -> None:

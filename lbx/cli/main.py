@@ -58,6 +58,14 @@ _SUBMIT_COMMANDS = {
         "cli.cluster:write_for_kubernetes",
     ),
 }
+_RUNS_COMMANDS = {
+    "list": CommandSpec(
+        "Exchange",
+        "List the runs of a results file: answers, size, state, times, model, facts.",
+        "cli.run_options:ListRunsOptions",
+        "cli.runs:list_runs",
+    ),
+}
 COMMANDS = {
     "doctor": CommandSpec(
         "Measure",
@@ -184,6 +192,12 @@ COMMANDS = {
         "Record facts about a run that its settings lack, for exported result files, or show the recorded facts.",
         "cli.exchange_options:MetadataOptions",
         "cli.exchanging:record_metadata",
+    ),
+    "runs": CommandSpec(
+        "Exchange",
+        "List the runs of a results file (`lbx runs FILE`).",
+        parts=_RUNS_COMMANDS,
+        default_part="list",
     ),
     "bundle": CommandSpec(
         "Across the gap",

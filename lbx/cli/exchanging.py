@@ -29,6 +29,7 @@ from lbx.scoring.adding_up import recompute_completed_samples
 from lbx.store import Store
 from lbx.store.runs import metadata as held
 from lbx.store.runs import only_run, resolve_runs, set_metadata
+from lbx.store.texts import require_texts
 
 
 def score_outputs(options: ScoreOptions) -> None:
@@ -136,6 +137,7 @@ def export_files(options: ExportOptions) -> None:
             fix="See --help.",
         )
     with Store(results, read_only=True) as store:
+        require_texts(store, "An export needs answers and references.")
         runs = resolve_runs(store, runs) if runs else (only_run(store, judges=judgements),)
         if judgements:
             done = export_judgements(store, runs, output, bundle=opened, force=force)
@@ -203,6 +205,7 @@ def import_ratings(options: ImportOptions) -> None:
     opened = Bundle(options.bundle) if options.bundle else None
     files = read_pages(options.path, options.rater)  # before the results file is created
     with Store(output) as store:
+        require_texts(store, "Imported ratings have texts.")
         done = importing.import_ratings(store, files, bundle=opened, set_id=options.set_id)
         recompute_completed_samples(store, BENCHMARKS)
     if options.as_json:
@@ -224,6 +227,7 @@ def export_ratings(options: ExportOptions) -> None:
     """
     opened = Bundle(options.bundle) if options.bundle else None
     with Store(options.results, read_only=True) as store:
+        require_texts(store, "An export needs questions and answers.")
         files = exporting.export_ratings(
             store, options.set_id, options.rater, bundle=opened, documents=options.documents
         )

@@ -21,21 +21,21 @@ from lbx.store.contents import COLUMN_TYPES
 from lbx.store.judging_views import ANSWER_HASH
 from lbx.store.opening import first_line
 from lbx.store.rows import as_json
+from lbx.store.same_samples import META_PARTS
 from lbx.store.store import Store
 from lbx.store.texts import (
     ANSWERS,
+    IS_VERDICT,
     NO_TEXTS,
     REMOVED_MESSAGE,
     plain_item_meta,
     plain_meta,
-    removed_texts_error,
+    removal_notice,
     texts_of,
 )
 
 _TARGET = "lbx_extract"
 _BATCH_ROWS = 1000
-_HASHED_META = ("choices", "metrics", "extract", "answer_cues", "turns")
-"""Texts of ``samples.meta`` that distinguish revisions of a dataset; see ``lbx.store.same_samples``."""
 
 _ANSWER = "run_id, benchmark, task, sample_id, iteration"
 _SAMPLE = "benchmark, task, sample_id"
@@ -122,7 +122,7 @@ def copy_runs(store: Store, target: Path, runs: Sequence[str] = (), texts: str |
         StoreError: the file has no answers to keep, or the new file cannot be written.
     """
     if texts == ANSWERS and texts_of(store) == NO_TEXTS:
-        raise removed_texts_error(store, "Its answers cannot be kept.")
+        raise StoreError(f"{removal_notice(store)} Its answers cannot be kept.", fix="Leave out --keep answers.")
     every = [run for (run,) in store.query("SELECT run_id FROM runs ORDER BY ALL").rows]
     chosen = [*runs] or every
     parameters = {"runs": chosen, "everything": not runs}
@@ -171,11 +171,6 @@ def _replacements(store: Store, texts: str) -> dict[str, dict[str, str]]:
     _write_plain_metas(store, "rating_items", plain_item_meta)
     is_kept = f"('{texts}' = '{ANSWERS}' AND r.benchmark <> 'judge')"
     words = f"coalesce(r.output_words, {COUNT_WORDS.format(text='r.output')})"
-    message = f"CASE WHEN r.error IS NOT NULL THEN '{REMOVED_MESSAGE}' END"
-    is_verdict = (
-        "(r.benchmark = 'judge' AND "
-        "(r.extracted IN ('answer', 'against', 'tie') OR try_cast(r.extracted AS DOUBLE) IS NOT NULL))"
-    )
     return {
         "runs": {"texts": f"'{texts}'"},
         "samples": {
@@ -188,12 +183,12 @@ def _replacements(store: Store, texts: str) -> dict[str, dict[str, str]]:
             "output": f"CASE WHEN {is_kept} THEN r.output END",
             "output_sha256": f"CASE WHEN NOT {is_kept} THEN coalesce(r.output_sha256, sha256(r.output)) END",
             "output_words": f"CASE WHEN NOT {is_kept} THEN {words} END",
-            "error": message,
+            "error": f"CASE WHEN r.error IS NOT NULL THEN concat_ws(' ', r.error_type, '{REMOVED_MESSAGE}') END",
             **dict.fromkeys(("reasoning", "steps", "source_row", "output_ids"), "NULL"),
         },
         "scores": {
-            "extracted": f"CASE WHEN r.extracted = '' OR {is_verdict} THEN r.extracted END",
-            "error": message,
+            "extracted": f"CASE WHEN r.extracted = '' OR {IS_VERDICT.format(row='r')} THEN r.extracted END",
+            "error": f"CASE WHEN r.error IS NOT NULL THEN '{REMOVED_MESSAGE}' END",
         },
         "retrievals": {"text": "''"},
         "rating_items": {"meta": plain_metas.format("rating_items")},
@@ -206,7 +201,7 @@ def _text_hashes() -> str:
     parts = {
         "question": "nullif(r.question, '')",
         "references": "nullif(r.\"references\"::VARCHAR, '[]')",
-        **{key: f"r.meta->>'{key}'" for key in _HASHED_META},
+        **{key: f"r.meta->>'{key}'" for key in META_PARTS},
     }
     pairs = ", ".join(f"'{part}', sha256({text})" for part, text in parts.items())
     return f"json_merge_patch(json_merge_patch('{{}}', json_object({pairs})), coalesce(r.text_hashes, '{{}}'))"

@@ -10,6 +10,7 @@ from lbx.base.database import RESULTS
 from lbx.store.contents import COLUMN_TYPES
 from lbx.store.store import Store
 from lbx.store.texts import (
+    IS_VERDICT,
     JUDGE,
     LABEL_COLUMNS,
     LONGEST_LABEL,
@@ -23,7 +24,7 @@ from lbx.store.texts import (
 UNKNOWN = "unknown"
 """Origin of texts in columns that lbx does not fill with texts, and in tables of other programs."""
 _BATCH_ROWS = 1000
-_NO_TEXT = ("", "[]", "{}", REMOVED_MESSAGE)
+_NO_TEXT = ("", "[]", "{}")
 _PLAIN_TYPES = r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DOUBLE|FLOAT|BOOLEAN|DECIMAL.*|DATE|TIME.*|INTERVAL|UUID"
 
 
@@ -59,7 +60,8 @@ def _texts(store: Store, table: str, column: str) -> Iterator[TextColumn]:
         yield from _metas(store, table, plain_meta if table == "samples" else plain_item_meta)
     elif origin == MODEL:
         yield from _count(store, table, column, MODEL, "benchmark <> 'judge'")
-        yield from _count(store, table, column, JUDGE, "benchmark = 'judge'")
+        verdicts = f" AND NOT {IS_VERDICT.format(row=table)}" if column == "extracted" else ""
+        yield from _count(store, table, column, JUDGE, f"benchmark = 'judge'{verdicts}")
     else:
         yield from _count(store, table, column, origin)
 
@@ -87,7 +89,7 @@ def _count(store: Store, table: str, column: str, origin: str, condition: str = 
     no_text = ", ".join(f"'{text}'" for text in _NO_TEXT)
     ((rows, size_bytes),) = store.query(
         f"SELECT count(*), coalesce(sum(strlen({value})), 0)::BIGINT FROM {RESULTS}.main.{_quoted(table)} "
-        f"WHERE {condition} AND {value} NOT IN ({no_text})"
+        f"WHERE {condition} AND {value} NOT IN ({no_text}) AND NOT ends_with({value}, '{REMOVED_MESSAGE}')"
     ).rows
     if rows:
         yield TextColumn(table, column, origin, rows, size_bytes)

@@ -68,7 +68,13 @@ LABEL_COLUMNS: Mapping[str, frozenset[str]] = {
 ANSWERS, NO_TEXTS = "answers", "none"
 """Values of ``runs.texts``: the texts that were kept."""
 REMOVED_MESSAGE = "(message removed)"
-"""Replaces a message: a row with an error remains one."""
+"""Replaces a message, after the error's class if it is known: a row with an error remains one."""
+
+IS_VERDICT = (
+    "({row}.benchmark = 'judge' AND "
+    "({row}.extracted IN ('answer', 'against', 'tie') OR try_cast({row}.extracted AS DOUBLE) IS NOT NULL))"
+)
+"""SQL condition that the column ``extracted`` of a row of ``scores`` has a judge's verdict instead of a text."""
 
 _LABEL_KEYS = {
     "category", "evaluation", "source", "difficulty", "length", "domain", "sub_domain", "token_length",
@@ -132,19 +138,22 @@ def texts_of(store: Store) -> str | None:
     return texts if texts is None else str(texts)
 
 
-def require_texts(store: Store, reason: str) -> None:
+def require_texts(store: Store, reason: str, *, answers_suffice: bool = False) -> None:
     """Raise StoreError if the file's texts were removed.
 
     Args:
-        reason: sentence without texts, such as "Scoring needs answers and references."
+        reason: sentence about the need, such as "Scoring needs answers and references."
+        answers_suffice: whether a file with only the models' answers is accepted.
     """
-    if texts_of(store) is not None:
-        raise removed_texts_error(store, reason)
+    texts = texts_of(store)
+    if texts is not None and not (answers_suffice and texts == ANSWERS):
+        raise StoreError(f"{removal_notice(store)} {reason}", fix="Give the file from which its runs were extracted.")
 
 
-def removed_texts_error(store: Store, reason: str) -> StoreError:
-    """Error for a command that needs texts which were removed."""
-    return StoreError(
-        f"{store.path} has no texts, because `lbx runs extract --without-texts` removed them. {reason}",
-        fix="Use the file from which it was extracted.",
-    )
+def removal_notice(store: Store) -> str:
+    """Sentence about a file whose texts were removed; "" for other files."""
+    texts = texts_of(store)
+    if texts is None:
+        return ""
+    removed = "all texts except the models' answers" if texts == ANSWERS else "all texts"
+    return f"`lbx runs extract --without-texts` removed {removed} from {store.path.name}."

@@ -42,7 +42,7 @@ def compare(options: ParityOptions) -> None:
         raise UsageError("--bundle and --tasks choose the prompts together.", fix="Give both, or neither.")
     opened_bundle = Bundle(bundle) if bundle else None
     names = options.first, options.second
-    cards = [_card(name, opened_bundle, options.threads) for name in names]
+    cards = [_card(name, opened_bundle, options) for name in names]
 
     settings = RunSettings(
         chat=options.chat, max_prompt_tokens=options.max_prompt_tokens, max_new_tokens=options.max_new_tokens
@@ -70,8 +70,8 @@ def compare(options: ParityOptions) -> None:
     _check_limit(result, options.fail_above)
 
 
-def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
-    card = resolve_model(name, bundle=bundle, threads=threads)
+def _card(name: str, bundle: Bundle | None, options: ParityOptions) -> ModelCard:
+    card = resolve_model(name, bundle=bundle, threads=options.threads, context_window=options.context_window)
     refuse_embedding(card)
     return card
 

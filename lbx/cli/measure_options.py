@@ -188,6 +188,7 @@ class ParityOptions:
     max_new_tokens: Annotated[int | None, spec_option("max_new_tokens")] = None
     chat: Annotated[bool, spec_option("chat")] = True
     threads: Annotated[int | None, spec_option("threads")] = None
+    context_window: Annotated[int | None, spec_option("context_window")] = None
     fail_above: Annotated[
         float | None,
         typer.Option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
-from lbx.base.limits import SAMPLE_IDS, WORKERS
+from lbx.base.limits import CONTEXT_TOKENS, SAMPLE_IDS, WORKERS
 from lbx.base.option import Option, fields_of, key_values
 from lbx.base.outputs import open_output
 from lbx.base.run_options import ASKING, AskingOptions
@@ -128,6 +128,16 @@ class RunSpec(AskingOptions, ChoosingOptions):
             "CPU threads of each process that loads a model; overrides its card. Default: one for each usable CPU.",
             "N",
             judges=True,
+        ),
+    ] = None
+    context_window: Annotated[
+        int | None,
+        _model_option(
+            "Tokens that prompt and answer share, no more than the model has; overrides its card. Another window makes "
+            "another run. Default: the model's own.",
+            "N",
+            judges=True,
+            most=CONTEXT_TOKENS,
         ),
     ] = None
     hash_weights: Annotated[

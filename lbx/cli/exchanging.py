@@ -1,4 +1,4 @@
-"""Commands ``lbx import``, ``lbx export``, ``lbx score`` and ``lbx metadata``."""
+"""Commands ``lbx import``, ``lbx export`` and ``lbx score``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import math
 from collections.abc import Iterator, Mapping
 
 from lbx.base.errors import UsageError
-from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
 from lbx.base.option import key_values
 from lbx.base.units import format_count
 from lbx.benchmarks import BENCHMARKS, official_judge
-from lbx.cli.exchange_options import ExportOptions, ImportOptions, MetadataOptions, ScoreOptions
+from lbx.cli.exchange_options import ExportOptions, ImportOptions, ScoreOptions
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.exchange.answers_for_judges import export_judge_answers
 from lbx.exchange.exporting import export as export_runs
@@ -27,8 +26,7 @@ from lbx.exchange.ratings.pages import RATING_FORMAT, read_pages
 from lbx.running.rescoring import score, score_with
 from lbx.scoring.adding_up import recompute_completed_samples
 from lbx.store import Store
-from lbx.store.runs import metadata as held
-from lbx.store.runs import only_run, resolve_runs, set_metadata
+from lbx.store.runs import only_run, resolve_runs
 
 
 def score_outputs(options: ScoreOptions) -> None:
@@ -174,21 +172,6 @@ def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
         yield (
             f"The run {run} answered only a part of {missing}; the official scorer assumes that every file is complete."
         )
-
-
-def record_metadata(options: MetadataOptions) -> None:
-    results = options.results
-    changes = key_values("lbx metadata", options.said)
-    # Opening another file for writing would turn it into a results file.
-    only_read = not changes or not is_results_file(results)
-    with Store(results, read_only=only_read) as store:
-        run = resolve_runs(store, [options.run])[0] if options.run else only_run(store)
-        metadata = set_metadata(store, run, changes) if changes else held(store, run)
-    if options.as_json:
-        answer_json(json.dumps(metadata, ensure_ascii=False))
-    else:
-        for line in [f"{key}={value}" for key, value in metadata.items()] or [f"No facts are recorded about {run}."]:
-            answer(line)
 
 
 def import_ratings(options: ImportOptions) -> None:

@@ -65,6 +65,18 @@ _RUNS_COMMANDS = {
         "cli.run_options:ListRunsOptions",
         "cli.runs:list_runs",
     ),
+    "rename": CommandSpec(
+        "Exchange",
+        "Rename a run or a judge.",
+        "cli.run_options:RenameRunOptions",
+        "cli.runs:rename",
+    ),
+    "note": CommandSpec(
+        "Exchange",
+        "Record facts about a run that its settings lack, for exported result files, or show the recorded facts.",
+        "cli.run_options:NoteRunOptions",
+        "cli.runs:note_facts",
+    ),
 }
 COMMANDS = {
     "doctor": CommandSpec(
@@ -187,15 +199,9 @@ COMMANDS = {
         "cli.exchange_options:MergeOptions",
         "cli.cluster:merge_files",
     ),
-    "metadata": CommandSpec(
-        "Exchange",
-        "Record facts about a run that its settings lack, for exported result files, or show the recorded facts.",
-        "cli.exchange_options:MetadataOptions",
-        "cli.exchanging:record_metadata",
-    ),
     "runs": CommandSpec(
         "Exchange",
-        "List the runs of a results file (`lbx runs FILE`).",
+        "List, rename, remove and annotate the runs of a results file. `lbx runs FILE` lists them.",
         parts=_RUNS_COMMANDS,
         default_part="list",
     ),

@@ -27,6 +27,7 @@ from lbx.running.rescoring import score, score_with
 from lbx.scoring.adding_up import recompute_completed_samples
 from lbx.store import Store
 from lbx.store.runs import only_run, resolve_runs
+from lbx.store.texts import require_texts
 
 
 def score_outputs(options: ScoreOptions) -> None:
@@ -134,6 +135,7 @@ def export_files(options: ExportOptions) -> None:
             fix="See --help.",
         )
     with Store(results, read_only=True) as store:
+        require_texts(store, "An export needs answers and references.")
         runs = resolve_runs(store, runs) if runs else (only_run(store, judges=judgements),)
         if judgements:
             done = export_judgements(store, runs, output, bundle=opened, force=force)
@@ -186,6 +188,7 @@ def import_ratings(options: ImportOptions) -> None:
     opened = Bundle(options.bundle) if options.bundle else None
     files = read_pages(options.path, options.rater)  # before the results file is created
     with Store(output) as store:
+        require_texts(store, "Imported ratings have texts.")
         done = importing.import_ratings(store, files, bundle=opened, set_id=options.set_id)
         recompute_completed_samples(store, BENCHMARKS)
     if options.as_json:
@@ -207,6 +210,7 @@ def export_ratings(options: ExportOptions) -> None:
     """
     opened = Bundle(options.bundle) if options.bundle else None
     with Store(options.results, read_only=True) as store:
+        require_texts(store, "An export needs questions and answers.")
         files = exporting.export_ratings(
             store, options.set_id, options.rater, bundle=opened, documents=options.documents
         )

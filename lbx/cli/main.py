@@ -77,6 +77,18 @@ _RUNS_COMMANDS = {
         "cli.run_options:NoteRunOptions",
         "cli.runs:note_facts",
     ),
+    "extract": CommandSpec(
+        "Exchange",
+        "Copy runs into a new results file, with their judgements and ratings, on request without texts.",
+        "cli.run_options:ExtractRunsOptions",
+        "cli.extracting:extract_runs",
+    ),
+    "texts": CommandSpec(
+        "Exchange",
+        "List the columns of a results file that hold texts, with their origins and sizes.",
+        "cli.run_options:ListTextsOptions",
+        "cli.extracting:list_texts",
+    ),
 }
 COMMANDS = {
     "doctor": CommandSpec(

@@ -32,6 +32,7 @@ from lbx.store.rows import GenerationRow, RunRow, SampleRow, ScoreRow, Table, as
 from lbx.store.same_runs import refuse_other_run
 from lbx.store.same_samples import complete_samples, find_other_samples, other_samples_error
 from lbx.store.snapshots import Snapshot, connect_reader
+from lbx.store.texts import require_texts
 
 T = TypeVar("T")
 
@@ -159,8 +160,10 @@ class Store:
             Keys of finished answers (including failures), which the caller skips.
 
         Raises:
-            StoreError: a run of this name exists with other settings, or was scored with another metric version.
+            StoreError: a run of this name exists with other settings, or was scored with another metric version; or
+                the file's texts were removed.
         """
+        require_texts(self, "A run cannot be added to it or continued.")
         columns = "settings, model, backend, bundle_digest, status, benchmark_versions"
         existing = self.query(f"SELECT {columns} FROM runs WHERE run_id = ?", [run.run_id])
         if existing.rows:

@@ -58,6 +58,9 @@ BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
 )
 """Every benchmark by its name. Families are registered only here."""
 
+EXPORT_FORMATS = ("every_eval_ever", "inspect", "lm_eval")
+"""Formats of other evaluation tools that `lbx export` writes; no benchmark can have these names."""
+
 
 def unit_of(name: str | None) -> float:
     """Return a benchmark's official number for a score of 1; 100 (percent) if the name is unknown."""
@@ -167,7 +170,7 @@ def reserved_names() -> dict[str, str]:
     names = {"all": "everything in the bundle", JudgeBenchmark.name: "the prompts of `lbx judge`"}
     for name, family in BENCHMARKS.items():
         names |= dict.fromkeys((name, *family.catalogue.selections), "a built-in benchmark")
-    return names
+    return names | dict.fromkeys(EXPORT_FORMATS, "a format of `lbx export`")
 
 
 def _match_tasks(bundle: Bundle, name: str, families: Sequence[Benchmark]) -> list[Task]:

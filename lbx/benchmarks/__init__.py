@@ -19,6 +19,7 @@ from lbx.benchmarks.leval import judge as official_judge
 from lbx.benchmarks.leval import judge_files as judge_files
 from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.leval.tasks import judged_samples as judged_samples
+from lbx.benchmarks.longbench import harnesses as longbench_harnesses  # noqa: F401 (for those who import answers)
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.benchmarks.longbench_v2.benchmark import LongBenchV2

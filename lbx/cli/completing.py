@@ -9,6 +9,7 @@ from typing import Any
 from lbx.backends.listing import list_models
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS, all_tasks, format_names
+from lbx.exchange.field.recognition import HARNESS_FORMATS
 from lbx.exchange.prediction_files import OPINION_FORMATS
 from lbx.store import Store
 
@@ -43,4 +44,4 @@ def models(values: GivenValues) -> list[str]:
 
 def formats(_values: GivenValues) -> list[str]:
     """Formats of imported and exported files."""
-    return [*format_names(), *OPINION_FORMATS]
+    return [*format_names(), *OPINION_FORMATS, *HARNESS_FORMATS]

@@ -59,6 +59,11 @@ BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
 )
 """Every benchmark by its name. Families are registered only here."""
 
+EXPORT_FORMATS = ("every_eval_ever", "inspect", "lm_eval")
+"""Formats of other evaluation tools that `lbx export` writes; no benchmark can have these names."""
+IMPORT_FORMATS = ("lm_eval", "opencompass")
+"""Evaluation harnesses whose answers `lbx import` reads; no benchmark can have these names."""
+
 
 def unit_of(name: str | None) -> float:
     """Return a benchmark's official number for a score of 1; 100 (percent) if the name is unknown."""
@@ -168,7 +173,7 @@ def reserved_names() -> dict[str, str]:
     names = {"all": "everything in the bundle", JudgeBenchmark.name: "the prompts of `lbx judge`"}
     for name, family in BENCHMARKS.items():
         names |= dict.fromkeys((name, *family.catalogue.selections), "a built-in benchmark")
-    return names
+    return names | dict.fromkeys((*EXPORT_FORMATS, *IMPORT_FORMATS), "a format of `lbx export` or `lbx import`")
 
 
 def _match_tasks(bundle: Bundle, name: str, families: Sequence[Benchmark]) -> list[Task]:

@@ -20,6 +20,15 @@ FormatArgument = Annotated[
         autocompletion=completion("formats"),
     ),
 ]
+ExportFormatArgument = Annotated[
+    str,
+    typer.Argument(
+        help="Format of the files: a benchmark's name, leval_judge, leval_ratings, or the format of another tool: "
+        "every_eval_ever, inspect, lm_eval.",
+        metavar="FORMAT",
+        autocompletion=completion("export_formats"),
+    ),
+]
 RatingSetOption = Annotated[
     str | None,
     typer.Option(
@@ -104,7 +113,7 @@ class ExportOptions:
 
     BRIEF: ClassVar[Sequence[str]] = ("runs", "output", "official", "judged", "bundle", "force")
 
-    file_format: FormatArgument
+    file_format: ExportFormatArgument
     results: ResultsArgument
     runs: Annotated[
         tuple[str, ...],

@@ -12,13 +12,14 @@ from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
 from lbx.base.option import key_values
 from lbx.base.units import format_count
-from lbx.benchmarks import BENCHMARKS, official_judge
+from lbx.benchmarks import BENCHMARKS, EXPORT_FORMATS, official_judge
 from lbx.cli.exchange_options import ExportOptions, ImportOptions, MetadataOptions, ScoreOptions
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.tables import show_sheets
 from lbx.exchange.answers_for_judges import export_judge_answers
 from lbx.exchange.exporting import export as export_runs
 from lbx.exchange.exporting import write_files
+from lbx.exchange.field.exporting import export_for_tool
 from lbx.exchange.importing import parse_predictions, write_predictions
 from lbx.exchange.judgement_export import export_judgements
 from lbx.exchange.judgements import read_judgements, write_judgements
@@ -137,6 +138,8 @@ def export_files(options: ExportOptions) -> None:
     judgements = file_format == official_judge.JUDGEMENT_FORMAT
     if options.official and judgements:
         raise UsageError("--results applies to answers; judgements contain their own numbers.", fix="Leave it out.")
+    if options.official and file_format in EXPORT_FORMATS:
+        raise UsageError(f"--results applies to official scorers; {file_format} contains scores.", fix="Leave it out.")
     if judged and (file_format != official_judge.BENCHMARK or options.official or not opened):
         raise UsageError(
             f"--judged works only for {official_judge.BENCHMARK}, needs --bundle, and cannot be combined with "
@@ -149,6 +152,8 @@ def export_files(options: ExportOptions) -> None:
             done = export_judgements(store, runs, output, bundle=opened, force=force)
         elif judged and opened:
             done = export_judge_answers(store, judged, runs, opened, output, force=force)
+        elif file_format in EXPORT_FORMATS:
+            done = export_for_tool(store, file_format, runs, output, force=force)
         else:
             done = export_runs(store, file_format, runs, output, results=options.official, force=force)
         lacking = [text for run in runs for text in _lacking(store, run, file_format)]

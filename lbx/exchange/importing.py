@@ -16,7 +16,7 @@ from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.base.units import format_count, line_spans
-from lbx.benchmarks import BENCHMARKS, custom_names, judge_files, official_judge
+from lbx.benchmarks import BENCHMARKS, IMPORT_FORMATS, custom_names, judge_files, official_judge
 from lbx.benchmarks.base.benchmark import needs_model
 from lbx.benchmarks.base.prediction_lines import read_bytes
 from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
@@ -24,7 +24,7 @@ from lbx.exchange.answers_for_judges import has_judge_answers, match_judge_answe
 from lbx.exchange.field.harness_runs import HarnessRun
 from lbx.exchange.field.imported_lm_eval import read_lm_eval
 from lbx.exchange.field.imported_opencompass import read_opencompass
-from lbx.exchange.field.recognition import HARNESS_FORMATS, refuse_field_files, refuse_field_format
+from lbx.exchange.field.recognition import refuse_field_files, refuse_field_format
 from lbx.exchange.prediction_files import (
     PredictionFiles,
     find_format,
@@ -122,7 +122,7 @@ def parse_predictions(
         format_name,
         own_names,
         condition="" if bundle else " and with --bundle, if the bundle contains it",
-        further_names=HARNESS_FORMATS,
+        further_names=IMPORT_FORMATS,
     )
     if bundle and needs_model(BENCHMARKS[form.name]):
         log.info(f"The bundle is not used: the samples of {form.name} depend on the model that was asked.")

@@ -12,11 +12,10 @@ from typing import NoReturn
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.inputs import LARGE, open_input
+from lbx.benchmarks import IMPORT_FORMATS
 from lbx.exchange.field import imported_lm_eval, imported_opencompass
 
 _MODULES = {imported_lm_eval.NAME: imported_lm_eval, imported_opencompass.NAME: imported_opencompass}
-HARNESS_FORMATS = tuple(_MODULES)
-"""Evaluation harnesses with answers to LongBench that lbx imports."""
 
 _TITLES = {
     imported_lm_eval.NAME: "output of lm-evaluation-harness",
@@ -44,7 +43,7 @@ def refuse_field_format(name: str) -> None:
     meant = _OTHER_NAMES.get(name.lower(), name)
     if meant in _REASONS:
         _refuse_import(meant)
-    if meant != name and meant in HARNESS_FORMATS:
+    if meant != name and meant in IMPORT_FORMATS:
         raise UsageError(f"There is no prediction format {name!r}.", fix=f"Did you mean {meant}?")
 
 
@@ -58,17 +57,17 @@ def refuse_field_files(format_name: str, path: Path, model: str) -> None:
     if found in _REASONS:
         _refuse_import(found, path)
     raise UsageError(
-        f"{path} is {_TITLES[found]}, not a file in the format {format_name}.",
+        f"{path} contains {_TITLES[found]}, and no file in the format {format_name}.",
         fix=f"Import it as {found}:",
         command=as_command("lbx", "import", found, path, "--model", model or "NAME", "-o", "RESULTS"),
     )
 
 
 def _refuse_import(name: str, path: Path | None = None) -> NoReturn:
-    cause = f"{path} is {_TITLES[name]}, which lbx does not import" if path else f"lbx does not import {name}"
+    cause = f"{path} contains {_TITLES[name]}, which lbx does not import" if path else f"lbx does not import {name}"
     raise UsageError(
         f"{cause}: {_REASONS[name]}.",
-        fix=f"lbx imports {' and '.join(HARNESS_FORMATS)}, and files of official scripts.",
+        fix=f"lbx imports {' and '.join(IMPORT_FORMATS)}, and files of official scripts.",
     )
 
 

@@ -14,7 +14,8 @@ from lbx.cli.spec_options import spec_option
 FormatArgument = Annotated[
     str,
     typer.Argument(
-        help="Format of the files: a benchmark's name, such as longbench, or leval_judge or leval_ratings.",
+        help="Format of the files: a benchmark's name, such as longbench, or leval_judge or leval_ratings; to import "
+        "LongBench from another harness, lm_eval or opencompass.",
         metavar="FORMAT",
         autocompletion=completion("formats"),
     ),

@@ -14,6 +14,7 @@ from lbx.base.units import format_count
 from lbx.benchmarks import BENCHMARKS, EXPORT_FORMATS, official_judge
 from lbx.cli.exchange_options import ExportOptions, ImportOptions, ScoreOptions
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
+from lbx.cli.tables import show_sheets
 from lbx.exchange.answers_for_judges import export_judge_answers
 from lbx.exchange.exporting import export as export_runs
 from lbx.exchange.exporting import write_files
@@ -24,6 +25,9 @@ from lbx.exchange.judgements import read_judgements, write_judgements
 from lbx.exchange.prediction_files import OPINION_FORMATS
 from lbx.exchange.ratings import exporting, importing
 from lbx.exchange.ratings.pages import RATING_FORMAT, read_pages
+from lbx.report.report_types import ReportQuery
+from lbx.report.reports import read_report
+from lbx.report.reports import sheets as report_sheets
 from lbx.running.rescoring import score, score_with
 from lbx.scoring.adding_up import recompute_completed_samples
 from lbx.store import Store
@@ -77,14 +81,18 @@ def import_files(options: ImportOptions) -> None:
     with Store(output) as store:
         done = write_predictions(store, understood)
         _score_import(store, done.run_id, options.workers)
+        compared = read_report(store, "harness", ReportQuery(runs=[done.run_id]))
     if options.as_json:
-        answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done)}))
+        tasks_of_harness = {"harness": compared.dicts()} if compared.rows else {}
+        answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done), **tasks_of_harness}))
         return
     failed = f", {done.failed:,} of them errors" if done.failed else ""
     failed += f", {done.unmatched:,} of them not in the bundle" if done.unmatched else ""
     rows = sum(done.counts.values())
     tasks = format_count(len(done.counts), "task")
     answer(f"{done.run_id}: {format_count(rows, 'row')} of {tasks}{failed}; results in {output}")
+    if compared.rows:
+        show_sheets(report_sheets("harness", compared))
     notes(done.notes)
     if done.ignored:
         note(f"Not predictions, and not imported: {', '.join(done.ignored)}")

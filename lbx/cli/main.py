@@ -58,6 +58,26 @@ _SUBMIT_COMMANDS = {
         "cli.cluster:write_for_kubernetes",
     ),
 }
+_RUNS_COMMANDS = {
+    "list": CommandSpec(
+        "Exchange",
+        "List the runs of a results file: answers, size, state, times, model, facts.",
+        "cli.run_options:ListRunsOptions",
+        "cli.runs:list_runs",
+    ),
+    "extract": CommandSpec(
+        "Exchange",
+        "Copy runs into a new results file, with their judgements and ratings, on request without texts.",
+        "cli.run_options:ExtractRunsOptions",
+        "cli.extracting:extract_runs",
+    ),
+    "texts": CommandSpec(
+        "Exchange",
+        "List the columns of a results file that hold texts, with their origins and sizes.",
+        "cli.run_options:ListTextsOptions",
+        "cli.extracting:list_texts",
+    ),
+}
 COMMANDS = {
     "doctor": CommandSpec(
         "Measure",
@@ -184,6 +204,12 @@ COMMANDS = {
         "Record facts about a run that its settings lack, for exported result files, or show the recorded facts.",
         "cli.exchange_options:MetadataOptions",
         "cli.exchanging:record_metadata",
+    ),
+    "runs": CommandSpec(
+        "Exchange",
+        "List the runs of a results file (`lbx runs FILE`).",
+        parts=_RUNS_COMMANDS,
+        default_part="list",
     ),
     "bundle": CommandSpec(
         "Across the gap",

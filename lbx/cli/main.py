@@ -217,6 +217,12 @@ COMMANDS = {
         parts=_RUNS_COMMANDS,
         default_part="list",
     ),
+    "attest": CommandSpec(
+        "Exchange",
+        "Sign a statement on runs that binds every row, so that `lbx verify` finds a value that was changed later.",
+        "cli.gap_options:AttestOptions",
+        "cli.attesting:attest",
+    ),
     "bundle": CommandSpec(
         "Across the gap",
         "Fetch everything that the recipes name, check it, and write one archive. Needs a network, or your mirrors.",
@@ -225,9 +231,10 @@ COMMANDS = {
     ),
     "verify": CommandSpec(
         "Across the gap",
-        "Check an archive without unpacking it: the signer, every volume, then every file against the manifest.",
+        "Check an archive without unpacking it: the signer, every volume, then every file against the manifest. Or "
+        "check a results file by its attestation, row by row.",
         "cli.gap_options:VerifyOptions",
-        "cli.bundling:verify",
+        "cli.attesting:verify",
     ),
     "unpack": CommandSpec(
         "Across the gap",

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -53,7 +54,7 @@ def compare(options: ParityOptions) -> None:
         return ParityModel(backend, make_prompter(card, backend, settings))
 
     ids = sample_names(options.ids)
-    choice = SampleChoice(options.limit, options.documents, options.sample, options.seed, ids)
+    choice = SampleChoice(options.limit, options.documents, options.sample, options.seed, ids, options.questions)
     with (
         offline(*(server_of(card) for card in cards)),
         tempfile.TemporaryDirectory(prefix="lbx-parity-") as folder,
@@ -86,7 +87,7 @@ def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice, 
     benchmarks = benchmarks_with(*bind_families(bundle, task_names, RunSettings(), lambda: card))
     tasks = choose_tasks(bundle, task_names, RunSettings(), benchmarks)
     selection = select_samples(
-        SampleChoice(limit=DEFAULT_PARITY_LIMIT) if choice.is_everything else choice, bundle, tasks, benchmarks
+        replace(choice, limit=DEFAULT_PARITY_LIMIT) if choice.is_unlimited else choice, bundle, tasks, benchmarks
     )
     return list(bundle_prompts(bundle, tasks, benchmarks, selection))
 

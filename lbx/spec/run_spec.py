@@ -81,6 +81,14 @@ class ChoosingOptions:
             most=SAMPLE_IDS,
         ),
     ] = ()
+    questions: Annotated[
+        str | None,
+        _sample_option(
+            "judged: only the questions for judges and raters, which L-Eval marks; all questions of your own benchmark "
+            "with a [rubric].",
+            "WHICH",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +203,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
 
     @property
     def choice(self) -> SampleChoice:
-        return SampleChoice(self.limit, self.documents, self.sample, self.seed, self.ids)
+        return SampleChoice(self.limit, self.documents, self.sample, self.seed, self.ids, self.questions)
 
     def copy_inputs(self, folder: Path, mount_path: str) -> Self:
         """Make a spec for shards, copying its input files other than bundle and model into their folder.

@@ -10,6 +10,10 @@ import typer
 from lbx.cli.loading import completion
 from lbx.cli.options import RUN_FORMS, AsJson, ResultsArgument
 
+RunArgument = Annotated[
+    str, typer.Argument(help=f"The run: {RUN_FORMS}.", metavar="RUN", autocompletion=completion("runs"))
+]
+
 
 class KeptTexts(StrEnum):
     ANSWERS = "answers"
@@ -24,6 +28,35 @@ class ListRunsOptions:
     """
 
     results: ResultsArgument
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenameRunOptions:
+    """Changes the name everywhere in the file: answers, scores, judgements, ratings. All or nothing is changed.
+
+    Example: lbx runs rename results.duckdb OLD NEW
+    """
+
+    results: ResultsArgument
+    run: RunArgument
+    new_name: Annotated[str, typer.Argument(help="The new name.", metavar="NEW")]
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoteRunOptions:
+    """Leaderboards want these facts in result files: PE and IDD for L-Eval, Params for LongBench Pro. They are not part
+    of the run's name. Without KEY=VALUE, shows the recorded facts.
+
+    Example: lbx runs note results.duckdb RUN PE=no "Max-Ctx=16k" IDD=no
+    """
+
+    results: ResultsArgument
+    run: RunArgument
+    said: Annotated[
+        tuple[str, ...], typer.Argument(metavar="[KEY=VALUE]...", help="Facts to record; KEY= removes one.")
+    ] = ()
     as_json: AsJson = False
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+from lbx.base.commands import as_command
 from lbx.base.database import files_of
+from lbx.base.option import key_values
 from lbx.base.units import format_count, size
-from lbx.cli.output import answer, answer_json
-from lbx.cli.run_options import ListRunsOptions
+from lbx.cli.output import answer, answer_json, note
+from lbx.cli.run_options import ListRunsOptions, NoteRunOptions, RenameRunOptions
 from lbx.cli.tables import show_table
 from lbx.report.sheets import plain, plain_columns
+from lbx.running.stored_runs import open_for_changes, rename_run
 from lbx.store import Store, Table
 from lbx.store.listed_runs import ListedRun, listed_runs
+from lbx.store.runs import metadata, resolve_runs, set_metadata
 
 
 def list_runs(options: ListRunsOptions) -> None:
@@ -44,3 +48,25 @@ def _row(run: ListedRun) -> tuple[object, ...]:
         run.model,
         ", ".join(f"{key}={value}" for key, value in run.facts.items()),
     )
+
+
+def rename(options: RenameRunOptions) -> None:
+    old = rename_run(options.results, options.run, options.new_name)
+    if options.as_json:
+        answer_json(json.dumps({"results": str(options.results), "old": old, "new": options.new_name}))
+        return
+    answer(f"{old} is now {options.new_name} in {options.results}")
+    note(f"To continue it, repeat its command with {as_command('--name', options.new_name)}")
+
+
+def note_facts(options: NoteRunOptions) -> None:
+    changes = key_values("lbx runs note", options.said)
+    opened = open_for_changes(options.results) if changes else Store(options.results, allow_writer=True)
+    with opened as store:
+        (run,) = resolve_runs(store, [options.run])
+        facts = set_metadata(store, run, changes) if changes else metadata(store, run)
+    if options.as_json:
+        answer_json(json.dumps(facts, ensure_ascii=False))
+        return
+    for line in [f"{key}={value}" for key, value in facts.items()] or [f"No facts are recorded about {run}."]:
+        answer(line)

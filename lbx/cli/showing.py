@@ -50,7 +50,7 @@ _MAX_CHARS = 2000
 
 def show_prompts(options: PromptsOptions) -> None:
     spec, output = options.spec, options.output
-    prompts = sent_prompts(spec, first=output is None and spec.choice.is_everything)
+    prompts = sent_prompts(spec, first=output is None and spec.choice.is_unlimited)
     if output is not None:
         note(f"{_write(output, prompts):,} prompts in {output}")
         return

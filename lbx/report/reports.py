@@ -16,6 +16,7 @@ from lbx.report import (
     effective_context,
     expecting,
     guards,
+    harnesses,
     leaderboard,
     needle_grids,
     needles,
@@ -62,6 +63,7 @@ TEXT_REPORTS = ("changes",)
 TABLE_BUILDERS: Mapping[str, Callable[[Store, ReportQuery], Table]] = {
     "leaderboard": leaderboard.table,
     "guards": guards.table,
+    "harness": harnesses.table,
     "truncation_effect": truncation_effect.table,
     "effective_context": effective_context.table,
     "needles": needles.table,

@@ -165,10 +165,21 @@ def _copy_rows(connection: duckdb.DuckDBPyConnection, replacements: Mapping[str,
 
 
 def _replacements(store: Store, texts: str) -> dict[str, dict[str, str]]:
-    """{table: {column: SQL for its value without texts}}."""
     plain_metas = "(SELECT m.meta FROM lbx_meta_{} m WHERE m.place = r.rowid)"
     _write_plain_metas(store, "samples", plain_meta)
     _write_plain_metas(store, "rating_items", plain_item_meta)
+    return plain_columns(texts, plain_metas.format("samples"), plain_metas.format("rating_items"))
+
+
+def plain_columns(texts: str, sample_meta: str, item_meta: str) -> dict[str, dict[str, str]]:
+    """Return {table: {column: SQL for its value without texts}}, for rows named ``r``.
+
+    Columns without texts are left out. A row without texts stays as it is.
+
+    Args:
+        texts: "none" or "answers", as in ``runs.texts``.
+        sample_meta, item_meta: SQL for ``plain_meta`` and ``plain_item_meta`` of the column ``meta``.
+    """
     is_kept = f"('{texts}' = '{ANSWERS}' AND r.benchmark <> 'judge')"
     words = f"coalesce(r.output_words, {COUNT_WORDS.format(text='r.output')})"
     return {
@@ -176,7 +187,7 @@ def _replacements(store: Store, texts: str) -> dict[str, dict[str, str]]:
         "samples": {
             "question": "''",
             "references": "'[]'",
-            "meta": plain_metas.format("samples"),
+            "meta": sample_meta,
             "text_hashes": _text_hashes(),
         },
         "generations": {
@@ -191,7 +202,7 @@ def _replacements(store: Store, texts: str) -> dict[str, dict[str, str]]:
             "error": f"CASE WHEN r.error IS NOT NULL THEN '{REMOVED_MESSAGE}' END",
         },
         "retrievals": {"text": "''"},
-        "rating_items": {"meta": plain_metas.format("rating_items")},
+        "rating_items": {"meta": item_meta},
         "ratings": {"comment": "NULL", "source_row": "NULL"},
     }
 

@@ -79,6 +79,7 @@ class Store:
         self.completed_tasks: set[tuple[str, str]] = set()
         self._once: dict[Hashable, Any] = {}
         self._after_commit = after_commit
+        self._in_transaction = False
         with defer_signals():
             is_new = False
             if allow_writer:
@@ -375,12 +376,19 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Run a block as a transaction. Ctrl-C and SIGTERM wait for its end.
+        """Run a block as a transaction, or as a part of the open one. Ctrl-C and SIGTERM wait for its end.
 
         Raises:
             StoreError: the file cannot be written.
         """
-        with transaction(self._connection, self.path):
+        if self._in_transaction:
             yield self._connection
+            return
+        self._in_transaction = True
+        try:
+            with transaction(self._connection, self.path):
+                yield self._connection
+        finally:
+            self._in_transaction = False
         if self._after_commit is not None:
             self._after_commit(self)

@@ -38,7 +38,7 @@ GROUPS = {
     "Measure": "doctor tasks models prompts plan run parity",
     "Read": "report show browse sql",
     "Judges and people": "judge rate annotate",
-    "Exchange": "import export score merge metadata runs",
+    "Exchange": "import export score merge runs",
     "Across the gap": "bundle verify unpack",
     "Cluster": "submit status",
 }
@@ -145,7 +145,7 @@ def test_tasks_are_named_alike(lbx: Lbx, results: Path) -> None:
         ("show", "FILE", "--run", "RUN", "--json"),
         ("report", "FILE", "cost", "--run", "RUN", "-f", "json"),
         ("export", "longbench", "FILE", "--run", "RUN", "--json", "--force", "-o", "OUT"),
-        ("metadata", "FILE", "--run", "RUN", "--json", "PE=no"),
+        ("runs", "note", "FILE", "RUN", "--json", "PE=no"),
         ("score", "FILE", "--run", "RUN", "--json", "--workers", 1),
     ],
 )
@@ -231,7 +231,7 @@ def test_what_shells_offer(results: Path, tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "models" / "mine.toml").write_text('backend = "scripted"\n[weights]\npath = "x.jsonl"\n')
     monkeypatch.chdir(tmp_path)
     assert "mine" in completing.models({})
-    offering = {"run", "report", "show", "browse", "judge", "rate", "export", "metadata", "score", "prompts", "plan"}
+    offering = {"run", "report", "show", "browse", "judge", "rate", "export", "score", "prompts", "plan"}
     for command in offering:
         params: list[Any] = list(load_command(command).params)
         shown = {option.name: option for option in params}

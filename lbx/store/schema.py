@@ -38,6 +38,7 @@ CREATE TABLE runs (
     task_samples JSON,
     metadata JSON,
     unscored_samples JSON,
+    rescorings JSON,
     PRIMARY KEY (run_id)
 );
 CREATE TABLE samples (
@@ -86,6 +87,7 @@ CREATE TABLE generations (
     error_type VARCHAR,
     output_ids INTEGER[],
     system_prompt VARCHAR,
+    instructions_sha256 VARCHAR,
     PRIMARY KEY (run_id, benchmark, task, sample_id, iteration)
 );
 CREATE TABLE scores (

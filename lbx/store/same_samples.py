@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from lbx.base.commands import as_command
 from lbx.base.errors import ConflictError
 from lbx.base.units import format_count
 from lbx.store.inserting import rows_of_json
@@ -132,9 +133,11 @@ def find_other_samples(
 
 def other_samples_error(path: Path, other_samples: OtherSamples) -> ConflictError:
     """Error for samples that a results file has with other content."""
+    report = as_command("lbx", "report", "FILE", "comparison", "--baseline-file", path, "--baseline", "RUN")
     return ConflictError(
         f"{path} contains answers to a different revision of the data. {other_samples}. The file is unchanged.",
-        fix="Write answers to this revision to another results file (-o FILE).",
+        fix=f"Write answers to this revision to another results file (-o FILE). {report} then compares both on their "
+        "equal questions.",
     )
 
 

@@ -28,6 +28,7 @@ from lbx.scoring.adding_up import recompute_completed_samples
 from lbx.scoring.reading import log_snapshot
 from lbx.spec.selection import select_samples
 from lbx.store import Store
+from lbx.store.texts import require_texts
 
 log = logging.getLogger("lbx")
 
@@ -251,6 +252,7 @@ def resolve_judge(spec: JudgeSpec) -> ResolvedRun:
     with _open_stores(spec.answers) as stores:
         for store in stores:
             log_snapshot(store)
+            require_texts(store, "A judge needs questions and answers.")
         length_hints = _length_hints(stores)
         judged = [_find_answers(stores, name, length_hints) for name in spec.runs]
         against = _find_answers(stores, spec.against, length_hints) if spec.against else None

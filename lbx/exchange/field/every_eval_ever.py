@@ -95,7 +95,7 @@ class _Evaluation:
                 "name": run.model,
                 "id": f"{self._developer}/{self._model}",
                 "developer": self._developer,
-                "inference_engine": {"name": run.backend, "version": run.backend_version},
+                "inference_engine": {"name": run.backend, "version": run.backend_version or "unknown"},
                 "additional_details": {
                     "deployment_type": "unknown" if run.backend in ("import", "endpoint") else "self_deployed",
                     "model_availability": "unknown",
@@ -154,11 +154,10 @@ class _Evaluation:
         for task in self._tasks:
             for answer in self._run.answers(task) if task.has_texts else ():
                 for score in answer["scores"] if answer["error"] is None else ():
-                    if score["metric"] in task.metrics:
-                        line = ascii_json(self._sample(task, answer, score)) + "\n"
-                        self._digest.update(line.encode())
-                        self._n_rows += 1
-                        yield line
+                    line = ascii_json(self._sample(task, answer, score)) + "\n"
+                    self._digest.update(line.encode())
+                    self._n_rows += 1
+                    yield line
 
     def _sample(self, task: TaskRecord, answer: Mapping[str, Any], score: Mapping[str, Any]) -> dict[str, Any]:
         name = f"{task.name}/{answer['sample_id']}" + (f"#{answer['iteration']}" if answer["iteration"] else "")

@@ -16,7 +16,7 @@ from lbx.base.outputs import write_all
 from lbx.benchmarks import BENCHMARKS, EXPORT_FORMATS
 from lbx.benchmarks.base.predictions import PredictionFormat, file_part
 from lbx.exchange.prediction_files import find_format
-from lbx.exchange.run_answers import answered_tasks, scored_run, stored_answers
+from lbx.exchange.run_answers import answered_tasks, has_source_rows, scored_run, stored_answers
 from lbx.store import Store
 from lbx.store.runs import check_runs
 
@@ -140,7 +140,7 @@ def _join_runs(form: PredictionFormat, relative_path: str, first: Sequence[str],
 
 
 def _prediction_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _RunFiles:
-    if run["backend"] == "import":
+    if has_source_rows(run):
         files, left_out = _imported_files(store, form, run), Counter[str]()
     else:
         files, left_out = _new_files(store, form, run)

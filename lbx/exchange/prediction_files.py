@@ -253,12 +253,12 @@ def _match_by_identity(
 ) -> list[Prediction]:
     free: dict[object, deque[int]] = defaultdict(deque)
     free_positions: dict[tuple[int, object], deque[int]] = {}
-    for position, sample in enumerate(samples):
-        free[form.identity(sample)].append(position)
+    identities, row_identities = form.identities(samples, predictions)
+    for position, identity in enumerate(identities):
+        free[identity].append(position)
     matched, alone = [], UnmatchedNames(form, len(samples))
     times: Counter[object] = Counter()
-    for row in predictions:
-        identity = form.identity(row.sample) if row.sample else row.sample_id
+    for row, identity in zip(predictions, row_identities, strict=True):
         iteration = times[identity] // max(1, len(free.get(identity, ()))) if form.appends else row.iteration
         times[identity] += 1
         prediction = replace(row, iteration=iteration)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 from lbx.base.errors import UsageError
+from lbx.report.harnesses import harness_differences
 from lbx.report.report_types import ReportQuery
 from lbx.report.sides import ComparisonSide
 from lbx.store import Store
@@ -50,7 +51,7 @@ def cautions_of(
     Raises:
         UsageError: Runs are known to differ, and ``force`` is false.
     """
-    unlike = runs_unlike(store)
+    unlike, differ_by_harness = runs_unlike(store), harness_differences(store)
     bundles = dict(store.query("SELECT run_id, bundle_digest FROM runs").rows)
     versions: dict[tuple[str, str], set[int]] = {}
     sql = "SELECT DISTINCT run_id, benchmark, metric_version FROM scores"
@@ -71,7 +72,7 @@ def cautions_of(
             refused += [f"{benchmark}, {a} and {b}: {', '.join(differ)}"] if differ else []
             if unknown:
                 unknown = [f"unknown {' and '.join(unknown)}"]
-            cautions[a, b, benchmark] = "; ".join([*differ, *unknown])
+            cautions[a, b, benchmark] = "; ".join([*differ, *differ_by_harness(a, b), *unknown])
     if refused and not force:
         raise UsageError(
             f"These runs have different prompts or settings: {'; '.join(refused)}.",

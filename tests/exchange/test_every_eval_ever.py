@@ -144,9 +144,9 @@ def test_a_model_needs_a_developer(lbx: Lbx, tmp_path: Path) -> None:
     done = lbx(*command)
     fails(done, 2, "'plain' does not begin with one", "developer=NAME")
     assert not (tmp_path / "out").exists()
-    lbx.ok("metadata", results, "developer=unknown")
+    lbx.ok("runs", "note", results, "plain", "developer=unknown")
     fails(lbx(*command), 2, "does not begin with one")
-    lbx.ok("metadata", results, "developer=Our Lab", "organization=Institute")
+    lbx.ok("runs", "note", results, "plain", "developer=Our Lab", "organization=Institute")
     lbx.ok(*command)
     ((whole, _),) = evaluations(tmp_path / "out")
     assert whole["model_info"]["id"] == "Our Lab/plain" and whole["model_info"]["developer"] == "Our Lab"
@@ -156,7 +156,7 @@ def test_a_model_needs_a_developer(lbx: Lbx, tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", ["../../x", "org/..", "org/CON", "/abs", 'a<b|c:"d/\x1b[31m', "org/" + "n" * 300])
 def test_hostile_names_stay_in_the_folder_and_validate(lbx: Lbx, tmp_path: Path, model: str) -> None:
     results = odd_file(tmp_path / "odd.duckdb", runs=(model,))
-    lbx.ok("metadata", results, "developer=../org")
+    lbx.ok("runs", "note", results, model, "developer=../org")
     lbx.ok("export", "every_eval_ever", results, "-o", tmp_path / "deep" / "out")
     assert {path.name for path in tmp_path.iterdir()} == {"odd.duckdb", "deep"}
     assert len(list((tmp_path / "deep" / "out" / "data" / "longbench").rglob("*.json"))) == 1

@@ -19,7 +19,7 @@ def inspect_files(run: RunRecord) -> dict[str, Iterable[str]]:
     names = task_names(run.tasks)
     time = run.started_at.strftime("%Y-%m-%dT%H-%M-%S+00-00")
     return {f"{time}_{names[task.benchmark, task.name]}_{_task_id(run, task)}.json": _log(run, task)
-            for task in run.tasks if task.numbers or task.has_texts}  # fmt: skip
+            for task in run.tasks if task.numbers or run.has_samples}  # fmt: skip
 
 
 def _task_id(run: RunRecord, task: TaskRecord) -> str:
@@ -41,7 +41,7 @@ def _log(run: RunRecord, task: TaskRecord) -> Iterator[str]:
     }
     yield ascii_json(head)[:-1] + ', "samples": ['
     separator = "\n"
-    for answer in run.answers(task) if task.has_texts else ():
+    for answer in run.answers(task) if run.has_samples else ():
         yield separator + ascii_json(_sample(run, task, answer))
         separator = ",\n"
     yield "]}\n"

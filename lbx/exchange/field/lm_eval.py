@@ -25,7 +25,7 @@ def lm_eval_files(run: RunRecord) -> dict[str, Iterable[str]]:
     files: dict[str, Iterable[str]] = {
         f"{folder}/samples_{names[task.benchmark, task.name]}_{time}.jsonl": _samples(run, task)
         for task in tasks
-        if task.has_texts
+        if run.has_samples
     }
     if tasks:
         results = _results(run, {names[task.benchmark, task.name]: task for task in tasks})

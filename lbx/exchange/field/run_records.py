@@ -16,6 +16,7 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.judge import NAME as JUDGE
 from lbx.store import Store
 from lbx.store.runs import check_runs, metadata_of
+from lbx.store.texts import texts_of
 
 CONFIDENCE = 0.95
 _LONGEST_NAME = 80
@@ -24,7 +25,7 @@ _TASKS = """
     SELECT g.benchmark, g.task, count(*) AS asked, count(*) - count(g.error) AS answered, count(g.error) AS failed,
            CASE WHEN count(truncated) > 0 THEN count(*) FILTER (WHERE truncated) END AS truncated,
            count(DISTINCT sample_id) AS samples_asked, c.bundle_samples AS samples_in_data,
-           max(iteration) + 1 AS iterations, count(output) > 0 AS has_texts,
+           max(iteration) + 1 AS iterations,
            sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens,
            sum(output_tokens) AS output_tokens, sum(reasoning_tokens) AS reasoning_tokens
     FROM generations g LEFT JOIN coverage c USING (run_id, benchmark, task)
@@ -70,17 +71,19 @@ class TaskRecord:
     Attributes:
         numbers: rows of ``task_results``, the headline first; [] if no metric scores the task.
         counts: numbers of answers that were asked, answered, failed and truncated, and of samples; None if unknown.
-        has_texts: whether the file still has texts of answers.
         tokens: sums of the answers' token counts; None if unknown.
     """
 
     benchmark: str
     name: str
     iterations: int
-    has_texts: bool
     numbers: Sequence[Mapping[str, Any]]
     counts: Mapping[str, int | None]
     tokens: Mapping[str, int | None]
+
+    @property
+    def answered(self) -> int:
+        return self.counts["answered"] or 0
 
     def facts_of(self, number: Mapping[str, Any]) -> dict[str, Any]:
         """Facts of a number without a field of their own in the tools' files."""
@@ -93,6 +96,7 @@ class RunRecord:
 
     Attributes:
         settings: the run's settings without the list of imported files.
+        texts: texts that the file still has (``lbx.store.texts.texts_of``); None for all.
     """
 
     store: Store
@@ -107,13 +111,19 @@ class RunRecord:
     finished_at: datetime | None
     settings: Mapping[str, Any]
     metadata: Mapping[str, str]
+    texts: str | None
     tasks: Sequence[TaskRecord]
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether the file has the texts of questions, references and answers."""
+        return self.texts is None
 
     @property
     def facts(self) -> dict[str, Any]:
         """Facts of the run without a field of their own in the tools' files."""
         names = ("run_id", "status", "backend", "backend_version", "bundle_digest", "settings")
-        return {name: getattr(self, name) for name in names}
+        return {**{name: getattr(self, name) for name in names}, "texts": self.texts or "all"}
 
     def answers(self, task: TaskRecord) -> Iterator[dict[str, Any]]:
         """Yield a task's answers with question, references and scores, in the order of the data."""
@@ -150,7 +160,6 @@ def read_run(store: Store, run_id: str) -> RunRecord:
             row["benchmark"],
             row["task"],
             row["iterations"],
-            row["has_texts"],
             numbers.get((row["benchmark"], row["task"]), []),
             {name: row[name] for name in _COUNTS},
             {name: row[name] for name in _TOKENS},
@@ -171,6 +180,7 @@ def read_run(store: Store, run_id: str) -> RunRecord:
         run["finished_at"] and run["finished_at"].replace(tzinfo=UTC),
         {name: value for name, value in settings.items() if name != "files"},
         metadata_of(run),
+        texts_of(store),
         tasks,
     )
 

@@ -372,12 +372,12 @@ def test_files_of_other_programs_are_recognised(store: Store, tmp_path: Path, sh
                 assert f"lbx import {form} {path} --model m" in refusal(store, other, path)
     examples = shared("data/exchange_examples")
     for path in (*examples.glob("inspect/*"), examples / "inspect"):
-        assert "a log of Inspect, which lbx does not import" in refusal(store, "longbench", path)
+        assert "a log of Inspect, which cannot be imported" in refusal(store, "longbench", path)
     record = next(examples.glob("every_eval_ever/**/*.json"))
     for path in (record, record.parent, next(record.parent.glob("*.jsonl"))):
-        assert "an Every Eval Ever record, which lbx does not import" in refusal(store, "longbench", path)
+        assert "an Every Eval Ever record, which cannot be imported" in refusal(store, "longbench", path)
     for name, why in {
-        "inspect": "does not import inspect", "inspect_ai": "does not import inspect", "eee": "does not import every",
+        "inspect": "inspect cannot be imported", "inspect_ai": "inspect cannot be imported", "eee": "every_eval_ever cannot be imported",
         "lm-evaluation-harness": "Did you mean lm_eval?", "openncompass": "Did you mean opencompass?",
         "foo": "lm_eval, opencompass",
     }.items():  # fmt: skip

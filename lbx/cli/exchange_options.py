@@ -166,29 +166,6 @@ class ExportOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetadataOptions:
-    """Without KEY=VALUE, shows the recorded facts.
-
-    Example: lbx metadata results.duckdb --run RUN PE=no "Max-Ctx=16k" IDD=no
-    """
-
-    results: ResultsArgument
-    said: Annotated[
-        tuple[str, ...], typer.Argument(metavar="[KEY=VALUE]...", help="Facts to record; KEY= removes one.")
-    ] = ()
-    run: Annotated[
-        str | None,
-        typer.Option(
-            "--run",
-            metavar="RUN",
-            help=f"The run: {RUN_FORMS}; default: the only one.",
-            autocompletion=completion("runs"),
-        ),
-    ] = None
-    as_json: AsJson = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class MergeOptions:
     """Refuses runs with one name but different settings or bundles, and two different answers to one question; an
     answer replaces a failed or empty one. With --force, merges again into the same file and keeps all of its rows.

@@ -1,4 +1,4 @@
-"""Commands ``lbx import``, ``lbx export``, ``lbx score`` and ``lbx metadata``."""
+"""Commands ``lbx import``, ``lbx export`` and ``lbx score``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import math
 from collections.abc import Iterator, Mapping
 
 from lbx.base.errors import UsageError
-from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
 from lbx.base.option import key_values
 from lbx.base.units import format_count
 from lbx.benchmarks import BENCHMARKS, EXPORT_FORMATS, official_judge
-from lbx.cli.exchange_options import ExportOptions, ImportOptions, MetadataOptions, ScoreOptions
+from lbx.cli.exchange_options import ExportOptions, ImportOptions, ScoreOptions
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.tables import show_sheets
 from lbx.exchange.answers_for_judges import export_judge_answers
@@ -32,8 +31,8 @@ from lbx.report.reports import sheets as report_sheets
 from lbx.running.rescoring import score, score_with
 from lbx.scoring.adding_up import recompute_completed_samples
 from lbx.store import Store
-from lbx.store.runs import metadata as held
-from lbx.store.runs import only_run, resolve_runs, set_metadata
+from lbx.store.runs import only_run, resolve_runs
+from lbx.store.texts import require_texts
 
 
 def score_outputs(options: ScoreOptions) -> None:
@@ -147,6 +146,7 @@ def export_files(options: ExportOptions) -> None:
             fix="See --help.",
         )
     with Store(results, read_only=True) as store:
+        require_texts(store, "An export needs answers and references.")
         runs = resolve_runs(store, runs) if runs else (only_run(store, judges=judgements),)
         if judgements:
             done = export_judgements(store, runs, output, bundle=opened, force=force)
@@ -189,21 +189,6 @@ def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
         )
 
 
-def record_metadata(options: MetadataOptions) -> None:
-    results = options.results
-    changes = key_values("lbx metadata", options.said)
-    # Opening another file for writing would turn it into a results file.
-    only_read = not changes or not is_results_file(results)
-    with Store(results, read_only=only_read) as store:
-        run = resolve_runs(store, [options.run])[0] if options.run else only_run(store)
-        metadata = set_metadata(store, run, changes) if changes else held(store, run)
-    if options.as_json:
-        answer_json(json.dumps(metadata, ensure_ascii=False))
-    else:
-        for line in [f"{key}={value}" for key, value in metadata.items()] or [f"No facts are recorded about {run}."]:
-            answer(line)
-
-
 def import_ratings(options: ImportOptions) -> None:
     """Import ratings.
 
@@ -216,6 +201,7 @@ def import_ratings(options: ImportOptions) -> None:
     opened = Bundle(options.bundle) if options.bundle else None
     files = read_pages(options.path, options.rater)  # before the results file is created
     with Store(output) as store:
+        require_texts(store, "Imported ratings have texts.")
         done = importing.import_ratings(store, files, bundle=opened, set_id=options.set_id)
         recompute_completed_samples(store, BENCHMARKS)
     if options.as_json:
@@ -237,6 +223,7 @@ def export_ratings(options: ExportOptions) -> None:
     """
     opened = Bundle(options.bundle) if options.bundle else None
     with Store(options.results, read_only=True) as store:
+        require_texts(store, "An export needs questions and answers.")
         files = exporting.export_ratings(
             store, options.set_id, options.rater, bundle=opened, documents=options.documents
         )

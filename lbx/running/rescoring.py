@@ -18,6 +18,7 @@ from lbx.store import Store
 from lbx.store.caches import embedding_models
 from lbx.store.opening import require_file
 from lbx.store.runs import resolve_runs
+from lbx.store.texts import require_texts
 
 
 class Embedding(NamedTuple):
@@ -53,6 +54,7 @@ def score(
     require_file(path)
     opened = Bundle(Path(bundle)) if bundle is not None else None
     with Store(path) as store:
+        require_texts(store, "Scoring needs answers and references.")
         runs = resolve_runs(store, runs)
         model = Embedding(embedding, opened, threads) if embedding else None
         return score_with(store, model, run_ids=runs, workers=workers, listener=listener)

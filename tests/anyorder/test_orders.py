@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from held_files import EMPTY, FAILS
 from journey import Journey
+
+from lbx.store import Store
 
 LAST_COMMIT = 17
 """The moment of a run of the tales at which all its answers are committed, and no number is made of them."""
@@ -33,6 +37,46 @@ def test_every_command(journey: Journey) -> None:
     journey.gather(force=True)
     journey.score("c")
     journey.look_at_reports()
+
+
+def test_a_renamed_run_has_the_new_name_everywhere(journey: Journey) -> None:
+    """No value of the file has the old name, and a judge asks nothing twice."""
+    journey.run("a", tasks="tales,leval")
+    journey.run("a", tasks="tales,leval", weights=1)
+    journey.judge("a", weights=0, run=0, against=1)
+    journey.judge("a", weights=1, run=1, against=0)
+    journey.rate("a", 2)
+    journey.rate("a", 3, collect=False)
+    journey.rename("a", 0, "refused")
+    journey.collect("a")
+    journey.merge(("a",), "c")
+    mine, theirs = journey.runs("a")
+    new_names = {}
+    for name in (mine, theirs, *journey.runs("a", judges=True)):
+        assert places_of(name, journey.path("a"))
+        new_names[name] = f"new-{len(new_names)}"
+        there = sorted([*journey.runs("a"), *journey.runs("a", judges=True)])
+        journey.rename("a", there.index(name), new_names[name])
+        assert not places_of(name, journey.path("a"))
+    before = journey.held["a"].answers
+    assert journey.runs("a") == [new_names[mine], new_names[theirs]]
+    for judge in journey.runs("a", judges=True):
+        _, weights = journey.held["a"].kinds[judge]
+        journey.judge("a", weights=weights, run=weights, against=weights, name=judge)
+    assert journey.held["a"].answers == before
+    journey.merge(("a",), "c", force=True)
+    journey.note("a", 0, 3)
+    journey.look_at_reports()
+
+
+def places_of(text: str, path: Path) -> set[tuple[str, str]]:
+    """Every (table, column) of a results file that has a value with this text."""
+    with Store(path, read_only=True) as store:
+        tables = [name for (name,) in store.query("SELECT table_name FROM duckdb_tables()").rows]
+        rows = {table: store.query(f"FROM {table}").dicts() for table in tables}
+    return {
+        (table, name) for table in tables for row in rows[table] for name, value in row.items() if text in str(value)
+    }
 
 
 def test_a_killed_run_that_goes_on_with_other_tasks_has_all_its_numbers(journey: Journey) -> None:

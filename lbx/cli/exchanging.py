@@ -34,7 +34,7 @@ from lbx.running.rescoring import score, score_with
 from lbx.scoring.adding_up import recompute_completed_samples
 from lbx.store import Store
 from lbx.store.runs import only_run, resolve_runs
-from lbx.store.texts import require_texts
+from lbx.store.texts import removal_notice, require_texts
 
 
 def score_outputs(options: ScoreOptions) -> None:
@@ -174,7 +174,8 @@ def export_files(options: ExportOptions) -> None:
             fix="See --help.",
         )
     with Store(results, read_only=True) as store:
-        require_texts(store, "An export needs answers and references.")
+        if file_format not in EXPORT_FORMATS:
+            require_texts(store, "An export needs answers and references.")
         runs = resolve_runs(store, runs) if runs else (only_run(store, judges=judgements),)
         if judgements:
             done = export_judgements(store, runs, output, bundle=opened, force=force)
@@ -185,6 +186,8 @@ def export_files(options: ExportOptions) -> None:
         else:
             done = export_runs(store, file_format, runs, output, results=options.official, force=force)
         lacking = [text for run in runs for text in _lacking(store, run, file_format)]
+        if notice := removal_notice(store):
+            lacking.append(f"{notice} The export contains numbers only.")
     for text in lacking:
         note(text)
     if options.as_json:
@@ -194,26 +197,28 @@ def export_files(options: ExportOptions) -> None:
     files = format_count(len(done.files), "file")
     summary = (
         f"{files} for {format_count(done.rows, 'answer')}"
-        if options.official
+        if options.official or file_format in EXPORT_FORMATS
         else f"{format_count(done.rows, 'row')} in {files}"
     )
     answer(f"{summary} in {output}{left_out}")
 
 
-def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
+def _lacking(store: Store, run: str, file_format: str) -> Iterator[str]:
     """List warnings for readers of a run's files: the run is unfinished, or lacks samples."""
     ((status,),) = store.query("SELECT status FROM runs WHERE run_id = ?", [run]).rows
     if status != "done":
         yield f"The run {run} is {status}: its files may lack rows."
     parts = store.query(
-        "SELECT task, samples, bundle_samples FROM coverage WHERE run_id = ? AND benchmark = ? "
+        "SELECT task, samples, bundle_samples FROM coverage WHERE run_id = ? AND (benchmark = ? OR ?) "
         "AND samples < bundle_samples ORDER BY ALL",
-        [run, benchmark],
+        [run, file_format, file_format in EXPORT_FORMATS],
     ).rows
     if parts:
         missing = ", ".join(f"{task} ({samples:,} of {every:,} samples)" for task, samples, every in parts)
+        official = "the official scorer assumes that every file is complete"
         yield (
-            f"The run {run} answered only a part of {missing}; the official scorer assumes that every file is complete."
+            f"The run {run} answered only a part of {missing}; "
+            f"{'the files state the counts' if file_format in EXPORT_FORMATS else official}."
         )
 
 

@@ -161,6 +161,7 @@ COMPARISONS: dict[str, ReportDefinition] = {
         notes=_harness_notes,
         empty="No run was imported from another evaluation harness.",
         reads="numbers",
+        page=17,
     ),
     "expected": ReportDefinition(
         "Runs compared with published figures (agrees: in the run's 95% interval, plus or minus half a last digit)",

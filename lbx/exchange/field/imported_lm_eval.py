@@ -35,6 +35,7 @@ _RESULTS = re.compile(rf"(?!samples_).+_({_TIME})\.json")
 _PREFIX, _OWN_PREFIX, _V2_PREFIX = "longbench_", "lbx_", "longbench2_"
 _SETTINGS = ("max_length", "max_model_len", "truncation_side", "revision", "dtype")
 _MOST_SAMPLES = 1 << 31
+_LONGEST_SETTING = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def read_lm_eval(path: Path) -> HarnessRun:
         harness_tasks[task] = _harness_task(task, settings, content.lines, predictions[task])
     ignored = [file.name for name, file in evaluation.samples.items() if file not in tasks.values()]
     harness = Harness(
-        NAME, _text(results.get("lm_eval_version")), evaluation.time, _run_settings(results), harness_tasks
+        NAME, str(_short(results.get("lm_eval_version")) or ""), evaluation.time, _run_settings(results), harness_tasks
     )
     return HarnessRun(form, PredictionFiles(predictions, files, digest.hexdigest(), tuple(ignored)), harness)
 
@@ -373,19 +374,22 @@ def _run_settings(results: Mapping[str, Any]) -> dict[str, Any]:
         name: value
         for source in (arguments if isinstance(arguments, dict) else {}, results)
         for name in _SETTINGS
-        if isinstance(value := source.get(name), str | int) and len(str(value)) <= 100
+        if (value := _short(source.get(name))) is not None
     }
-    if isinstance(config.get("model"), str):
-        settings["model"] = config["model"]
+    if model := _short(config.get("model")):
+        settings["model"] = model
     return settings | {"chat_template": bool(results.get("chat_template"))} if results else {}
+
+
+def _short(value: object) -> str | float | None:
+    """Return a short text or a number; None for other values."""
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_SETTING else None
+    return finite_number(value)
 
 
 def _first_text(document: Mapping[str, Any], *names: str) -> str:
     return next((value for name in names if isinstance(value := document.get(name), str)), "")
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _list(names: Any, most: int = 6) -> str:

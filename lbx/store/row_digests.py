@@ -23,7 +23,7 @@ from lbx.store.opening import first_line
 from lbx.store.rows import as_json
 from lbx.store.schema import SCHEMA
 from lbx.store.store import Store
-from lbx.store.texts import NO_TEXTS, REMOVED_MESSAGE, TEXT_COLUMNS, plain_item_meta, plain_meta
+from lbx.store.texts import ANSWERS, NO_TEXTS, REMOVED_MESSAGE, TEXT_COLUMNS, plain_item_meta, plain_meta
 
 _BATCH = 5_000
 DIGITS, MARK_DIGITS = 32, 2
@@ -109,6 +109,13 @@ def is_removed(table: str, column: str, text: str | None) -> bool:
     if (table, column) in EXTRACTION_COLUMNS:
         return True
     return text is None or text == _REMOVED.get((table, column))
+
+
+def is_kept(table: str, column: str, kept_texts: str) -> bool:
+    """Whether `lbx runs extract --without-texts` may leave such a text: answers on request, and verdicts of judges."""
+    return (table, column) == ("scores", "extracted") or (
+        kept_texts == ANSWERS and (table, column) == ("generations", "output")
+    )
 
 
 def iterate_row_digests(store: Store, run_id: str, salt: str) -> Iterator[str]:

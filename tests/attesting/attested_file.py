@@ -12,8 +12,10 @@ from lbx.attesting.attestation import attestation_path
 from lbx.attesting.checking import ResultsReport, check_results
 from lbx.attesting.making import attest_results
 from lbx.base.records import Chunk, Sample, sha256_text
+from lbx.benchmarks import BENCHMARKS
 from lbx.bundle.signing.signature import RESULTS_NAMESPACE
 from lbx.bundle.signing.trust import Trust
+from lbx.scoring.adding_up import add_up
 from lbx.scoring.opinions import write_ratings
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.store.caches import store_chunks
@@ -60,6 +62,8 @@ def results_to_attest(path: Path) -> Path:
                 for sample in samples
             ],
         )
+        for run in ("first", "second"):
+            add_up(store, run, BENCHMARKS["longbench"])
         store_chunks(store, RETRIEVER, [(samples[0], [Chunk(n, n, 0.5, f"chunk {n}") for n in range(2)])])
         _judge(store)
         write_ratings(
@@ -79,11 +83,14 @@ def _judge(store: Store) -> None:
     store.begin_run(RunRow("umpire", "umpire", "hf", "1", {"judge": 1}, "", settings, {}, "1"))
     about = {"kind": "pair", "benchmark": TASK[0], "task": TASK[1], "iteration": 0, "document_sha256": "", "marks": []}
     about |= {"run_id": "first", "against_run_id": "second", "against_iteration": 0, "answer_first": True}
-    for number in range(2):
+    alone = about | {"kind": "score", "run_id": "second", "against_run_id": None}
+    for number, named in enumerate((about, about, alone)):
         answers = {
-            f"{side}_sha256": sha256_text(f"{run}: blue") for side, run in (("answer", "first"), ("against", "second"))
+            f"{side}_sha256": sha256_text(f"{named[run]}: blue")
+            for side, run in (("answer", "run_id"), ("against", "against_run_id"))
+            if named[run]
         }
-        meta = about | answers | {"sample_id": f"extra {number}", "prompt": "a text"}
+        meta = named | answers | {"sample_id": f"extra {number}", "prompt": "a text"}
         sample = Sample("judge", "leval", f"round {number}", "", "Which is better?", ("blue",), meta=meta)
         store.write(
             samples=[SampleRow(sample, number)],

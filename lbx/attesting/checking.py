@@ -21,6 +21,7 @@ from lbx.bundle.signing.trust import SignedBy, Trust
 from lbx.store.row_digests import iterate_row_digests, runs_with_rows
 from lbx.store.runs import match_runs
 from lbx.store.store import Store
+from lbx.store.texts import ANSWERS, NO_TEXTS
 
 VERIFIED, CHANGED, MISSING = "verified", "changed", "missing"
 
@@ -105,9 +106,11 @@ def check_results(results: Path, attestation: Path, trust: Trust, runs: Sequence
             comparison = compare_rows(
                 lines,
                 iterate_row_digests(store, run.name, opened.statement.salt),
-                without_texts=_has_lost_texts(run, rows.get(run.name)),
+                texts=_kept_texts(run, rows.get(run.name)),
                 missing_runs=frozenset(attested - present),
             )
+            if comparison.remaining_texts:  # the record is false
+                comparison.changes.append(Change("changed", "runs", {"run_id": run.name}, ["texts"]))
             counts = Counter(str(change.kind) for change in comparison.changes)
             result = VERIFIED if counts.keys() <= {"missing"} else CHANGED
             checks.append(RunCheck(run.name, result, run.rows, run.facts, counts, comparison.unchecked_texts))
@@ -148,9 +151,11 @@ def _choose_runs(opened: Attestation, runs: Sequence[str]) -> set[str]:
     return chosen
 
 
-def _has_lost_texts(run: RunStatement, row: Mapping[str, Any] | None) -> bool:
-    """Whether the file records that texts of a run were removed, and the attested file did not."""
-    return row is not None and row["texts"] is not None and run.facts.get("texts") is None
+def _kept_texts(run: RunStatement, row: Mapping[str, Any] | None) -> str | None:
+    """Texts that were kept when others were removed after the attestation, by the file's record; None for all."""
+    if row is None or run.facts.get("texts") is not None or row["texts"] not in (ANSWERS, NO_TEXTS):
+        return None
+    return str(row["texts"])
 
 
 def _find_renamed(run: RunStatement, others: Mapping[str, dict[str, Any]]) -> str | None:

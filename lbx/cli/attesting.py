@@ -34,7 +34,7 @@ def attest(options: AttestOptions) -> None:
     require_file(options.results)
     output = options.output or attestation_path(options.results)
     check_output(output)
-    if output.exists() and output.samefile(options.sign):
+    if output.exists() and options.sign.exists() and output.samefile(options.sign):
         raise UsageError(f"{output} is the key, and would be overwritten.", fix="Choose another file with -o.")
     result = attest_results(options.results, output, options.sign, options.runs)
     if options.as_json:

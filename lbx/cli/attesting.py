@@ -94,8 +94,8 @@ def _report_lines(report: ResultsReport) -> Iterator[str]:
     yield f"  attested   {report.attested_at}, by {report.attested_by}: {report.attestation}"
     for run in report.runs:
         yield f"  run        {run.name}: {_describe_run(run)}"
-    if report.not_attested:
-        yield f"  other runs {', '.join(report.not_attested)}: not attested, not checked"
+    if report.other_runs:
+        yield f"  other runs {', '.join(report.other_runs)}: not attested, not checked"
     changes = [change for change in report.changes if change.kind != "missing"]
     for change in changes[:_ROWS]:
         yield f"  {change.kind:10} {_describe_change(change)}"

@@ -83,7 +83,7 @@ class NoteRunOptions:
 
     results: ResultsArgument
     run: RunArgument
-    said: Annotated[
+    facts: Annotated[
         tuple[str, ...], typer.Argument(metavar="[KEY=VALUE]...", help="Facts to record; KEY= removes one.")
     ] = ()
     as_json: AsJson = False

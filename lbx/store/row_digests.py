@@ -104,7 +104,7 @@ def runs_with_rows(store: Store) -> set[str]:
     return {run for (run,) in store.query(" UNION ".join(f"SELECT run_id FROM {table}" for table in tables)).rows}
 
 
-def is_removed(table: str, column: str, text: str | None) -> bool:
+def has_removed_text(table: str, column: str, text: str | None) -> bool:
     """Whether a text of a line is what `lbx runs extract --without-texts` leaves of it."""
     if (table, column) in EXTRACTION_COLUMNS:
         return True

@@ -189,7 +189,7 @@ def test_runs_that_are_added_later_are_not_attested(lbx: Lbx, folder: Path) -> N
     )  # fmt: skip
     lbx.ok("merge", "results.duckdb", "more.duckdb", "-o", "both.duckdb", cwd=folder)
     report = check(folder / "both.duckdb", folder / "key", attestation=folder / "results.duckdb.attestation.jsonl.gz")
-    assert (report.result, report.not_attested) == ("verified", ["third"])
+    assert (report.result, report.other_runs) == ("verified", ["third"])
 
 
 def test_one_run_is_attested_alone(folder: Path) -> None:
@@ -197,7 +197,7 @@ def test_one_run_is_attested_alone(folder: Path) -> None:
     attest(path, key, "first")
     change(path, "UPDATE generations SET output = 'x' WHERE run_id = 'second'")
     report = check(path, key)
-    assert (report.result, report.not_attested) == ("verified", ["second", "umpire"])
+    assert (report.result, report.other_runs) == ("verified", ["second", "umpire"])
 
 
 def test_an_unfinished_run_is_not_attested(lbx: Lbx, folder: Path) -> None:
@@ -234,7 +234,11 @@ def test_a_file_that_is_being_written_is_attested_from_a_snapshot(folder: Path, 
         (("verify", "results.duckdb", "--trust", "old"), 1, ("no longer valid",)),
         (("verify", "results.duckdb", "--trust", "key.pub", "--refuse-unsafe"), 2, ("is for archives",)),
         (("verify", "results.duckdb", "--trust", "key.pub", "--run", "x"), 2, ("--run x matches none of the runs",)),
-        (("verify", "results.duckdb", "--attestation", "none"), 2, ("none does not exist", "lbx attest results.duckdb")),
+        (
+            ("verify", "results.duckdb", "--attestation", "none"),
+            2,
+            ("none does not exist", "lbx attest results.duckdb"),
+        ),
         (("verify", "results.duckdb", "--attestation", "key"), 1, ("key is damaged, or not an attestation",)),
         (("verify", "key", "--run", "first"), 2, ("are for results files, and key is not one",)),
         (("attest", "results.duckdb", "--sign", "none"), 2, ("Key none does not exist",)),

@@ -377,7 +377,8 @@ def test_files_of_other_programs_are_recognised(store: Store, tmp_path: Path, sh
     for path in (record, record.parent, next(record.parent.glob("*.jsonl"))):
         assert "an Every Eval Ever record, which cannot be imported" in refusal(store, "longbench", path)
     for name, why in {
-        "inspect": "inspect cannot be imported", "inspect_ai": "inspect cannot be imported", "eee": "every_eval_ever cannot be imported",
+        "inspect": "inspect cannot be imported", "inspect_ai": "inspect cannot be imported",
+        "eee": "every_eval_ever cannot be imported",
         "lm-evaluation-harness": "Did you mean lm_eval?", "openncompass": "Did you mean opencompass?",
         "foo": "lm_eval, opencompass",
     }.items():  # fmt: skip

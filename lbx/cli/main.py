@@ -71,6 +71,12 @@ _RUNS_COMMANDS = {
         "cli.run_options:RenameRunOptions",
         "cli.runs:rename",
     ),
+    "remove": CommandSpec(
+        "Exchange",
+        "Remove runs or judges, and give their space back on request.",
+        "cli.run_options:RemoveRunsOptions",
+        "cli.runs:remove",
+    ),
     "note": CommandSpec(
         "Exchange",
         "Record facts about a run that its settings lack, for exported result files, or show the recorded facts.",

@@ -93,6 +93,14 @@ class AnyOrder(RuleBasedStateMachine):
     def note(self, **asked: Any) -> None:
         self.journey.note(**self._there(asked))
 
+    @rule(file=files, run=place, with_dependents=st.booleans(), vacuum=st.booleans(), kill=kill)
+    def remove(self, **asked: Any) -> None:
+        self.journey.remove(**self._there(asked))
+
+    @rule(file=files, kill=kill)
+    def vacuum(self, **asked: Any) -> None:
+        self.journey.vacuum(**self._there(asked))
+
     @rule()
     def upgrade(self) -> None:
         self.journey.upgrade()

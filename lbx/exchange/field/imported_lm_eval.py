@@ -35,10 +35,11 @@ _RESULTS = re.compile(rf"(?!samples_).+_({_TIME})\.json")
 _PREFIX, _OWN_PREFIX, _V2_PREFIX = "longbench_", "lbx_", "longbench2_"
 _SETTINGS = ("max_length", "max_model_len", "truncation_side", "revision", "dtype")
 _MOST_SAMPLES = 1 << 31
+_LONGEST_SETTING = 100
 
 
 @dataclass(frozen=True, slots=True)
-class _Evaluation:
+class _HarnessEvaluation:
     """Files of one call of lm_eval, which have the same time in their names."""
 
     time: str
@@ -75,12 +76,12 @@ def read_lm_eval(path: Path) -> HarnessRun:
         harness_tasks[task] = _harness_task(task, settings, content.lines, predictions[task])
     ignored = [file.name for name, file in evaluation.samples.items() if file not in tasks.values()]
     harness = Harness(
-        NAME, _text(results.get("lm_eval_version")), evaluation.time, _run_settings(results), harness_tasks
+        NAME, str(_short(results.get("lm_eval_version")) or ""), evaluation.time, _run_settings(results), harness_tasks
     )
     return HarnessRun(form, PredictionFiles(predictions, files, digest.hexdigest(), tuple(ignored)), harness)
 
 
-def _find_evaluation(path: Path) -> _Evaluation:
+def _find_evaluation(path: Path) -> _HarnessEvaluation:
     if not path.exists():
         raise UsageError(f"{path} does not exist.", fix="Give lm_eval's output folder, or one of its files.")
     if path.is_file():
@@ -108,20 +109,20 @@ def _find_evaluation(path: Path) -> _Evaluation:
     return next(iter(evaluations.values()))
 
 
-def _evaluation_of_file(path: Path) -> _Evaluation:
+def _evaluation_of_file(path: Path) -> _HarnessEvaluation:
     if match := _SAMPLES.fullmatch(path.name):
         found = _evaluations(path.parent).get(match[2])
-        return _Evaluation(match[2], {match[1]: path}, found.results if found else None)
+        return _HarnessEvaluation(match[2], {match[1]: path}, found.results if found else None)
     if match := _RESULTS.fullmatch(path.name):
         found = _evaluations(path.parent)[match[1]]
-        return _Evaluation(match[1], found.samples, path)
+        return _HarnessEvaluation(match[1], found.samples, path)
     raise UsageError(
         f"{path} is not named like a file of lm_eval.",
         fix="Its files are called results_<time>.json and samples_<task>_<time>.jsonl; the name contains the task.",
     )
 
 
-def _evaluations(folder: Path) -> dict[str, _Evaluation]:
+def _evaluations(folder: Path) -> dict[str, _HarnessEvaluation]:
     """Return the evaluations in a folder by their time."""
     samples: dict[str, dict[str, Path]] = {}
     results: dict[str, Path] = {}
@@ -136,7 +137,7 @@ def _evaluations(folder: Path) -> dict[str, _Evaluation]:
                 )
             results[match[1]] = entry
     times = sorted({*samples, *results})
-    return {time: _Evaluation(time, samples.get(time, {}), results.get(time)) for time in times}
+    return {time: _HarnessEvaluation(time, samples.get(time, {}), results.get(time)) for time in times}
 
 
 def is_output_folder(folder: Path) -> bool:
@@ -373,19 +374,22 @@ def _run_settings(results: Mapping[str, Any]) -> dict[str, Any]:
         name: value
         for source in (arguments if isinstance(arguments, dict) else {}, results)
         for name in _SETTINGS
-        if isinstance(value := source.get(name), str | int) and len(str(value)) <= 100
+        if (value := _short(source.get(name))) is not None
     }
-    if isinstance(config.get("model"), str):
-        settings["model"] = config["model"]
+    if model := _short(config.get("model")):
+        settings["model"] = model
     return settings | {"chat_template": bool(results.get("chat_template"))} if results else {}
+
+
+def _short(value: object) -> str | float | None:
+    """Return a short text or a number; None for other values."""
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_SETTING else None
+    return finite_number(value)
 
 
 def _first_text(document: Mapping[str, Any], *names: str) -> str:
     return next((value for name in names if isinstance(value := document.get(name), str)), "")
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _list(names: Any, most: int = 6) -> str:

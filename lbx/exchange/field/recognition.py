@@ -39,7 +39,7 @@ _EEE_FILE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-
 
 
 def refuse_field_format(name: str) -> None:
-    """Raise UsageError for another spelling of a harness, or for a format that lbx does not import."""
+    """Raise UsageError for another spelling of a harness, or for a format that is only exported."""
     meant = _OTHER_NAMES.get(name.lower(), name)
     if meant in _REASONS:
         _refuse_import(meant)
@@ -64,10 +64,10 @@ def refuse_field_files(format_name: str, path: Path, model: str) -> None:
 
 
 def _refuse_import(name: str, path: Path | None = None) -> NoReturn:
-    cause = f"{path} contains {_TITLES[name]}, which lbx does not import" if path else f"lbx does not import {name}"
+    cause = f"{path} contains {_TITLES[name]}, which cannot be imported" if path else f"{name} cannot be imported"
     raise UsageError(
         f"{cause}: {_REASONS[name]}.",
-        fix=f"lbx imports {' and '.join(IMPORT_FORMATS)}, and files of official scripts.",
+        fix=f"Import files of an official script, or of {' or '.join(IMPORT_FORMATS)}.",
     )
 
 

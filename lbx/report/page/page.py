@@ -59,7 +59,7 @@ _SIZES = ((400, True), (100, True), (25, True), (25, False))
 """Maximum number of rows of a table, and whether sections have figures; the first with which the page is small."""
 _GROUPS = {
     "": ("scores", "answers"),
-    "Scores": ("leaderboard", "paper", "board", "task_scores", "comparison"),
+    "Scores": ("leaderboard", "paper", "board", "task_scores", "comparison", "harness"),
     "Judges and people": ("judge_results", "judge_bias", "rating_results", "agreement"),
     "Length": ("effective_context", "length_curve", "needles", "truncation_effect", "truncation"),
     "Cost and faults": ("cost", "guards", "failures"),

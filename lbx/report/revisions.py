@@ -23,6 +23,8 @@ from lbx.scoring.score_columns import as_table
 from lbx.store import Store, Table
 from lbx.store.rows import as_json, identity
 from lbx.store.runs import only_run, resolve_runs, run_names
+from lbx.store.same_samples import part_hash
+from lbx.store.texts import texts_of
 from lbx.store.views import HEADS
 
 _OTHER = "lbx_baseline"
@@ -32,12 +34,18 @@ COLUMNS = (
 )  # fmt: skip
 _KINDS = COLUMNS[3:]
 
+
+def _hashes(*parts: str) -> str:
+    return ", ".join(part_hash("s", part) for part in parts)
+
+
 # Own benchmarks may have no document; then their samples name their metrics. Imports may lack any part.
 _QUESTIONS = f"""
-    SELECT s.benchmark, s.task, s.sample_id, s.position, s."references"::VARCHAR AS refs,
-           [s.context_sha256, s.question, s.meta->>'choices', s.meta->>'turns'] AS content,
-           [s.language, s.meta->>'metrics', s.meta->>'extract', s.meta->>'answer_cues'] AS rules,
-           s.context_sha256 IS NOT NULL OR (s.question <> '' AND s.meta->>'metrics' IS NOT NULL) AS known
+    SELECT s.benchmark, s.task, s.sample_id, s.position, coalesce({part_hash("s", "references")}, '') AS refs,
+           [s.context_sha256, {_hashes("question", "choices", "turns")}] AS content,
+           [s.language, {_hashes("metrics", "extract", "answer_cues")}] AS rules,
+           s.context_sha256 IS NOT NULL OR ({part_hash("s", "question")} IS NOT NULL AND s.meta->>'metrics' IS NOT NULL)
+               AS known
     FROM {{file}}.main.samples s SEMI JOIN (
         FROM {{file}}.main.generations
         WHERE list_contains(?::VARCHAR[], run_id) AND error_type IS DISTINCT FROM '{QUESTION_REMOVED}'
@@ -132,6 +140,11 @@ def _open_baseline(store: Store, path: Path, name: str, runs: Sequence[str]) -> 
     with Store(path, read_only=True) as other:
         run_id = resolve_runs(other, [name], judges=False)[0] if name else only_run(other)
         (theirs,) = other.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
+    if theirs["texts"] != texts_of(store):
+        raise UsageError(
+            f"`lbx runs extract --without-texts` removed texts from only one of {path} and {store.path}.",
+            fix="Extract both in the same way, then compare the extracted files.",
+        )
     store.attach(path, _OTHER)
     rows = {row["run_id"]: row for row in store.query("SELECT * FROM runs ORDER BY started_at, run_id").dicts()}
     compared = resolve_runs(store, runs, judges=False) if runs else [run for run in rows if run in run_names(store)]

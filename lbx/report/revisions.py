@@ -116,12 +116,7 @@ def open_baseline(store: Store, query: ReportQuery) -> OtherBaseline | None:
 def table(store: Store, query: ReportQuery) -> Table:
     """The report ``revisions``: numbers of questions by task that are paired with the baseline's, or left out."""
     baseline = open_baseline(store, query)
-    if baseline is None:
-        raise UsageError(
-            "The report revisions compares the questions of two results files.",
-            fix="Pass --baseline-file FILE, and --baseline RUN with a run of that file.",
-        )
-    return as_table(COLUMNS, baseline.questions)
+    return as_table(COLUMNS, baseline.questions if baseline else ())
 
 
 def _open_baseline(store: Store, path: Path, name: str, runs: Sequence[str]) -> OtherBaseline:

@@ -124,7 +124,7 @@ COMPARISONS: dict[str, ReportDefinition] = {
             Column("asked_again", "asked again", "count", rank=1),
         ),
         notes=_revisions_notes,
-        empty="The runs have no questions.",
+        empty="No other results file given. Name it with --baseline-file.",
         takes=("--baseline", "--baseline-file"),
     ),
     "reference": ReportDefinition(

@@ -7,7 +7,6 @@ the other file's run are read under a name that no run of this file has, with th
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,8 +20,9 @@ from lbx.base.units import format_count
 from lbx.report.report_types import ReportQuery
 from lbx.scoring.score_columns import as_table
 from lbx.store import Store, Table
-from lbx.store.rows import as_json, identity
 from lbx.store.runs import only_run, resolve_runs, run_names
+from lbx.store.same_samples import part_hash
+from lbx.store.texts import texts_of
 from lbx.store.views import HEADS
 
 _OTHER = "lbx_baseline"
@@ -32,12 +32,18 @@ COLUMNS = (
 )  # fmt: skip
 _KINDS = COLUMNS[3:]
 
+
+def _hashes(*parts: str) -> str:
+    return ", ".join(part_hash("s", part) for part in parts)
+
+
 # Own benchmarks may have no document; then their samples name their metrics. Imports may lack any part.
 _QUESTIONS = f"""
-    SELECT s.benchmark, s.task, s.sample_id, s.position, s."references"::VARCHAR AS refs,
-           [s.context_sha256, s.question, s.meta->>'choices', s.meta->>'turns'] AS content,
-           [s.language, s.meta->>'metrics', s.meta->>'extract', s.meta->>'answer_cues'] AS rules,
-           s.context_sha256 IS NOT NULL OR (s.question <> '' AND s.meta->>'metrics' IS NOT NULL) AS known
+    SELECT s.benchmark, s.task, s.sample_id, s.position, coalesce({part_hash("s", "references")}, '') AS refs,
+           [s.context_sha256, {_hashes("question", "choices", "turns")}] AS content,
+           [s.language, {_hashes("metrics", "extract", "answer_cues")}] AS rules,
+           s.context_sha256 IS NOT NULL OR ({part_hash("s", "question")} IS NOT NULL AND s.meta->>'metrics' IS NOT NULL)
+               AS known
     FROM {{file}}.main.samples s SEMI JOIN (
         FROM {{file}}.main.generations
         WHERE list_contains(?::VARCHAR[], run_id) AND error_type IS DISTINCT FROM '{QUESTION_REMOVED}'
@@ -118,12 +124,7 @@ def open_baseline(store: Store, query: ReportQuery) -> OtherBaseline | None:
 def table(store: Store, query: ReportQuery) -> Table:
     """The report ``revisions``: numbers of questions by task that are paired with the baseline's, or left out."""
     baseline = open_baseline(store, query)
-    if baseline is None:
-        raise UsageError(
-            "The report revisions compares the questions of two results files.",
-            fix="Pass --baseline-file FILE, and --baseline RUN with a run of that file.",
-        )
-    return as_table(COLUMNS, baseline.questions)
+    return as_table(COLUMNS, baseline.questions if baseline else ())
 
 
 def _open_baseline(store: Store, path: Path, name: str, runs: Sequence[str]) -> OtherBaseline:
@@ -131,14 +132,18 @@ def _open_baseline(store: Store, path: Path, name: str, runs: Sequence[str]) -> 
         raise UsageError(f"{path} is the file itself.", fix="Leave out --baseline-file to compare its own runs.")
     with Store(path, read_only=True) as other:
         run_id = resolve_runs(other, [name], judges=False)[0] if name else only_run(other)
-        (theirs,) = other.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
+        if texts_of(other) != texts_of(store):
+            raise UsageError(
+                f"`lbx runs extract --without-texts` removed texts from only one of {path} and {store.path}.",
+                fix="Extract both in the same way, then compare the extracted files.",
+            )
     store.attach(path, _OTHER)
-    rows = {row["run_id"]: row for row in store.query("SELECT * FROM runs ORDER BY started_at, run_id").dicts()}
-    compared = resolve_runs(store, runs, judges=False) if runs else [run for run in rows if run in run_names(store)]
-    rescored = [run for run in compared if _has_same_answers(rows[run], theirs)]
+    compared = resolve_runs(store, runs, judges=False) if runs else run_names(store)
+    rescored = [run for run in _runs_with_answers_of(store, run_id) if run in compared]
     others = [run for run in compared if run not in rescored]
+    taken = {run for (run,) in store.query("SELECT run_id FROM runs").rows}
     candidates = (f"{run_id} in {path.name}{f' ({n})' if n > 1 else ''}" for n in itertools.count(1))
-    free = (candidate for candidate in candidates if candidate not in rows)
+    free = (candidate for candidate in candidates if candidate not in taken)
     groups = {next(free): group for group in (others, *([run] for run in rescored)) if group}
     _match_questions(store, compared, run_id)
     for virtual_run, group in groups.items():
@@ -158,14 +163,14 @@ def _open_baseline(store: Store, path: Path, name: str, runs: Sequence[str]) -> 
     )
 
 
-def _has_same_answers(run: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two runs are one, by their settings and a current or earlier bundle; their scores may differ."""
-    settings = [{**identity(row), "bundle_digest": ""} for row in (run, other)]
-    bundles = [
-        {row["bundle_digest"], *(entry["bundle_digest"] for entry in json.loads(row["rescorings"] or "[]"))}
-        for row in (run, other)
-    ]
-    return as_json(settings[0]) == as_json(settings[1]) and bool(bundles[0] & bundles[1])
+def _runs_with_answers_of(store: Store, baseline: str) -> list[str]:
+    """Runs of this file with answers of the baseline: their times and texts are equal, whatever the scores."""
+    key = "benchmark, task, sample_id, iteration, created_at, output"
+    sql = f"""
+        SELECT DISTINCT a.run_id FROM {RESULTS}.main.generations a JOIN {_OTHER}.main.generations b USING ({key})
+        WHERE b.run_id = ? ORDER BY ALL
+    """  # noqa: S608 (our own names)
+    return [run for (run,) in store.query(sql, [baseline]).rows]
 
 
 def _match_questions(store: Store, runs: Sequence[str], baseline: str) -> None:

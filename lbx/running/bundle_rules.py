@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,74 +19,22 @@ from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.inputs import open_input
 from lbx.base.layout import Bundle
-from lbx.base.marks import QUESTION_CHANGED, QUESTION_REMOVED
+from lbx.base.marks import OUTDATED, QUESTION_CHANGED, QUESTION_REMOVED
 from lbx.base.outputs import temporary_folder
-from lbx.base.records import Mode, canonical_json, sha256_text
-from lbx.base.units import format_count
+from lbx.base.records import Mode
 from lbx.base.version import __version__
 from lbx.benchmarks import BENCHMARKS, custom_names, reserved_names
 from lbx.bundle import check_unchanged
 from lbx.running.listening import Listener
+from lbx.running.task_revision import TaskChanges, moved_ids, read_revision
 from lbx.scoring.scores import Rescoring, rescore
-from lbx.store import SampleRow, Store, numbers
+from lbx.store import Store, numbers
 from lbx.store.copies import copy_database, exclusive_lock
 from lbx.store.inserting import rows_of_json
 from lbx.store.opening import check_path, connect, require_file
-from lbx.store.rows import EARLIER, as_json
-from lbx.store.same_samples import differing_parts
-
-_ASKED_PARTS = ("document", "question", "choices", "turns")
-"""Parts of a sample that the model reads; the others are rules."""
-_RULES = ("metrics", "extract", "answer_cues")
-
-
-@dataclass(slots=True)
-class TaskChanges:
-    """Differences of a task's samples between a results file and a bundle, and their effect on stored answers.
-
-    Attributes:
-        rules: digests of the scoring rules in the file and in the bundle.
-        questions: {sample_id: names of the parts that differ}, of samples that differ.
-        score_count, change_count, removal_count: numbers of answers with scores, to changed and to removed questions.
-        example: the first changed sample, and its difference.
-    """
-
-    name: str
-    rules: tuple[str, str]
-    questions: Mapping[str, Sequence[str]]
-    score_count: int = 0
-    change_count: int = 0
-    removal_count: int = 0
-    example: str = ""
-
-    @property
-    def references(self) -> int:
-        return sum("references" in parts for parts in self.questions.values())
-
-    @property
-    def has_new_rule(self) -> bool:
-        return self.rules[0] != self.rules[1]
-
-    def __str__(self) -> str:
-        changes = [
-            *(["the rules changed"] if self.has_new_rule else []),
-            *([f"the references of {format_count(self.references, 'question')} changed"] if self.references else []),
-        ]
-        counts = {"changed": self.change_count, "removed": self.removal_count}
-        effects = [f"{format_count(self.score_count, 'answer')} scored"]
-        effects += [f"{format_count(n, 'answer')} to {kind} questions not scored" for kind, n in counts.items() if n]
-        example = f" (the first: {self.example})" if self.example else ""
-        changes.append(f"{', '.join(effects)}{example}")
-        return f"{self.name}: {'; '.join(changes)}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "rules_changed": self.has_new_rule,
-            "references_changed": self.references,
-            "scored": self.score_count,
-            "question_changed": self.change_count,
-            "question_removed": self.removal_count,
-        }
+from lbx.store.rows import as_json
+from lbx.store.sample_ids import rename_samples
+from lbx.store.texts import require_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +72,7 @@ def score_by_bundle(
     check_path(output)
     check_unchanged(bundle.root, lambda stage, _item, done, total: listener.counted(stage, done, total))
     with _new_file(results, output.absolute()) as part, Store(part) as store:
+        require_texts(store, "Scoring needs answers and references.")
         names = _own_benchmarks(store, bundle)
         if not names:
             raise UsageError(
@@ -155,7 +104,7 @@ def refuse_new_rules(store: Store, bundle: Bundle) -> None:
     """Raise UsageError if a bundle has other rules or questions than the file, which keeps one revision of them."""
     for name in _own_benchmarks(store, bundle):
         for task in _tasks(store, bundle, name):
-            changes = _read_revision(store, bundle, name, task).changes
+            changes = read_revision(store, bundle, name, task).changes
             if not changes.has_new_rule and not changes.questions:
                 continue
             sample, parts = next(iter(changes.questions.items()), ("", ()))
@@ -182,77 +131,6 @@ def _tasks(store: Store, bundle: Bundle, benchmark: str) -> dict[str, int]:
     return {task.name: task.samples for task in BENCHMARKS[benchmark].tasks(bundle) if (task.name,) in answered}
 
 
-@dataclass(frozen=True, slots=True)
-class _Revision:
-    """A task in a bundle, for the samples that a results file has.
-
-    Attributes:
-        stored_rows, new_rows: rows of ``samples`` by id, in the file and in the bundle.
-        instructions: {(sample_id, mode): ``Prompt.instructions_sha256``} in the bundle.
-    """
-
-    benchmark: str
-    task: str
-    stored_rows: Mapping[str, dict[str, Any]]
-    new_rows: Mapping[str, dict[str, Any]]
-    instructions: Mapping[tuple[str, Mode], str]
-    changes: TaskChanges
-
-    def reason(self, sample_id: str, mode: Mode, instructions_sha256: str | None, *, is_import: bool) -> str:
-        """Names of the parts of a prompt that differ from the bundle's; "" if the prompt is the same.
-
-        The prompts of imported answers are unknown: they count as the same if the samples do not differ.
-        """
-        parts = [part for part in self.changes.questions.get(sample_id, ()) if part in _ASKED_PARTS]
-        if parts or is_import or instructions_sha256 == self.instructions[sample_id, mode]:
-            return ", ".join(parts)
-        return "instructions"
-
-    def merged_rows(self, changed: Collection[str]) -> list[dict[str, Any]]:
-        """New rows of samples, with the earlier content of changed questions in their ``meta``."""
-        rows = []
-        for sample_id, row in self.new_rows.items():
-            old = self.stored_rows[sample_id]
-            meta = _meta(old)
-            earlier = [*meta[EARLIER]] if isinstance(meta.get(EARLIER), list) else []
-            if sample_id in changed:
-                content = {name: meta[name] for name in ("choices", "turns") if name in meta}
-                references = json.loads(old["references"])
-                earlier.append({"question": old["question"], "references": references, **content})
-            rows.append({**row, "meta": {**row["meta"], **({EARLIER: earlier} if earlier else {})}})
-        return rows
-
-
-def _read_revision(store: Store, bundle: Bundle, benchmark: str, task: str, modes: Collection[Mode] = ()) -> _Revision:
-    family = BENCHMARKS[benchmark]
-    sql = 'SELECT sample_id, language, question, "references", meta FROM samples WHERE (benchmark, task) = (?, ?)'
-    stored_rows = {row["sample_id"]: row for row in store.query(sql, [benchmark, task]).dicts()}
-    new_rows: dict[str, dict[str, Any]] = {}
-    instructions: dict[tuple[str, Mode], str] = {}
-    for position, sample in enumerate(family.samples(bundle, task)):
-        if sample.sample_id in stored_rows:
-            new_rows[sample.sample_id] = SampleRow(sample, position).values()
-            for mode in modes:
-                instructions[sample.sample_id, mode] = family.prompt(bundle, sample, mode).instructions_sha256
-    old_rules = {_rules_digest(row["language"], _meta(row)) for row in stored_rows.values()} - {""}
-    new_rules = {_rules_digest(row["language"], row["meta"]) for row in new_rows.values()} or old_rules
-    rules = [sha256_text(canonical_json(sorted(digests))) for digests in (old_rules, new_rules)]
-    parts = {sample: parts for sample, parts in differing_parts(store, [*new_rows.values()]).items() if parts}
-    changes = TaskChanges(f"{benchmark}/{task}", (rules[0] if old_rules else rules[1], rules[1]), parts)
-    return _Revision(benchmark, task, stored_rows, new_rows, instructions, changes)
-
-
-def _meta(stored_row: Mapping[str, Any]) -> dict[str, Any]:
-    meta = json.loads(stored_row["meta"])
-    return meta if isinstance(meta, dict) else {}
-
-
-def _rules_digest(language: str, meta: Mapping[str, Any]) -> str:
-    """Digest of the rules that score a sample; "" if it has none, as an imported row that the bundle lacked."""
-    rules = {name: meta[name] for name in _RULES if name in meta}
-    return sha256_text(canonical_json([language, rules])) if rules else ""
-
-
 def _take_tasks(store: Store, bundle: Bundle, names: Sequence[str]) -> list[TaskChanges]:
     """Replace samples by the bundle's, mark answers to other questions, and record the change in the runs."""
     sql = "SELECT run_id, backend, settings FROM runs SEMI JOIN generations USING (run_id)"
@@ -260,7 +138,11 @@ def _take_tasks(store: Store, bundle: Bundle, names: Sequence[str]) -> list[Task
     changes: dict[str, TaskChanges] = {}
     for name in names:
         for task in _tasks(store, bundle, name):
+            moves, replaced = moved_ids(store, bundle, name, task)
+            if moves:
+                rename_samples(store, name, task, moves | replaced)
             changes[f"{name}/{task}"] = _take_task(store, bundle, name, task, runs)
+            changes[f"{name}/{task}"].move_count = len(moves)
         with store.transaction() as connection:
             numbers.delete_numbers(connection, ["task", "length", "group", "mean"], ["benchmark"], [(name,)])
     _record(store, bundle, changes)
@@ -275,25 +157,26 @@ def _mode(settings: Any) -> Mode:
 def _take_task(
     store: Store, bundle: Bundle, benchmark: str, task: str, runs: Mapping[str, tuple[Mode, bool]]
 ) -> TaskChanges:
-    answers = store.query(
-        "SELECT run_id, sample_id, iteration, instructions_sha256 FROM generations JOIN samples "
-        "USING (benchmark, task, sample_id) SEMI JOIN runs USING (run_id) "
-        "WHERE (benchmark, task) = (?, ?) AND error IS NULL ORDER BY position, sample_id, run_id, iteration",
-        [benchmark, task],
-    ).rows
-    revision = _read_revision(store, bundle, benchmark, task, {runs[run][0] for run, *_ in answers})
+    outdated = OUTDATED.format(g="g")
+    sql = f"""
+        SELECT run_id, sample_id, iteration, instructions_sha256, error IS NOT NULL
+        FROM generations g JOIN samples USING (benchmark, task, sample_id) SEMI JOIN runs USING (run_id)
+        WHERE (benchmark, task) = (?, ?) AND NOT {outdated} ORDER BY position, sample_id, run_id, iteration
+    """  # noqa: S608 (our own names)
+    answers = store.query(sql, [benchmark, task]).rows
+    revision = read_revision(store, bundle, benchmark, task, {runs[run][0] for run, *_ in answers})
     changes, marks = revision.changes, []
-    for run, sample_id, iteration, instructions_sha256 in answers:
+    for run, sample_id, iteration, instructions_sha256, has_failed in answers:
         mode, is_import = runs[run]
         if sample_id not in revision.new_rows:
             changes.removal_count += 1
             reason, kind = "The benchmark no longer has this question.", QUESTION_REMOVED
-        elif differs := revision.reason(sample_id, mode, instructions_sha256, is_import=is_import):
+        elif differs := revision.reason(sample_id, mode, instructions_sha256, is_known=not (is_import or has_failed)):
             changes.change_count += 1
             changes.example = changes.example or f"{sample_id}, {differs}"
             reason, kind = f"The question has changed since this answer: {differs}.", QUESTION_CHANGED
         else:
-            changes.score_count += 1
+            changes.score_count += not has_failed
             continue
         marks.append({"run_id": run, "sample_id": sample_id, "iteration": iteration, "error": reason, "kind": kind})
     changed = {mark["sample_id"] for mark in marks} & changes.questions.keys()

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from command_line import Lbx, fails
 
+from lbx.store import Store
+
 DEFINITION = """
 name = "town"
 [[task]]
@@ -176,15 +178,59 @@ def test_a_run_asks_only_the_changed_questions(lbx: Lbx, results: Path, revision
     assert scores(lbx, output)["qa exact_match"] == pytest.approx(100.0)
 
 
-def test_a_removed_question_is_no_part_of_the_score(lbx: Lbx, results: Path, revision: Revision, model: Path) -> None:
-    bundle = revision(qa=ROWS["qa"][1:])
-    output, said = rescored(lbx, results, bundle)
-    assert (said["scored"], said["tasks"]["town/qa"]["question_removed"]) == (8, 1)
-    assert marked(lbx, output) == ["town/qa/q0"]
-    (row,) = lbx.rows(output, "SELECT official, answered, asked, coverage FROM task_scores WHERE task = 'qa'")
-    assert row == {"official": 100.0, "answered": 5, "asked": 5, "coverage": None}
+def test_questions_are_found_under_other_ids(
+    lbx: Lbx, revision: Revision, model: Path, answers: Path, tmp_path: Path
+) -> None:
+    """Rows without ids: the second one is gone and a new one comes first, so that most have another position."""
+    rows = [{name: value for name, value in row.items() if name != "id"} for row in ROWS["qa"]]
+    path = tmp_path / "results.duckdb"
+    lbx.ok(*run(revision(qa=rows), model, path))
+    judge = answers.with_name("judge.toml")
+    judge.write_text('name = "j"\nbackend = "scripted"\n[weights]\npath = "judge.jsonl"\n')
+    judge.with_name("judge.jsonl").write_text(json.dumps({"*": "[[4]]"}))
+    rubric = tmp_path / "rubric.toml"
+    rubric.write_text(
+        'name = "r"\nkind = "score"\nuser = "{question} {answer}"\nrating = "[[{rating}]]"\nlow = 1\nhigh = 5\n'
+        "max_new_tokens = 8\n"
+    )
+    old_bundle = revision(qa=rows)
+    lbx.ok("judge", path, "--run", "m", "--bundle", old_bundle, "--judge", judge, "--rubric", rubric, "--no-plan",
+           "--tasks", "town/qa")  # fmt: skip
+    words = "SELECT question, sample_id, current FROM judgements JOIN answers USING (benchmark, task, sample_id)"
+    first = {**rows[0], "question": "Which is the first?", "references": ["blue"]}
+    bundle = revision(qa=[first, rows[0], *rows[2:]])
+    output, said = rescored(lbx, path, bundle)
+    assert said["tasks"]["town/qa"] == {
+        "rules_changed": False, "references_changed": 0, "ids_changed": 1, "scored": 5, "question_changed": 0,
+        "question_removed": 1,
+    }  # fmt: skip
+    found = lbx.rows(output, "SELECT sample_id, question, output, score FROM answers WHERE task = 'qa' ORDER BY ALL")
+    assert [(row["sample_id"], row["question"]) for row in found if row["score"] is not None] == [
+        ("0001", "Which colour is 0?"), *((f"000{n}", f"Which colour is {n}?") for n in range(2, 6)),
+    ]  # fmt: skip
+    assert [(row["sample_id"], row["question"]) for row in found if row["score"] is None] == [
+        ("removed-1", "Which colour is 1?")
+    ]
+    judged = {row["sample_id"]: row for row in lbx.rows(output, words)}
+    assert judged["0001"]["question"] == "Which colour is 0?" and judged["0001"]["current"]
+    assert not judged["removed-1"]["current"]
     lbx.ok(*run(bundle, model, output))
-    assert marked(lbx, output) == ["town/qa/q0"]
+    (row,) = lbx.rows(output, "SELECT official, answered, asked FROM task_scores WHERE task = 'qa'")
+    assert (row["answered"], row["asked"]) == (6, 6)
+
+
+def test_a_removed_question_is_no_part_of_the_score(lbx: Lbx, results: Path, revision: Revision, model: Path) -> None:
+    bundle = revision(qa=ROWS["qa"][2:])
+    with Store(results) as store:
+        store.query("UPDATE generations SET error = 'no memory', output = NULL WHERE sample_id = 'q1'")
+    output, said = rescored(lbx, results, bundle)
+    assert (said["scored"], said["tasks"]["town/qa"]["question_removed"]) == (7, 2)
+    assert marked(lbx, output) == ["town/qa/q0", "town/qa/q1"]
+    (row,) = lbx.rows(output, "SELECT official, answered, asked, coverage FROM task_scores WHERE task = 'qa'")
+    assert row == {"official": 100.0, "answered": 4, "asked": 4, "coverage": None}
+    lbx.ok(*run(bundle, model, output))
+    assert "7 outputs scored" in lbx.ok("score", output, "--bundle", bundle).stdout
+    assert marked(lbx, output) == ["town/qa/q0", "town/qa/q1"]
 
 
 def test_without_an_output_a_change_is_refused_with_the_command(

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 BLANK = r"[\s\x0B\x1C-\x1F\x85\p{Z}]*"
 """SQL pattern of the white space that ``str.strip`` removes."""
+COUNT_WORDS = r"len(regexp_extract_all({text}, '[^\t-\r\x{{1c}}-\x{{1f}}\x{{85}}\p{{Z}}]+'))"
+"""SQL for the number of words of a text, as ``str.split`` counts them."""
 QUESTION_CHANGED, QUESTION_REMOVED = "QuestionChanged", "QuestionRemoved"
 """Values of ``generations.error_type`` for answers to questions that another revision changed or removed."""
 OUTDATED = f"coalesce({{g}}.error_type IN ('{QUESTION_CHANGED}', '{QUESTION_REMOVED}'), false)"
@@ -92,8 +94,8 @@ MARKS: Sequence[Mark] = (
     ),
     Mark(
         "empty_answers", "answer empty", "answers empty", "the answer is empty", "answers were empty",
-        "{g}.error IS NULL AND {g}.reasoning_closed IS DISTINCT FROM false "
-        f"AND regexp_full_match(coalesce({{g}}.output, ''), '{BLANK.replace('{', '{{').replace('}', '}}')}')", 2,
+        "{g}.error IS NULL AND {g}.reasoning_closed IS DISTINCT FROM false AND coalesce({g}.output_words = 0, "
+        f"regexp_full_match(coalesce({{g}}.output, ''), '{BLANK.replace('{', '{{').replace('}', '}}')}'))", 2,
         severity="fault", list_label="empty", of_answer="the answer is empty",
     ),
     Mark(

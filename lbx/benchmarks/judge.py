@@ -69,10 +69,10 @@ class Round:
     document_sha256: str = ""
     marks: tuple[str, ...] = ()
 
-    def name(self, rubric: Rubric) -> str:
+    def name(self, rubric_sha256: str) -> str:
         """Return the sample's id."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return sha256_text(canonical_json({**values, "rubric": rubric.sha256}))[:_ID_LENGTH]
+        return sha256_text(canonical_json({**values, "rubric": rubric_sha256}))[:_ID_LENGTH]
 
     def sample(self, rubric: Rubric, document: str = "") -> Sample:
         """Return a sample of the benchmark "judge", without the answers' texts.
@@ -104,7 +104,7 @@ class Round:
         return Sample(
             benchmark=NAME,
             task=rubric.name,
-            sample_id=self.name(rubric),
+            sample_id=self.name(rubric.sha256),
             context=document,
             question=self.question,
             references=self.references,
@@ -140,7 +140,7 @@ class JudgeBenchmark(Benchmark):
         self, rubric: Rubric | None = None, rounds: Sequence[Round] = (), documents: DocumentLoader = _no_documents
     ) -> None:
         self._rubric = rubric
-        self._rounds = {round_.name(rubric): round_ for round_ in rounds} if rubric else {}
+        self._rounds = {round_.name(rubric.sha256): round_ for round_ in rounds} if rubric else {}
         self._documents = documents
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:

@@ -14,9 +14,19 @@ from lbx.cli.spec_options import spec_option
 FormatArgument = Annotated[
     str,
     typer.Argument(
-        help="Format of the files: a benchmark's name, such as longbench, or leval_judge or leval_ratings.",
+        help="Format of the files: a benchmark's name, such as longbench, or leval_judge or leval_ratings; to import "
+        "LongBench from another harness, lm_eval or opencompass.",
         metavar="FORMAT",
         autocompletion=completion("formats"),
+    ),
+]
+ExportFormatArgument = Annotated[
+    str,
+    typer.Argument(
+        help="Format of the files: a benchmark's name, leval_judge, leval_ratings, or the format of another tool: "
+        "every_eval_ever, inspect, lm_eval.",
+        metavar="FORMAT",
+        autocompletion=completion("export_formats"),
     ),
 ]
 RatingSetOption = Annotated[
@@ -113,7 +123,7 @@ class ExportOptions:
 
     BRIEF: ClassVar[Sequence[str]] = ("runs", "output", "official", "judged", "bundle", "force")
 
-    file_format: FormatArgument
+    file_format: ExportFormatArgument
     results: ResultsArgument
     runs: Annotated[
         tuple[str, ...],
@@ -162,29 +172,6 @@ class ExportOptions:
         ),
     ] = None
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False
-    as_json: AsJson = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class MetadataOptions:
-    """Without KEY=VALUE, shows the recorded facts.
-
-    Example: lbx metadata results.duckdb --run RUN PE=no "Max-Ctx=16k" IDD=no
-    """
-
-    results: ResultsArgument
-    said: Annotated[
-        tuple[str, ...], typer.Argument(metavar="[KEY=VALUE]...", help="Facts to record; KEY= removes one.")
-    ] = ()
-    run: Annotated[
-        str | None,
-        typer.Option(
-            "--run",
-            metavar="RUN",
-            help=f"The run: {RUN_FORMS}; default: the only one.",
-            autocompletion=completion("runs"),
-        ),
-    ] = None
     as_json: AsJson = False
 
 

@@ -13,6 +13,8 @@ import inspect
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass
+from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
@@ -43,6 +45,7 @@ class CommandSpec:
         work: Function that runs the command, "cli.module:function"; it takes an instance of ``options``.
         loads_model: Whether to explain crashes of a library and lack of memory, too.
         parts: Subcommands, of a command that only groups them.
+        default_part: Subcommand if the first word is a file instead of a subcommand; "" if that is an error.
     """
 
     group: str
@@ -51,6 +54,7 @@ class CommandSpec:
     work: str = ""
     loads_model: bool = False
     parts: Mapping[str, CommandSpec] = dataclasses.field(default_factory=dict)
+    default_part: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,23 @@ def _no_type(ctx: Context) -> None:
 
 
 class _Parts(PlainTypes, TyperGroup):
-    """Command with subcommands."""
+    """Command with subcommands.
+
+    Attributes:
+        default_part: See ``CommandSpec``.
+    """
+
+    default_part = ""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        if self.default_part and args and not self._is_subcommand(args[0], ctx):
+            args = [self.default_part, *args]
+        return super().parse_args(ctx, args)
+
+    def _is_subcommand(self, word: str, ctx: Context) -> bool:
+        """Whether a word is a subcommand, a misspelt one or an option for help."""
+        is_misspelt = bool(get_close_matches(word, self.commands)) and not Path(word).exists()
+        return word in self.commands or word in ctx.help_option_names or is_misspelt
 
 
 class _Command(PlainTypes, TyperCommand):
@@ -187,6 +207,8 @@ def build_command(name: str, row: CommandSpec) -> Command:
             _make_function(part, options)
         )
     result = typer.main.get_group(app) if row.parts else typer.main.get_command(app)
+    if isinstance(result, _Parts):
+        result.default_part = row.default_part
     for part_name, (_, options) in parts.items():
         (result.commands[part_name] if isinstance(result, TyperGroup) else result).options = options  # type: ignore[attr-defined]
     return result

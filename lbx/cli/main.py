@@ -58,6 +58,44 @@ _SUBMIT_COMMANDS = {
         "cli.cluster:write_for_kubernetes",
     ),
 }
+_RUNS_COMMANDS = {
+    "list": CommandSpec(
+        "Exchange",
+        "List the runs of a results file: answers, size, state, times, model, facts.",
+        "cli.run_options:ListRunsOptions",
+        "cli.runs:list_runs",
+    ),
+    "rename": CommandSpec(
+        "Exchange",
+        "Rename a run or a judge.",
+        "cli.run_options:RenameRunOptions",
+        "cli.runs:rename",
+    ),
+    "remove": CommandSpec(
+        "Exchange",
+        "Remove runs or judges, and give their space back on request.",
+        "cli.run_options:RemoveRunsOptions",
+        "cli.runs:remove",
+    ),
+    "note": CommandSpec(
+        "Exchange",
+        "Record facts about a run that its settings lack, for exported result files, or show the recorded facts.",
+        "cli.run_options:NoteRunOptions",
+        "cli.runs:note_facts",
+    ),
+    "extract": CommandSpec(
+        "Exchange",
+        "Copy runs into a new results file, with their judgements and ratings, on request without texts.",
+        "cli.run_options:ExtractRunsOptions",
+        "cli.extracting:extract_runs",
+    ),
+    "texts": CommandSpec(
+        "Exchange",
+        "List the columns of a results file that hold texts, with their origins and sizes.",
+        "cli.run_options:ListTextsOptions",
+        "cli.extracting:list_texts",
+    ),
+}
 COMMANDS = {
     "doctor": CommandSpec(
         "Measure",
@@ -179,11 +217,17 @@ COMMANDS = {
         "cli.exchange_options:MergeOptions",
         "cli.cluster:merge_files",
     ),
-    "metadata": CommandSpec(
+    "runs": CommandSpec(
         "Exchange",
-        "Record facts about a run that its settings lack, for exported result files, or show the recorded facts.",
-        "cli.exchange_options:MetadataOptions",
-        "cli.exchanging:record_metadata",
+        "List, rename, remove and annotate the runs of a results file. `lbx runs FILE` lists them.",
+        parts=_RUNS_COMMANDS,
+        default_part="list",
+    ),
+    "attest": CommandSpec(
+        "Exchange",
+        "Sign a statement on runs that binds every row, so that `lbx verify` finds a value that was changed later.",
+        "cli.gap_options:AttestOptions",
+        "cli.attesting:attest",
     ),
     "bundle": CommandSpec(
         "Across the gap",
@@ -193,9 +237,10 @@ COMMANDS = {
     ),
     "verify": CommandSpec(
         "Across the gap",
-        "Check an archive without unpacking it: the signer, every volume, then every file against the manifest.",
+        "Check an archive without unpacking it: the signer, every volume, then every file against the manifest. Or "
+        "check a results file by its attestation, row by row.",
         "cli.gap_options:VerifyOptions",
-        "cli.bundling:verify",
+        "cli.attesting:verify",
     ),
     "unpack": CommandSpec(
         "Across the gap",

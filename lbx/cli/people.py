@@ -26,6 +26,7 @@ from lbx.store.answers import task_patterns
 from lbx.store.opening import require_file
 from lbx.store.ratings import ratings_of
 from lbx.store.runs import resolve_runs
+from lbx.store.texts import require_texts
 
 if TYPE_CHECKING:
     from lbx.web import Documents
@@ -44,6 +45,8 @@ _SOURCES = {
 def rate(options: RateOptions) -> None:
     results = options.results
     require_file(results)
+    with Store(results, allow_writer=True) as store:
+        require_texts(store, "Raters need questions and answers.")
     if options.collect:
         _collect(results, options.journals)
         return

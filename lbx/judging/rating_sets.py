@@ -8,7 +8,7 @@ of its content, so changed answers make another set.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -100,8 +100,7 @@ class RatingSet:
     def set_id(self) -> str:
         """Hash of its content, without the bundle, which only shows documents."""
         row, items = self.rows("")
-        content = {**row.values(), "created_at": "", "bundle_digest": ""}
-        return f"{self.kind}-{sha256_text(canonical_json([content, [item.values() for item in items]]))[:12]}"
+        return set_id_of(row.values(), [item.values() for item in items])
 
     def rows(self, set_id: str | None = None) -> tuple[RatingSetRow, list[RatingItemRow]]:
         name = self.set_id if set_id is None else set_id
@@ -160,6 +159,12 @@ class RatingSet:
 
     def _draw(self, *names: object) -> str:
         return hashlib.sha256(canonical_json([self.seed, *names]).encode()).hexdigest()
+
+
+def set_id_of(rating_set: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> str:
+    """Hash of a set's row and its items' rows, which have no set yet ("")."""
+    content = {**rating_set, "created_at": "", "bundle_digest": ""}
+    return f"{rating_set['kind']}-{sha256_text(canonical_json([content, items]))[:12]}"
 
 
 def agreement_sample(items: Sequence[Item], share: float, seed: int) -> tuple[Item, ...]:

@@ -24,6 +24,18 @@ def _comparison_notes(table: Table) -> list[str]:
     return [*lines, *cautions(table)]
 
 
+def _harness_notes(table: Table) -> list[str]:
+    notes = {
+        "comparable": "comparable: asked like the official script, but for unknown facts",
+        "differs": "differs: comparable only with answers under the same conditions",
+        "not comparable": "not comparable: another measurement",
+        "unknown": "unknown: the files do not record enough",
+    }
+    verdicts = {row["verdict"] for row in table.dicts()}
+    texts = [text for verdict, text in notes.items() if verdict in verdicts]
+    return [f"Verdicts: {'; '.join(texts)}. Only comparable tasks have an official number."] if texts else []
+
+
 def _revisions_notes(table: Table) -> list[str]:
     rows = table.dicts()
     reasons = {
@@ -128,6 +140,28 @@ COMPARISONS: dict[str, ReportDefinition] = {
         ),
         empty="No published figures for these benchmarks.",
         takes=PUBLISHED,
+    ),
+    "harness": ReportDefinition(
+        "Answers from other evaluation harnesses: their own score and lbx's (percent; points: lbx's minus theirs)",
+        "",
+        (
+            Column("model", "model"),
+            Column("harness", "harness"),
+            Column("harness_version", "version", optional=True, rank=3),
+            Column("benchmark", "benchmark", rank=4),
+            Column("task", "task"),
+            Column("task_version", "task version", "quantity", optional=True, rank=3),
+            Column("n", "scored", "count", rank=2),
+            Column("harness_score", "harness's", "percent"),
+            Column("score", "lbx's", "percent"),
+            Column("difference", "points", "points"),
+            Column("verdict", "verdict"),
+            Column("why", "why", optional=True),
+        ),
+        notes=_harness_notes,
+        empty="No run was imported from another evaluation harness.",
+        reads="numbers",
+        page=17,
     ),
     "expected": ReportDefinition(
         "Runs compared with published figures (agrees: in the run's 95% interval, plus or minus half a last digit)",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 from lbx.base.errors import UsageError
+from lbx.report.harnesses import harness_differences
 from lbx.report.report_types import ALL, ReportQuery
 from lbx.report.revisions import open_baseline
 from lbx.report.sides import ComparisonSide
@@ -54,7 +55,7 @@ def cautions_of(
         UsageError: Runs are known to differ, and ``query.force`` is false.
     """
     other = open_baseline(store, query)
-    unlike = runs_unlike(store, query)
+    unlike, differ_by_harness = runs_unlike(store, query), harness_differences(store)
     bundles = dict(store.query("SELECT run_id, bundle_digest FROM runs").rows)
     versions: dict[tuple[str, str], set[int]] = {}
     sql = "SELECT DISTINCT run_id, benchmark, metric_version FROM scores"
@@ -81,7 +82,7 @@ def cautions_of(
             refused += [f"{benchmark}, {a} and {b}: {', '.join(differ)}"] if differ else []
             if unknown:
                 unknown = [f"unknown {' and '.join(unknown)}"]
-            cautions[a, b, benchmark] = "; ".join([*known, *differ, *unknown])
+            cautions[a, b, benchmark] = "; ".join([*known, *differ, *differ_by_harness(a, b), *unknown])
     if refused and not query.force:
         raise UsageError(
             f"These runs have different prompts or settings: {'; '.join(refused)}.",

@@ -19,6 +19,7 @@ from lbx.store import Store
 from lbx.store.caches import embedding_models
 from lbx.store.opening import require_file
 from lbx.store.runs import resolve_runs
+from lbx.store.texts import require_texts
 
 
 class Embedding(NamedTuple):
@@ -59,6 +60,7 @@ def score(
     if output is not None and opened is not None:
         return score_by_bundle(path, Path(output), opened, workers=workers, listener=listener).score_count
     with Store(path) as store:
+        require_texts(store, "Scoring needs answers and references.")
         runs = resolve_runs(store, runs)
         if opened is not None:
             refuse_new_rules(store, opened)

@@ -28,6 +28,7 @@ _BATCH_ROWS = 512
 _NEWLY_KNOWN = {
     '"references"': 'CASE new."references"::VARCHAR WHEN \'[]\' THEN old."references" ELSE new."references" END',
     "question": "CASE new.question WHEN '' THEN old.question ELSE new.question END",
+    "text_hashes": "coalesce(new.text_hashes, old.text_hashes)",
 }
 """SQL for columns that may be unknown even in a row with more information on the sample."""
 
@@ -40,6 +41,7 @@ _ALL_OF_A_SAMPLE = (
     "context_sha256",
     "meta",
     "position",
+    "text_hashes",
 )
 
 
@@ -77,19 +79,25 @@ def _meta_differs(key: str) -> str:
     return f"coalesce({old} <> {new}, {both_have_metrics} AND ({old} IS NULL) <> ({new} IS NULL))"
 
 
+META_PARTS = ("choices", "metrics", "extract", "answer_cues", "turns")
 _DIFFERENCES = {
     "document": "old.context_sha256 <> new.context_sha256",
     "question": "old.question <> new.question AND '' NOT IN (old.question, new.question)",
     "references": """old."references"::VARCHAR <> new."references"::VARCHAR
         AND '[]' NOT IN (old."references"::VARCHAR, new."references"::VARCHAR)""",
-    **{key: _meta_differs(key) for key in ("choices", "metrics", "extract", "answer_cues", "turns")},
+    **{key: _meta_differs(key) for key in META_PARTS},
 }
 """{part of a sample: SQL condition that both rows have it and differ in it}."""
 
 
+def _differs(part: str, test: str) -> str:
+    """SQL condition that two rows differ in a part, whose text may have been removed from both."""
+    return f"({test}) OR old.text_hashes->>'{part}' <> new.text_hashes->>'{part}'"
+
+
 def _differing_samples(new_rows: str) -> str:
     """SQL for the names of new rows of known samples, and the ``parts`` in which they differ."""
-    parts = ", ".join(f"CASE WHEN {test} THEN '{part}' END" for part, test in _DIFFERENCES.items())
+    parts = ", ".join(f"CASE WHEN {_differs(part, test)} THEN '{part}' END" for part, test in _DIFFERENCES.items())
     return f"""
         SELECT new.benchmark, new.task, new.sample_id, new.position,
                list_filter([{parts}], lambda part: part IS NOT NULL) AS parts

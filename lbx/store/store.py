@@ -32,6 +32,7 @@ from lbx.store.rows import GenerationRow, RunRow, SampleRow, ScoreRow, Table, as
 from lbx.store.same_runs import refuse_other_run
 from lbx.store.same_samples import complete_samples, find_other_samples, other_samples_error
 from lbx.store.snapshots import Snapshot, connect_reader
+from lbx.store.texts import require_texts
 
 T = TypeVar("T")
 
@@ -79,6 +80,7 @@ class Store:
         self.completed_tasks: set[tuple[str, str]] = set()
         self._once: dict[Hashable, Any] = {}
         self._after_commit = after_commit
+        self._in_transaction = False
         with defer_signals():
             is_new = False
             if allow_writer:
@@ -159,8 +161,10 @@ class Store:
             Keys of finished answers (including failures, but not answers to changed questions), which the caller skips.
 
         Raises:
-            StoreError: a run of this name exists with other settings, or was scored with another metric version.
+            StoreError: a run of this name exists with other settings, or was scored with another metric version; or
+                the file's texts were removed.
         """
+        require_texts(self, "A run cannot be added to it or continued.")
         columns = "settings, model, backend, bundle_digest, status, benchmark_versions"
         existing = self.query(f"SELECT {columns} FROM runs WHERE run_id = ?", [run.run_id])
         if existing.rows:
@@ -374,12 +378,19 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Run a block as a transaction. Ctrl-C and SIGTERM wait for its end.
+        """Run a block as a transaction, or as a part of the open one. Ctrl-C and SIGTERM wait for its end.
 
         Raises:
             StoreError: the file cannot be written.
         """
-        with transaction(self._connection, self.path):
+        if self._in_transaction:
             yield self._connection
+            return
+        self._in_transaction = True
+        try:
+            with transaction(self._connection, self.path):
+                yield self._connection
+        finally:
+            self._in_transaction = False
         if self._after_commit is not None:
             self._after_commit(self)

@@ -297,7 +297,8 @@ VIEWS: dict[str, str] = {
         WITH heads AS (
             {HEADS.format(scores="scores")}
         ), outcome AS (
-            SELECT g.run_id, g.benchmark, g.task, g.sample_id, g.iteration, g.output, s.metric, s.score
+            SELECT g.run_id, g.benchmark, g.task, g.sample_id, g.iteration,
+                   coalesce(g.output_sha256, g.output) AS output, s.metric, s.score
             FROM generations g
             LEFT JOIN (FROM scores SEMI JOIN heads USING (run_id, benchmark, task, metric)) s
                 USING (run_id, benchmark, task, sample_id, iteration)

@@ -71,7 +71,7 @@ class Files:
         if name not in self.held or not self.path(name).exists():
             assert name not in self.held or not self.held[name].answers, "a results file is gone"
             return False
-        return bool(self.held[name].answers) or bool(_runs_in(self.path(name)))
+        return bool(self.held[name].answers) or bool(runs_in(self.path(name)))
 
     def check(self, *names: str) -> None:
         for name in names:
@@ -186,7 +186,7 @@ class Files:
         """A killed command did not say what its run is called, if it came to have one."""
         held = self.held[file]
         left = [*(self.folder / "disk").glob(f"*/{self.path(file).name}")] if held.pending is not None else []
-        entered = {run for path in (self.path(file), *left) for run in _runs_in(path)}
+        entered = {run for path in (self.path(file), *left) for run in runs_in(path)}
         new = entered - held.kinds.keys()
         assert len(new) <= 1, new
         run = new.pop() if new else name or self.names.get(kind)
@@ -244,7 +244,7 @@ class Files:
             yield
 
 
-def _runs_in(path: Path) -> list[str]:
+def runs_in(path: Path) -> list[str]:
     """None where there is no results file, or one without tables."""
     try:
         with Store(path, read_only=True) as store:

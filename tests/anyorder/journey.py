@@ -6,6 +6,7 @@ import json
 import shutil
 from unittest import mock
 
+from file_commands import FileCommands
 from held_files import FINE
 from killing import watched
 from ledger import Held
@@ -16,7 +17,7 @@ import lbx.benchmarks.own.benchmark
 import lbx.running.runner
 
 
-class Journey(Merges, Opinions):
+class Journey(Merges, Opinions, FileCommands):
     """Results files in a folder, and what is done to them."""
 
     def run(

@@ -26,7 +26,7 @@ class Opinions(Files):
 
     def judge(
         self, file: str, weights: int, run: int, against: int, *, limit: int | None = None, scratch: bool = False,
-        kill: int = 0,
+        name: str | None = None, kill: int = 0,
     ) -> None:  # fmt: skip
         """``lbx judge``: one run's answers beside another's, in both orders."""
         runs = self.runs(file)
@@ -41,25 +41,26 @@ class Opinions(Files):
         rounds = self._rounds(begun, mine, theirs)
         card = self.folder / "j.jsonl"
         card.write_text(json.dumps({"*": f"{('FIRST', 'SAME')[weights % 2]} j{weights}"}))
-        disk = ("--scratch", self.folder / "disk", "--copy-every", OFTEN) if scratch else ()
+        more = ("--scratch", self.folder / "disk", "--copy-every", OFTEN) if scratch else ()
+        more += ("--name", name) if name else ()
         command = ("judge", path, "-b", self.world.bundle, "--judge", card, "--run", mine, "--against", theirs,
-                   "--rubric", self.world.rubric, "--no-plan", "--json", *disk)  # fmt: skip
+                   "--rubric", self.world.rubric, "--no-plan", "--json", *more)  # fmt: skip
         kind = ("judge", weights)
         with watched(self.folder, kill) as watch:
             done = self.lbx(*command)
         if watch.dead:
             self._after_kill(file, held, watch, begun, scratch=scratch)
-            self._name_killed(file, kind, None)
+            self._name_killed(file, kind, name)
         elif not rounds:
             assert done.returncode == 2 and "No questions to judge" in " ".join(done.stderr.split()), done.stderr
             self._keep(file, held, begun)
         else:
             assert done.returncode == 0, done.stderr
-            name = json.loads(done.stdout)["run_id"]
-            self._is_named(kind, None, name)
-            held.kinds[name] = kind
-            held.dirty.discard(name)
-            self._keep(file, held, begun | self._judged(path, begun, name, weights, (mine, theirs)))
+            judge = json.loads(done.stdout)["run_id"]
+            self._is_named(kind, name, judge)
+            held.kinds[judge] = kind
+            held.dirty.discard(judge)
+            self._keep(file, held, begun | self._judged(path, begun, judge, weights, (mine, theirs)))
         self.check(file)
 
     @staticmethod

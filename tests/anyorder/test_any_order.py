@@ -81,6 +81,22 @@ class AnyOrder(RuleBasedStateMachine):
     def merge(self, **asked: Any) -> None:
         self.journey.merge(**asked, output="c")
 
+    @rule(file=files, run=place, name=st.sampled_from(["mine", "other"]), kill=kill)
+    def rename(self, **asked: Any) -> None:
+        self.journey.rename(**self._there(asked))
+
+    @rule(file=files, run=place, value=st.integers(1, 5), kill=kill)
+    def note(self, **asked: Any) -> None:
+        self.journey.note(**self._there(asked))
+
+    @rule(file=files, run=place, with_dependents=st.booleans(), vacuum=st.booleans(), kill=kill)
+    def remove(self, **asked: Any) -> None:
+        self.journey.remove(**self._there(asked))
+
+    @rule(file=files, kill=kill)
+    def vacuum(self, **asked: Any) -> None:
+        self.journey.vacuum(**self._there(asked))
+
     @rule()
     def upgrade(self) -> None:
         self.journey.upgrade()

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
+
 from held_files import EMPTY, FAILS
 from journey import Journey
+
+from lbx.store import Store
 
 LAST_COMMIT = 17
 """The moment of a run of the tales at which all its answers are committed, and no number is made of them."""
@@ -32,6 +37,84 @@ def test_every_command(journey: Journey) -> None:
     journey.shard(1, scratch=True)
     journey.gather(force=True)
     journey.score("c")
+    journey.look_at_reports()
+
+
+def test_a_renamed_run_has_the_new_name_everywhere(journey: Journey) -> None:
+    """No value of the file has the old name, and a judge asks nothing twice."""
+    journey.run("a", tasks="tales,leval")
+    journey.run("a", tasks="tales,leval", weights=1)
+    journey.judge("a", weights=0, run=0, against=1)
+    journey.judge("a", weights=1, run=1, against=0)
+    journey.rate("a", 2)
+    journey.rate("a", 3, collect=False)
+    journey.rename("a", 0, "refused")
+    journey.collect("a")
+    journey.merge(("a",), "c")
+    mine, theirs = journey.runs("a")
+    new_names = {}
+    for name in (mine, theirs, *journey.runs("a", judges=True)):
+        assert places_of(name, journey.path("a"))
+        new_names[name] = f"new-{len(new_names)}"
+        there = [*journey.runs("a"), *journey.runs("a", judges=True)]
+        journey.rename("a", there.index(name), new_names[name])
+        assert not places_of(name, journey.path("a"))
+    before = journey.held["a"].answers
+    assert journey.runs("a") == [new_names[mine], new_names[theirs]]
+    for judge in journey.runs("a", judges=True):
+        _, weights = journey.held["a"].kinds[judge]
+        journey.judge("a", weights=weights, run=weights, against=weights, name=judge)
+    assert journey.held["a"].answers == before
+    journey.merge(("a",), "c", force=True)
+    journey.note("a", 0, 3)
+    journey.look_at_reports()
+
+
+def places_of(text: str, path: Path) -> set[tuple[str, str]]:
+    """Every (table, column) of a results file that has a value with this text."""
+    with Store(path, read_only=True) as store:
+        tables = [name for (name,) in store.query("SELECT table_name FROM duckdb_tables()").rows]
+        rows = {table: store.query(f"FROM {table}").dicts() for table in tables}
+    return {
+        (table, name) for table in tables for row in rows[table] for name, value in row.items() if text in str(value)
+    }
+
+
+def test_a_removed_run_takes_with_it_all_that_is_about_it(journey: Journey) -> None:
+    journey.run("a", tasks="tales,leval")
+    journey.run("a", tasks="tales", weights=1)
+    journey.judge("a", weights=0, run=0, against=1)
+    journey.judge("a", weights=1, run=1, against=0)
+    journey.rate("a", 2)
+    journey.run("a", limit=1, name="third")
+    both = journey.runs("a")[:2]
+    journey.remove("a", 0, with_dependents=False)
+    assert {*both} <= {*journey.runs("a")}
+    journey.remove("a", 0)
+    assert not places_of(both[0], journey.path("a")) and journey.runs("a") == [both[1], "third"]
+    journey.run("a", tasks="tales,leval")
+    journey.judge("a", weights=0, run=0, against=0)
+    journey.merge(("a",), "c")
+    journey.remove("a", journey.runs("a").index("third"), vacuum=True)
+    journey.merge(("a",), "c", force=True)
+    journey.look_at_reports()
+
+
+def test_a_removal_killed_at_each_moment_leaves_the_old_rows_or_the_new_ones(journey: Journey) -> None:
+    journey.run("a", limit=1)
+    journey.run("a", limit=1, weights=1)
+    journey.judge("a", weights=0, run=0, against=1)
+    journey.rate("a", 2)
+    names = {*journey.held["a"].kinds}
+    kills = 0
+    while journey.held["a"].kinds.keys() == names:
+        kills += 1
+        journey.remove("a", 0, vacuum=True, kill=kills)
+    assert kills > 3
+    kills = itertools.count(1)
+    while journey.vacuum("a", kill=next(kills)):
+        pass
+    assert next(kills) > 4
     journey.look_at_reports()
 
 

@@ -40,7 +40,9 @@ INPUTS: dict[str, Callable[[Path], Command]] = {
         "export", "leval_ratings", "r.duckdb", "-o", "out/rated", "--documents", x
     ),
     "show x.duckdb": lambda x: ("show", x),
-    "metadata x.duckdb": lambda x: ("metadata", x, "--run", "r1", "a=b"),
+    "runs x.duckdb": lambda x: ("runs", x),
+    "runs note x.duckdb": lambda x: ("runs", "note", x, "r1", "a=b"),
+    "runs rename x.duckdb": lambda x: ("runs", "rename", x, "r1", "other"),
     "import longbench qasper.jsonl": lambda x: ("import", "longbench", x, *IMPORT),
     "import longbench_v2 x.jsonl": lambda x: ("import", "longbench_v2", x, *IMPORT),
     "import longbench_pro x.jsonl": lambda x: ("import", "longbench_pro", x, *IMPORT),

@@ -67,7 +67,10 @@ def every_reader(path: Path, folder: Path) -> list[list[object]]:
         ["merge", path, "-o", folder / "merged.duckdb", "--force"],
         ["export", "longbench", path, "--run", "r1", "-o", folder / "out", "--force"],
         ["export", "longbench", path, "--run", "r1", "--results", "-o", folder / "results", "--force"],
-        ["metadata", path, "--run", "r1"],
+        ["runs", path],
+        ["runs", "note", path, "r1"],
+        ["runs", "rename", path, "r1", "r1-renamed"],
+        ["runs", "rename", path, "r1-renamed", "r1"],
         ["sql", path, "SELECT * FROM leaderboard"],
     ]
 

@@ -64,6 +64,8 @@ COMMANDS = {
     "an archive": ("verify", f"no{EVIL}", "--allow-unsigned"),
     "a recipe": ("bundle", f"no{EVIL}", "-o", "x"),
     "a card": ("parity", f"no{EVIL}.toml", f"no{EVIL}.gguf"),
+    "the runs": ("runs", "{0}"),
+    "an unknown run to rename": ("runs", "rename", "{0}", EVIL, f"no{EVIL}"),
     "a merge": ("merge", f"no{EVIL}", "-o", "x.duckdb"),
 }
 

@@ -93,13 +93,13 @@ def test_results_files_that_are_none(lbx: Lbx, tmp_path: Path) -> None:
     fails(lbx("report", tmp_path / "none.duckdb"), 1, "does not exist")
     empty = tmp_path / "empty.duckdb"
     empty.touch()
-    for command in ("score", "report", "rate", "show", "metadata"):
+    for command in ("score", "report", "rate", "show", "runs"):
         fails(lbx(command, empty), 1, "is an empty file")
     assert empty.stat().st_size == 0
     cut = tmp_path / "cut.duckdb"
     Store(cut).close()
     os.truncate(cut, cut.stat().st_size // 2)
-    for command in ("score", "report", "show", "metadata"):
+    for command in ("score", "report", "show", "runs"):
         fails(lbx(command, cut), 1, "is truncated", "Copy the complete file again")
 
 

@@ -149,18 +149,17 @@ def test_what_people_say_of_a_run_is_kept_beside_it(lbx: Lbx, folder: Path, tmp_
         "--metadata",
         "b= c=d ",
     )
-    assert lbx("metadata", out, "--run", "r").stdout == lbx("metadata", out).stdout == "PE=no\nb=c=d\n"
+    assert lbx("runs", "note", out, "r").stdout == "PE=no\nb=c=d\n"
     again = lbx("import", "longbench", folder, "-m", "m", "-o", out, "--name", "r", "--metadata", "IDD=yes", "--json")
     assert json.loads(again.stdout)["run_id"] == "r"
-    changed = lbx("metadata", out, "--run", "r", "PE=", "b=2", "--json")
+    changed = lbx("runs", "note", out, "r", "PE=", "b=2", "--json")
     assert json.loads(changed.stdout) == {"b": "2", "IDD": "yes"}
-    assert lbx("metadata", out, "--run", "r", "b=", "IDD=").stdout == "No facts are recorded about r.\n"
-    fails(lbx("metadata", out, "--run", "none", "a=1"), 2, "No run 'none'")
+    assert lbx("runs", "note", out, "r", "b=", "IDD=").stdout == "No facts are recorded about r.\n"
+    fails(lbx("runs", "note", out, "none", "a=1"), 2, "No run 'none'")
     assert lbx("import", "longbench", folder, "-m", "m", "-o", out, "--name", "second").returncode == 0
-    fails(lbx("metadata", out, "PE=yes"), 2, "contains several runs", "--run", "second")
-    fails(lbx("metadata", out, "--run", "r", "a"), 2, "must be KEY=VALUE, not 'a'")
+    fails(lbx("runs", "note", out, "r", "a"), 2, "must be KEY=VALUE, not 'a'")
     fails(lbx("import", "longbench", folder, "-m", "m", "-o", out, "--metadata", "=1"), 2, "must be KEY=VALUE")
-    fails(lbx("metadata", tmp_path / "none.duckdb", "--run", "r", "a=1"), 1, "none.duckdb")
+    fails(lbx("runs", "note", tmp_path / "none.duckdb", "r", "a=1"), 1, "none.duckdb")
     assert not (tmp_path / "none.duckdb").exists()
 
 

@@ -30,12 +30,15 @@ from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.imports import refuse_other_content
 
 ROWS = {name: row for command, top in COMMANDS.items() for name, row in (top.parts or {command: top}).items()}
+WORDS = {name: (command, name) if top.parts else (name,) for command, top in COMMANDS.items()
+         for name in top.parts or {command: top}}  # fmt: skip
+"""{command: its words on the command line}."""
 NARROW = {**os.environ, "COLUMNS": "80", "TERMINAL_WIDTH": "80"}
 GROUPS = {
     "Measure": "doctor tasks models prompts plan run parity",
     "Read": "report show browse sql",
     "Judges and people": "judge rate annotate",
-    "Exchange": "import export score merge metadata",
+    "Exchange": "import export score merge runs",
     "Across the gap": "bundle verify unpack",
     "Cluster": "submit status",
 }
@@ -66,7 +69,7 @@ def test_help_shows_the_commands_in_groups(lbx: Lbx) -> None:
 
 @pytest.mark.parametrize("command", ROWS)
 def test_every_help_fits_a_screen(lbx: Lbx, command: str) -> None:
-    words = ("submit", command) if command in COMMANDS["submit"].parts else (command,)
+    words = WORDS[command]
     shown = lbx(*words, "--help", environment=NARROW).stdout
     assert "--help" in shown and len(shown.splitlines()) <= 40
     assert f"Example: lbx {' '.join(words)}" in " ".join(shown.split())
@@ -88,8 +91,10 @@ def test_help_of_a_run_fits_a_screen_and_names_the_help_of_everything(lbx: Lbx, 
     "command", [name for name, row in ROWS.items() if hasattr(import_object(row.options), "BRIEF")]
 )
 def test_the_help_of_everything_has_every_option(lbx: Lbx, command: str) -> None:
-    top = load_command("submit").commands[command] if command in COMMANDS["submit"].parts else load_command(command)  # type: ignore[attr-defined]
-    words = ("submit", command) if command in COMMANDS["submit"].parts else (command,)
+    words = WORDS[command]
+    top = load_command(words[0])
+    if len(words) > 1:
+        top = top.commands[command]  # type: ignore[attr-defined]
     assert {*import_object(ROWS[command].options).BRIEF} <= {one.name for one in top.params}
     everything = lbx.ok(*words, "--help-all", environment={**NARROW, "COLUMNS": "200"})
     for option in top.params:
@@ -107,7 +112,7 @@ def test_messages_spell_options_as_the_command_line_does(spec: type, command: st
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("submit",), *((name,) for name in ROWS if name not in COMMANDS["submit"].parts)]
+    "command", [(), *((name,) for name in COMMANDS), *(words for words in WORDS.values() if words[0] != "submit")]
 )
 def test_every_command_has_the_help_of_everything(lbx: Lbx, command: tuple[str, ...]) -> None:
     done = lbx(*command, "--help-all", environment=NARROW)
@@ -140,7 +145,7 @@ def test_tasks_are_named_alike(lbx: Lbx, results: Path) -> None:
         ("show", "FILE", "--run", "RUN", "--json"),
         ("report", "FILE", "cost", "--run", "RUN", "-f", "json"),
         ("export", "longbench", "FILE", "--run", "RUN", "--json", "--force", "-o", "OUT"),
-        ("metadata", "FILE", "--run", "RUN", "--json", "PE=no"),
+        ("runs", "note", "FILE", "RUN", "--json", "PE=no"),
         ("score", "FILE", "--run", "RUN", "--json", "--workers", 1),
     ],
 )
@@ -226,7 +231,7 @@ def test_what_shells_offer(results: Path, tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "models" / "mine.toml").write_text('backend = "scripted"\n[weights]\npath = "x.jsonl"\n')
     monkeypatch.chdir(tmp_path)
     assert "mine" in completing.models({})
-    offering = {"run", "report", "show", "browse", "judge", "rate", "export", "metadata", "score", "prompts", "plan"}
+    offering = {"run", "report", "show", "browse", "judge", "rate", "export", "score", "prompts", "plan"}
     for command in offering:
         params: list[Any] = list(load_command(command).params)
         shown = {option.name: option for option in params}

@@ -49,8 +49,8 @@ def test_metadata_is_no_part_of_a_run(lbx: Lbx, spec: Path, tmp_path: Path) -> N
     run = asked(said)[0][0]
     again = lbx("run", "--spec", said, "-o", said, "--no-plan", "--metadata", "Params=8B")
     assert "0 answered" in again.stdout, "the run was found, whatever is said of it"
-    assert lbx("metadata", said, "--run", run, "--json").stdout == '{"PE": "no", "Params": "8B"}\n'
-    assert lbx("metadata", plain, "--run", run, "--json").stdout == "{}\n"
+    assert lbx("runs", "note", said, run, "--json").stdout == '{"PE": "no", "Params": "8B"}\n'
+    assert lbx("runs", "note", plain, run, "--json").stdout == "{}\n"
     fails(lbx("run", "--spec", spec, "-o", plain, "--metadata", "PE"), 2, "--metadata must be KEY=VALUE, not 'PE'")
 
 

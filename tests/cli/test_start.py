@@ -33,7 +33,9 @@ def test_help_imports_no_command() -> None:
     assert not modules_after("--help") & {*HEAVY, *(f"lbx.{row.options.partition(':')[0]}" for row in ROWS)}
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "submit slurm", "submit kubernetes"])
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, *(f"{name} {part}" for name, row in COMMANDS.items() for part in row.parts)]
+)
 def test_a_commands_help_loads_no_heavy_library_and_nothing_that_does_the_work(command: str) -> None:
     work = {f"lbx.{row.work.partition(':')[0]}" for row in ROWS}
     assert not modules_after(*command.split(), "--help") & {*HEAVY, *work}

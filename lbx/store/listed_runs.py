@@ -1,0 +1,81 @@
+"""Runs of a results file with their state and size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from lbx.store.contents import COLUMN_TYPES
+from lbx.store.run_progress import run_states
+from lbx.store.runs import metadata_of
+from lbx.store.store import Store
+
+JUDGE, MODEL = "judge", "model"
+_FIXED_BYTES = 8
+"""Estimate of a stored number, time or truth value."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """A run, or a judge.
+
+    Attributes:
+        kind: "model" or "judge".
+        size_bytes: Estimate: bytes of its own rows and texts before compression, without the questions.
+        state, answers, failures, started_at, newest_at: See ``lbx.store.run_progress.RunState``.
+        facts: See ``lbx.store.runs.metadata``.
+    """
+
+    run_id: str
+    model: str
+    kind: str
+    state: str
+    answers: int
+    failures: int
+    size_bytes: int
+    started_at: datetime
+    newest_at: datetime | None
+    facts: dict[str, str]
+
+
+def listed_runs(store: Store, runs: Sequence[str] = ()) -> list[ListedRun]:
+    """Return these runs, or all, in order of their start."""
+    rows = store.query(
+        "SELECT run_id, model, metadata, EXISTS (FROM judges WHERE judge_id = run_id) AS is_judge FROM runs"
+    ).dicts()
+    run_rows = {row["run_id"]: row for row in rows}
+    sizes = _sizes(store)
+    return [
+        ListedRun(
+            state.run_id,
+            run_rows[state.run_id]["model"],
+            JUDGE if run_rows[state.run_id]["is_judge"] else MODEL,
+            state.state,
+            state.answers,
+            state.failures,
+            sizes[state.run_id],
+            state.started_at,
+            state.newest_at,
+            metadata_of(run_rows[state.run_id]),
+        )
+        for state in sorted(run_states(store, runs), key=lambda state: (state.started_at, state.run_id))
+    ]
+
+
+def _sizes(store: Store) -> dict[str, int]:
+    tables = [table for table, column in COLUMN_TYPES if column == "run_id"]
+    parts = " UNION ALL ".join(f"SELECT run_id, {_row_bytes(table)} AS bytes FROM {table}" for table in tables)
+    return dict(store.query(f"SELECT run_id, sum(bytes)::BIGINT FROM ({parts}) GROUP BY run_id").rows)
+
+
+def _row_bytes(table: str) -> str:
+    return " + ".join(
+        _value_bytes(f'"{column}"', kind) for (name, column), kind in COLUMN_TYPES.items() if name == table
+    )
+
+
+def _value_bytes(column: str, kind: str) -> str:
+    if kind in ("VARCHAR", "JSON"):
+        return f"coalesce(strlen({column}::VARCHAR), 0)"
+    return f"coalesce({_FIXED_BYTES} * len({column}), 0)" if kind.endswith("[]") else str(_FIXED_BYTES)

@@ -19,6 +19,8 @@ from lbx.store.runs import check_runs, metadata_of
 from lbx.store.texts import texts_of
 
 CONFIDENCE = 0.95
+TASK_PREFIX = "lbx-"
+"""First part of the names of lbx's tasks in other tools."""
 _LONGEST_NAME = 80
 
 _TASKS = """
@@ -227,6 +229,6 @@ def task_names(tasks: Iterable[TaskRecord]) -> dict[tuple[str, str], str]:
     parts = {key: file_name_part(name) for key, name in names.items()}
     uses = Counter(parts.values())
     return {
-        key: f"lbx-{part}" if uses[part] == 1 else f"lbx-{part}-{sha256_text(names[key])[:8]}"
+        key: f"{TASK_PREFIX}{part}" if uses[part] == 1 else f"{TASK_PREFIX}{part}-{sha256_text(names[key])[:8]}"
         for key, part in parts.items()
     }

@@ -35,8 +35,8 @@ _TASKS = """
 """
 _NUMBERS = """
     SELECT * EXCLUDE (run_id, position, task_position, in_paper, df, within)
-    FROM task_results SEMI JOIN scores USING (run_id, benchmark, task, metric)
-    WHERE run_id = ? ORDER BY task_position, task, headline DESC, position
+    FROM task_results SEMI JOIN (FROM scores WHERE run_id = $1) USING (run_id, benchmark, task, metric)
+    WHERE run_id = $1 ORDER BY task_position, task, headline DESC, position
 """
 """Numbers of metrics that score single answers; others are over a part of a task, and averages would count it twice."""
 _ANSWERS = """
@@ -49,9 +49,9 @@ _ANSWERS = """
         SELECT run_id, benchmark, task, sample_id, iteration,
                list({metric: metric, score: score, extracted: extracted, error: error, partial: partial}
                     ORDER BY headline DESC, metric) AS scores
-        FROM scores WHERE isfinite(score) GROUP BY ALL
+        FROM scores WHERE run_id = $1 AND benchmark = $2 AND task = $3 AND isfinite(score) GROUP BY ALL
     ) c USING (run_id, benchmark, task, sample_id, iteration)
-    WHERE g.run_id = ? AND g.benchmark = ? AND g.task = ? ORDER BY s.position, g.sample_id, g.iteration
+    WHERE g.run_id = $1 AND g.benchmark = $2 AND g.task = $3 ORDER BY s.position, g.sample_id, g.iteration
 """
 ANSWER_FACTS = (
     "iteration", "finish_reason", "truncated", "original_tokens", "tokens_cut", "reference_cut", "prompt_sha256",

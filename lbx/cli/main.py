@@ -200,7 +200,8 @@ COMMANDS = {
     ),
     "export": CommandSpec(
         "Exchange",
-        "Export runs' answers in the official script's format for its own scorer, or write that scorer's result files.",
+        "Export runs' answers in the official script's format for its own scorer, write that scorer's result files, "
+        "or write files of other evaluation tools.",
         "cli.exchange_options:ExportOptions",
         "cli.exchanging:export_files",
     ),

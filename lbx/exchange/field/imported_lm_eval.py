@@ -272,7 +272,7 @@ def _harness_task(
         obstacles=_obstacles(settings),
         gaps=_gaps(settings),
         differences=list(_differences(task, settings, predictions)),
-        questions=list(_questions(task, settings, lines)),
+        unknowns=list(_unknowns(task, settings, lines)),
         remarks=list(_remarks(task, settings, predictions)),
     )
 
@@ -334,7 +334,7 @@ def _gaps(settings: _TaskSettings) -> list[str]:
     return []
 
 
-def _questions(task: str, settings: _TaskSettings, lines: Sequence[PredictionLine]) -> Iterator[str]:
+def _unknowns(task: str, settings: _TaskSettings, lines: Sequence[PredictionLine]) -> Iterator[str]:
     if not _fits_into_window(settings.results, lines):
         yield "whether prompts were cut (lm_eval cuts from the left)"
     if settings.results and not settings.results.get("chat_template") and not longbench_harnesses.is_bare(task):

@@ -57,20 +57,23 @@ class ResultsReport(Evidence):
         attested_at: time of the attestation, by its signer's clock.
         signatures: the signature; empty for an unsigned attestation.
         changes: each row once, even if several runs have it.
-        not_attested: runs of the file that the attestation does not name.
+        other_runs: runs of the file that the attestation does not name.
     """
 
     path: str
     attestation: str
     result: str
-    trusted: bool
     signatures: Sequence[SignedBy]
     attested_at: str
     attested_by: str
     runs: Sequence[RunCheck]
     changes: Sequence[Change]
-    not_attested: Sequence[str]
+    other_runs: Sequence[str]
     lbx_version: str = __version__
+
+    @property
+    def is_trusted(self) -> bool:
+        return any(signature.trusted for signature in self.signatures)
 
     def run_names(self, result: str) -> list[str]:
         """Names of the runs with this result."""
@@ -100,7 +103,7 @@ def check_results(results: Path, attestation: Path, trust: Trust, runs: Sequence
             if run.name not in names or run.name not in present:
                 deque(lines, maxlen=0)  # verified, too
                 if run.name in names:
-                    renamed = _find_renamed(run, {name: row for name, row in rows.items() if name not in attested})
+                    renamed = _find_new_name(run, {name: row for name, row in rows.items() if name not in attested})
                     checks.append(RunCheck(run.name, MISSING, run.rows, run.facts, maybe_renamed_to=renamed))
                 continue
             comparison = compare_rows(
@@ -125,13 +128,12 @@ def check_results(results: Path, attestation: Path, trust: Trust, runs: Sequence
         path=str(results),
         attestation=str(attestation),
         result=CHANGED if CHANGED in results_of_runs else result,
-        trusted=signature is not None and signature.trusted,
         signatures=[signature] if signature else [],
         attested_at=opened.statement.created_at,
         attested_by=f"lbx {opened.statement.lbx_version}",
         runs=checks,
         changes=[*changes.values()],
-        not_attested=sorted(present - attested),
+        other_runs=sorted(present - attested),
     )
 
 
@@ -158,7 +160,7 @@ def _kept_texts(run: RunStatement, row: Mapping[str, Any] | None) -> str | None:
     return str(row["texts"])
 
 
-def _find_renamed(run: RunStatement, others: Mapping[str, dict[str, Any]]) -> str | None:
+def _find_new_name(run: RunStatement, others: Mapping[str, dict[str, Any]]) -> str | None:
     """Name of a run with the same start and settings as a missing one."""
     for name, row in others.items():
         with suppress(StoreError):

@@ -58,7 +58,7 @@ def test_a_file_is_attested_and_verified(lbx: Lbx, folder: Path) -> None:
     assert "by lbx " in attested
     assert [line.split()[1] for line in runs] == ["first:", "second:", "umpire:"]
     evidence = json.loads(lbx.ok("verify", "results.duckdb", "--trust", "key.pub", "--json", cwd=folder).stdout)
-    assert (evidence["result"], evidence["trusted"], evidence["changes"]) == ("verified", True, [])
+    assert (evidence["result"], evidence["signatures"][0]["trusted"], evidence["changes"]) == ("verified", True, [])
     facts = {run["name"]: run["facts"] for run in evidence["runs"]}["first"]
     assert (facts["weights"], facts["bundleDigest"], facts["settings"]["dtype"]) == ("cd", "ab" * 32, "bf16")
 
@@ -172,11 +172,11 @@ def test_a_renamed_run_is_named(lbx: Lbx, folder: Path) -> None:
     assert "other runs new: not attested" in done.stdout
 
 
-def test_runs_that_are_added_later_are_not_attested(lbx: Lbx, folder: Path) -> None:
+def test_runs_that_are_added_later_are_other_runs(lbx: Lbx, folder: Path) -> None:
     results_file(folder / "more.duckdb", ("third",), ("hotpotqa",), 3)
     assert lbx("merge", "results.duckdb", "more.duckdb", "-o", "both.duckdb", cwd=folder).returncode == 3
     report = check(folder / "both.duckdb", folder / "key", attestation=folder / "results.duckdb.attestation.jsonl.gz")
-    assert (report.result, report.not_attested) == ("verified", ["third"])
+    assert (report.result, report.other_runs) == ("verified", ["third"])
 
 
 def test_one_run_is_attested_alone(folder: Path) -> None:
@@ -184,10 +184,10 @@ def test_one_run_is_attested_alone(folder: Path) -> None:
     attest(path, key, "first")
     change(path, "UPDATE generations SET output = 'x' WHERE run_id = 'second'")
     report = check(path, key)
-    assert (report.result, report.not_attested) == ("verified", ["second", "umpire"])
+    assert (report.result, report.other_runs) == ("verified", ["second", "umpire"])
 
 
-def test_an_unfinished_run_is_not_attested(lbx: Lbx, folder: Path) -> None:
+def test_an_unfinished_run_is_other_runs(lbx: Lbx, folder: Path) -> None:
     change(folder / "results.duckdb", "UPDATE runs SET status = 'running' WHERE run_id = 'second'")
     done = lbx("attest", "results.duckdb", "--sign", "key", cwd=folder)
     fails(
@@ -200,7 +200,7 @@ def test_an_unfinished_run_is_not_attested(lbx: Lbx, folder: Path) -> None:
     lbx.ok("attest", "results.duckdb", "--sign", "key", "--run", "first", cwd=folder)
 
 
-def test_scores_without_numbers_are_not_attested(lbx: Lbx, folder: Path) -> None:
+def test_scores_without_numbers_are_other_runs(lbx: Lbx, folder: Path) -> None:
     change(folder / "results.duckdb", "DELETE FROM numbers WHERE run_id = 'first'")
     fails(lbx("attest", "results.duckdb", "--sign", "key", cwd=folder), 2, "first in results.duckdb has scores without")
 

@@ -165,10 +165,10 @@ def _open_baseline(store: Store, path: Path, name: str, runs: Sequence[str]) -> 
 
 def _runs_with_answers_of(store: Store, baseline: str) -> list[str]:
     """Runs of this file with answers of the baseline: their times and texts are equal, whatever the scores."""
-    key = "benchmark, task, sample_id, iteration, created_at, output"
     sql = f"""
-        SELECT DISTINCT a.run_id FROM {RESULTS}.main.generations a JOIN {_OTHER}.main.generations b USING ({key})
-        WHERE b.run_id = ? ORDER BY ALL
+        SELECT DISTINCT a.run_id FROM {RESULTS}.main.generations a JOIN {_OTHER}.main.generations b
+            USING (benchmark, task, sample_id, iteration, created_at)
+        WHERE b.run_id = ? AND a.output = b.output ORDER BY ALL
     """  # noqa: S608 (our own names)
     return [run for (run,) in store.query(sql, [baseline]).rows]
 

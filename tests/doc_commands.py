@@ -105,7 +105,7 @@ def check(arguments: list[str]) -> None:
         return
     name = ""
     while hasattr(command, "commands"):
-        name, *rest = rest
+        name, *rest = rest if rest[0] in command.commands else [command.default_part, *rest]
         command = command.commands[name]
     context = command.make_context(name, list(rest), resilient_parsing=False)
     given = context.params

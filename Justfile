@@ -22,6 +22,7 @@ test *args: setup
 [positional-arguments]
 test-all *args: lint
     .ci/slurm-tools.sh || true
+    .ci/exchange-tools.sh || true
     pytest -n 3 --dist worksteal -m '' "$@"
 
 # compare lbx with all official scores: records and largest difference by metric
@@ -112,7 +113,7 @@ pictures *args: setup
 gallery folder *args: setup
     python -m tests.gallery {{ folder }} {{ args }}
 
-# resolve the dependencies again, with hashes, into requirements.lock
+# resolve the dependencies again, with hashes, into requirements.lock and .ci/exchange.lock
 lock: setup
     .ci/lock.sh
 

@@ -36,6 +36,7 @@ CONTENTS: dict[str, list[str]] = {
         "docs/judge-numbers.md",
         "docs/leaderboards.md",
         "docs/results.md",
+        "docs/exchange.md",
         "docs/report-page.md",
         "docs/cookbook.md",
         "docs/browsing.md",

@@ -18,6 +18,7 @@ NAMES = re.compile(r"l-?eval|longbench|lv-?eval|needle|mrcr|graph-?walks|fastcha
 NEEDLES = "the report needles, of any benchmark that says how deep one stands"
 ALLOWED = {
     "exchange/annotation": "datasets in L-Eval's form, and the pages of its own tool",
+    "exchange/field": "tasks that other evaluation harnesses ask, by their names there",
     "exchange/ratings": "the files of L-Eval's rating page",
     "prompting/template_process.py": "jinja2's drop_needle",
     "report/figures/drawing.py": NEEDLES,

@@ -33,14 +33,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lbx.backends.context_windows import MOST_TOKENS, DeclaredWindow
+from lbx.backends.context_windows import DeclaredWindow
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.kinds import KINDS, BackendKind, suggest_backend
 from lbx.backends.llama.options import LlamaOptions
 from lbx.backends.options import BackendOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.inputs import expand_user, read_input
-from lbx.base.limits import TABLE_BYTES
+from lbx.base.limits import CONTEXT_TOKENS, TABLE_BYTES
 from lbx.base.records import Sampling, sha256_text
 from lbx.base.tables import check_table, from_table, read_table
 from lbx.inference.sampling import RANGES, out_of_range
@@ -211,7 +211,7 @@ def window_of(card: ModelCard, declared_window: DeclaredWindow | None) -> int:
     window, options = card.context_window, card.options
     if declared_window is None or not isinstance(options, LlamaOptions | HfOptions):
         return window or 0
-    if declared_window.tokens > MOST_TOKENS:
+    if declared_window.tokens > CONTEXT_TOKENS:
         raise BackendError(
             f"The files of {card.name} declare a context of {declared_window.tokens:,} tokens, more than any "
             "model has.",
@@ -226,8 +226,9 @@ def window_of(card: ModelCard, declared_window: DeclaredWindow | None) -> int:
         option = "rope_factor" if stretched else "rope_scaling"
         raise BackendError(
             f"The files of {card.name} declare a context of {declared_window.tokens} tokens{stretched}; "
-            f"context_window = {window} exceeds it.",
-            fix=f"Lower context_window, or set {option} or extend_context = true under [options] in the card.",
+            f"a context window of {window} exceeds it.",
+            fix="Lower --context-window, or context_window in the card; or set "
+            f"{option} or extend_context = true under [options] in the card.",
         )
     return window or reach
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MOST_TOKENS = 1 << 28
-"""Maximum context window. The longest today is ten million tokens; a file that declares more is damaged."""
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 _MULTIPLIED = ("yarn", "linear", "dynamic")
 """Types of rope scaling that are defined by a factor of the window. ``max_position_embeddings`` of models with others

@@ -18,8 +18,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from lbx.backends.context_windows import MOST_TOKENS, DeclaredWindow, window_in_config, window_in_header
+from lbx.backends.context_windows import DeclaredWindow, window_in_config, window_in_header
 from lbx.base.inputs import SMALL, open_input, read_input
+from lbx.base.limits import CONTEXT_TOKENS
 
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -49,7 +50,7 @@ def declared_window(path: Path) -> DeclaredWindow | None:
                 window = window_in_header(dict(_gguf_values(file, keys)))
     except _DAMAGED:
         return None
-    return window if window and window.tokens <= MOST_TOKENS else None
+    return window if window and window.tokens <= CONTEXT_TOKENS else None
 
 
 class TensorTable(NamedTuple):

@@ -31,7 +31,12 @@ BackendDetector = Callable[[Path], str]
 
 
 def resolve_model(
-    text: str, *, backend: str | None = None, bundle: Bundle | None = None, threads: int | None = None
+    text: str,
+    *,
+    backend: str | None = None,
+    bundle: Bundle | None = None,
+    threads: int | None = None,
+    context_window: int | None = None,
 ) -> ModelCard:
     """Resolve the model that ``--model`` names.
 
@@ -40,6 +45,7 @@ def resolve_model(
             answers (.jsonl or .json), or "org/name" of a model repository in the bundle.
         backend: value of ``--backend``, or None; it must agree.
         threads: value of ``--threads``, which replaces the card's; None keeps the card's.
+        context_window: value of ``--context-window``, which replaces the card's. ``window_of`` checks either.
 
     Raises:
         UsageError: no model has this name, it is not for that backend, it is an embedding model, or threads are given
@@ -54,7 +60,7 @@ def resolve_model(
             f"The model {text} runs with the backend {card.backend}, not {backend}.",
             fix="Remove --backend, or pass weights or a card for that backend.",
         )
-    return _with_threads(card, threads)
+    return _with_threads(replace(card, context_window=context_window or card.context_window), threads)
 
 
 def resolve_embedder(text: str, *, bundle: Bundle | None = None, threads: int | None = None) -> ModelCard:

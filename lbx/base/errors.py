@@ -2,7 +2,7 @@
 
     LbxError                  exit code 1
     ├── UsageError            exit code 2: the command line, a recipe or a model card is wrong
-    ├── BundleError           an archive or an unpacked bundle is damaged, incomplete or unsafe
+    ├── BundleError           an archive, an unpacked bundle or an attestation is damaged, incomplete or unsafe
     │   └── NoDataError       an unpacked bundle lacks a task's data or official settings
     ├── FetchError            a source could not be fetched, or differs from the hub's description
     ├── BackendError          a model cannot be loaded, or a library is missing
@@ -67,7 +67,7 @@ class UsageError(LbxError):
 
 
 class BundleError(LbxError):
-    """An archive or an unpacked bundle is damaged, incomplete or unsafe."""
+    """An archive, an unpacked bundle or an attestation is damaged, incomplete or unsafe."""
 
 
 class NoDataError(BundleError):

@@ -39,6 +39,8 @@ SAMPLE_IDS = 1_000_000
 
 # Files of models
 
+CONTEXT_TOKENS = 1 << 28
+"""A context window. The longest today is ten million tokens; a file that declares more is damaged."""
 TEMPLATE_CHARACTERS = 1 << 20
 """A chat template; the longest in use have 30,000."""
 TEMPLATE_GROWTH = 4

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
@@ -19,6 +18,7 @@ from lbx.benchmarks.leval import judge as official_judge
 from lbx.benchmarks.leval import judge_files as judge_files
 from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.leval.tasks import judged_samples as judged_samples
+from lbx.benchmarks.longbench import harnesses as longbench_harnesses  # noqa: F401 (for those who import answers)
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.benchmarks.longbench_v2.benchmark import LongBenchV2
@@ -57,6 +57,11 @@ BENCHMARKS: Mapping[str, Benchmark] = _Benchmarks(
     Needle(), LongBench(), LongBenchV2(), LongBenchPro(), LVEval(), LEval(), Ruler(), Mrcr(), GraphWalks()
 )
 """Every benchmark by its name. Families are registered only here."""
+
+EXPORT_FORMATS = ("every_eval_ever", "inspect", "lm_eval")
+"""Formats of other evaluation tools that `lbx export` writes; no benchmark can have these names."""
+IMPORT_FORMATS = ("lm_eval", "opencompass")
+"""Evaluation harnesses whose answers `lbx import` reads; no benchmark can have these names."""
 
 
 def unit_of(name: str | None) -> float:
@@ -148,12 +153,6 @@ def official_rubric(bundle: Bundle) -> Rubric:
     return official_judge.parse_rubric(family.data.official_file(bundle, official_judge.SCRIPT))
 
 
-def rubric_file(name: str, bundle: Bundle) -> Path | None:
-    """Return the file with a custom benchmark's rubric in a bundle, or None."""
-    family = BENCHMARKS[name]
-    return family.rubric_file(bundle) if isinstance(family, CustomBenchmark) else None
-
-
 def _available_benchmarks(bundle: Bundle, benchmarks: Mapping[str, Benchmark]) -> list[Benchmark]:
     return [*benchmarks.values(), *(benchmarks[name] for name in custom_names(bundle, reserved_names()))]
 
@@ -167,7 +166,7 @@ def reserved_names() -> dict[str, str]:
     names = {"all": "everything in the bundle", JudgeBenchmark.name: "the prompts of `lbx judge`"}
     for name, family in BENCHMARKS.items():
         names |= dict.fromkeys((name, *family.catalogue.selections), "a built-in benchmark")
-    return names
+    return names | dict.fromkeys((*EXPORT_FORMATS, *IMPORT_FORMATS), "a format of `lbx export` or `lbx import`")
 
 
 def _match_tasks(bundle: Bundle, name: str, families: Sequence[Benchmark]) -> list[Task]:

@@ -29,6 +29,7 @@ from lbx.bundle import (
     survey,
     write_request,
 )
+from lbx.bundle.signing.trust import SignedBy
 from lbx.cli.gap_options import BundleOptions, UnpackOptions, VerifyOptions
 from lbx.cli.output import ByteProgress, answer, answer_json, note, stderr, stdout
 from lbx.cli.tables import print_table, show_table
@@ -148,9 +149,9 @@ def _show_request(result: RequestResult, *, as_json: bool) -> None:
     note(f"The request contains only names, sizes and hashes. Carry it out, then run: {answering}")
 
 
-def verify(options: VerifyOptions) -> None:
+def verify_archive(options: VerifyOptions) -> None:
     archive = options.archive
-    with _refusals_as_json(archive, options.as_json), ByteProgress() as progress:
+    with refusals_as_json(archive, options.as_json), ByteProgress() as progress:
         trusted = Trust.of(options.trust, allow_unsigned=options.allow_unsigned)
         check = bundle.verify_folder if archive.is_dir() else bundle.verify
         report = check(archive, progress, trust=trusted, unsafe=not options.refuse_unsafe)
@@ -162,7 +163,7 @@ def verify(options: VerifyOptions) -> None:
 
 
 def unpack(options: UnpackOptions) -> None:
-    with _refusals_as_json(options.archive, options.as_json), ByteProgress() as progress:
+    with refusals_as_json(options.archive, options.as_json), ByteProgress() as progress:
         trusted = Trust.of(options.trust, allow_unsigned=options.allow_unsigned)
         safe = options.refuse_unsafe
         result = bundle.unpack(options.archive, options.to, progress, trust=trusted, unsafe=not safe, base=options.base)
@@ -180,14 +181,9 @@ def unpack(options: UnpackOptions) -> None:
 
 
 def _report_lines(report: VerifyReport) -> Iterator[str]:
-    signer = "signed by a trusted key" if report.trusted else "NOT signed by a trusted key (--allow-unsigned)"
+    signer = describe_trust(report.trusted)
     yield (f"{report.path}: intact. {report.files} files, {report.bytes:,} bytes, digest {report.digest}; {signer}")
-    for signature in report.signatures:
-        who = f"{signature.signer or 'somebody'} ({'trusted' if signature.trusted else 'not trusted'})"
-        yield (
-            f"  signature  {signature.file}: {who}, {signature.key_type} {signature.key}, namespace "
-            f"{signature.namespace}"
-        )
+    yield from map(signature_line, report.signatures)
     for volume in report.volumes:
         yield f"  volume     {volume.name}: {volume.result}, {volume.size:,} bytes {volume.sha256}".rstrip()
     if report.from_base:
@@ -198,8 +194,21 @@ def _report_lines(report: VerifyReport) -> Iterator[str]:
     yield f"  checked    {report.started_at}, in {report.seconds:.1f} s, by lbx {report.lbx_version}"
 
 
+def describe_trust(trusted: bool) -> str:
+    """Whether a trusted key signed the file, as a phrase."""
+    return "signed by a trusted key" if trusted else "NOT signed by a trusted key (--allow-unsigned)"
+
+
+def signature_line(signature: SignedBy) -> str:
+    """Line of the evidence on a valid signature."""
+    who = f"{signature.signer or 'somebody'} ({'trusted' if signature.trusted else 'not trusted'})"
+    return (
+        f"  signature  {signature.file}: {who}, {signature.key_type} {signature.key}, namespace {signature.namespace}"
+    )
+
+
 @contextmanager
-def _refusals_as_json(archive: Path, as_json: bool) -> Iterator[None]:
+def refusals_as_json(archive: Path, as_json: bool) -> Iterator[None]:
     """Print a refusal as JSON too, so that scripts always get an answer."""
     try:
         yield

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -42,7 +43,7 @@ def compare(options: ParityOptions) -> None:
         raise UsageError("--bundle and --tasks choose the prompts together.", fix="Give both, or neither.")
     opened_bundle = Bundle(bundle) if bundle else None
     names = options.first, options.second
-    cards = [_card(name, opened_bundle, options.threads) for name in names]
+    cards = [_card(name, opened_bundle, options) for name in names]
 
     settings = RunSettings(
         chat=options.chat, max_prompt_tokens=options.max_prompt_tokens, max_new_tokens=options.max_new_tokens
@@ -53,7 +54,7 @@ def compare(options: ParityOptions) -> None:
         return ParityModel(backend, make_prompter(card, backend, settings))
 
     ids = sample_names(options.ids)
-    choice = SampleChoice(options.limit, options.documents, options.sample, options.seed, ids)
+    choice = SampleChoice(options.limit, options.documents, options.sample, options.seed, ids, options.questions)
     with (
         offline(*(server_of(card) for card in cards)),
         tempfile.TemporaryDirectory(prefix="lbx-parity-") as folder,
@@ -70,8 +71,8 @@ def compare(options: ParityOptions) -> None:
     _check_limit(result, options.fail_above)
 
 
-def _card(name: str, bundle: Bundle | None, threads: int | None) -> ModelCard:
-    card = resolve_model(name, bundle=bundle, threads=threads)
+def _card(name: str, bundle: Bundle | None, options: ParityOptions) -> ModelCard:
+    card = resolve_model(name, bundle=bundle, threads=options.threads, context_window=options.context_window)
     refuse_embedding(card)
     return card
 
@@ -86,7 +87,7 @@ def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice, 
     benchmarks = benchmarks_with(*bind_families(bundle, task_names, RunSettings(), lambda: card))
     tasks = choose_tasks(bundle, task_names, RunSettings(), benchmarks)
     selection = select_samples(
-        SampleChoice(limit=DEFAULT_PARITY_LIMIT) if choice.is_everything else choice, bundle, tasks, benchmarks
+        replace(choice, limit=DEFAULT_PARITY_LIMIT) if choice.is_unlimited else choice, bundle, tasks, benchmarks
     )
     return list(bundle_prompts(bundle, tasks, benchmarks, selection))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from lbx.backends.listing import list_models
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS, all_tasks, format_names
+from lbx.benchmarks import BENCHMARKS, EXPORT_FORMATS, IMPORT_FORMATS, all_tasks, format_names
 from lbx.exchange.prediction_files import OPINION_FORMATS
 from lbx.store import Store
 
@@ -42,5 +42,10 @@ def models(values: GivenValues) -> list[str]:
 
 
 def formats(_values: GivenValues) -> list[str]:
-    """Formats of imported and exported files."""
-    return [*format_names(), *OPINION_FORMATS]
+    """Formats of imported files."""
+    return [*format_names(), *OPINION_FORMATS, *IMPORT_FORMATS]
+
+
+def export_formats(_values: GivenValues) -> list[str]:
+    """Formats of exported files."""
+    return [*format_names(), *OPINION_FORMATS, *EXPORT_FORMATS]

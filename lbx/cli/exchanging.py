@@ -6,32 +6,44 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.option import key_values
 from lbx.base.units import format_count
-from lbx.benchmarks import BENCHMARKS, official_judge
+from lbx.benchmarks import BENCHMARKS, EXPORT_FORMATS, official_judge
 from lbx.cli.exchange_options import ExportOptions, ImportOptions, ScoreOptions
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
+from lbx.cli.tables import show_sheets
 from lbx.exchange.answers_for_judges import export_judge_answers
 from lbx.exchange.exporting import export as export_runs
 from lbx.exchange.exporting import write_files
+from lbx.exchange.field.exporting import export_for_tool
 from lbx.exchange.importing import parse_predictions, write_predictions
 from lbx.exchange.judgement_export import export_judgements
 from lbx.exchange.judgements import read_judgements, write_judgements
 from lbx.exchange.prediction_files import OPINION_FORMATS
 from lbx.exchange.ratings import exporting, importing
 from lbx.exchange.ratings.pages import RATING_FORMAT, read_pages
+from lbx.report.harnesses import summaries
+from lbx.report.report_types import ReportQuery
+from lbx.report.reports import read_report
+from lbx.report.reports import sheets as report_sheets
+from lbx.running.bundle_rules import score_by_bundle
 from lbx.running.rescoring import score, score_with
 from lbx.scoring.adding_up import recompute_completed_samples
 from lbx.store import Store
 from lbx.store.runs import only_run, resolve_runs
+from lbx.store.texts import removal_notice, require_texts
 
 
 def score_outputs(options: ScoreOptions) -> None:
     if options.threads and not options.embedding:
         raise UsageError("--threads needs an embedding model.", fix="Pass one with --embedding.")
+    if options.output is not None:
+        _score_by_bundle(options, options.output)
+        return
     with RunBar() as bar:
         scored = score(
             options.results,
@@ -46,6 +58,29 @@ def score_outputs(options: ScoreOptions) -> None:
         answer_json(json.dumps({"scored": scored}))
     else:
         answer(f"{scored:,} outputs scored in {options.results}")
+
+
+def _score_by_bundle(options: ScoreOptions, output: Path) -> None:
+    """Score a file's answers by the rules of a bundle, into a new file."""
+    if options.bundle is None:
+        raise UsageError(
+            "-o needs --bundle: the new file has scores by the rules of a bundle.", fix="Pass --bundle DIR."
+        )
+    if options.runs or options.embedding:
+        option = "--run" if options.runs else "--embedding"
+        raise UsageError(
+            f"{option} and -o exclude each other: the new file has one rule for the answers of all runs, and own "
+            "benchmarks need no embedding model.",
+            fix=f"Leave out {option}.",
+        )
+    with RunBar() as bar:
+        scores = score_by_bundle(options.results, output, Bundle(options.bundle), workers=options.workers, listener=bar)
+    if options.as_json:
+        answer_json(json.dumps(scores.to_json()))
+        return
+    answer(f"{scores.score_count:,} outputs scored in {output} by the rules of {options.bundle}")
+    for changes in scores.tasks:
+        note(f"{changes}.")
 
 
 def import_files(options: ImportOptions) -> None:
@@ -75,14 +110,18 @@ def import_files(options: ImportOptions) -> None:
     with Store(output) as store:
         done = write_predictions(store, understood)
         _score_import(store, done.run_id, options.workers)
+        compared = read_report(store, "harness", ReportQuery(runs=[done.run_id]))
     if options.as_json:
-        answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done)}))
+        tasks_of_harness = {"harness": compared.dicts()} if compared.rows else {}
+        answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done), **tasks_of_harness}))
         return
     failed = f", {done.failed:,} of them errors" if done.failed else ""
     failed += f", {done.unmatched:,} of them not in the bundle" if done.unmatched else ""
     rows = sum(done.counts.values())
     tasks = format_count(len(done.counts), "task")
     answer(f"{done.run_id}: {format_count(rows, 'row')} of {tasks}{failed}; results in {output}")
+    if compared.rows:
+        show_sheets(report_sheets("harness", compared))
     notes(done.notes)
     if done.ignored:
         note(f"Not predictions, and not imported: {', '.join(done.ignored)}")
@@ -127,6 +166,8 @@ def export_files(options: ExportOptions) -> None:
     judgements = file_format == official_judge.JUDGEMENT_FORMAT
     if options.official and judgements:
         raise UsageError("--results applies to answers; judgements contain their own numbers.", fix="Leave it out.")
+    if options.official and file_format in EXPORT_FORMATS:
+        raise UsageError(f"--results applies to official scorers; {file_format} contains scores.", fix="Leave it out.")
     if judged and (file_format != official_judge.BENCHMARK or options.official or not opened):
         raise UsageError(
             f"--judged works only for {official_judge.BENCHMARK}, needs --bundle, and cannot be combined with "
@@ -134,14 +175,20 @@ def export_files(options: ExportOptions) -> None:
             fix="See --help.",
         )
     with Store(results, read_only=True) as store:
+        if file_format not in EXPORT_FORMATS:
+            require_texts(store, "An export needs answers and references.")
         runs = resolve_runs(store, runs) if runs else (only_run(store, judges=judgements),)
         if judgements:
             done = export_judgements(store, runs, output, bundle=opened, force=force)
         elif judged and opened:
             done = export_judge_answers(store, judged, runs, opened, output, force=force)
+        elif file_format in EXPORT_FORMATS:
+            done = export_for_tool(store, file_format, runs, output, force=force)
         else:
             done = export_runs(store, file_format, runs, output, results=options.official, force=force)
         lacking = [text for run in runs for text in _lacking(store, run, file_format)]
+        if notice := removal_notice(store):
+            lacking.append(f"{notice} The export contains numbers only.")
     for text in lacking:
         note(text)
     if options.as_json:
@@ -151,26 +198,29 @@ def export_files(options: ExportOptions) -> None:
     files = format_count(len(done.files), "file")
     summary = (
         f"{files} for {format_count(done.rows, 'answer')}"
-        if options.official
+        if options.official or file_format in EXPORT_FORMATS
         else f"{format_count(done.rows, 'row')} in {files}"
     )
     answer(f"{summary} in {output}{left_out}")
 
 
-def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
-    """List warnings for readers of a run's files: the run is unfinished, or lacks samples."""
+def _lacking(store: Store, run: str, file_format: str) -> Iterator[str]:
+    """List warnings for readers of a run's files: the run is unfinished, lacks samples, or a harness asked it."""
+    yield from summaries(store, [run])
     ((status,),) = store.query("SELECT status FROM runs WHERE run_id = ?", [run]).rows
     if status != "done":
         yield f"The run {run} is {status}: its files may lack rows."
     parts = store.query(
-        "SELECT task, samples, bundle_samples FROM coverage WHERE run_id = ? AND benchmark = ? "
+        "SELECT task, samples, bundle_samples FROM coverage WHERE run_id = ? AND (benchmark = ? OR ?) "
         "AND samples < bundle_samples ORDER BY ALL",
-        [run, benchmark],
+        [run, file_format, file_format in EXPORT_FORMATS],
     ).rows
     if parts:
         missing = ", ".join(f"{task} ({samples:,} of {every:,} samples)" for task, samples, every in parts)
+        official = "the official scorer assumes that every file is complete"
         yield (
-            f"The run {run} answered only a part of {missing}; the official scorer assumes that every file is complete."
+            f"The run {run} answered only a part of {missing}; "
+            f"{'the files state the counts' if file_format in EXPORT_FORMATS else official}."
         )
 
 
@@ -186,6 +236,7 @@ def import_ratings(options: ImportOptions) -> None:
     opened = Bundle(options.bundle) if options.bundle else None
     files = read_pages(options.path, options.rater)  # before the results file is created
     with Store(output) as store:
+        require_texts(store, "Imported ratings have texts.")
         done = importing.import_ratings(store, files, bundle=opened, set_id=options.set_id)
         recompute_completed_samples(store, BENCHMARKS)
     if options.as_json:
@@ -207,6 +258,7 @@ def export_ratings(options: ExportOptions) -> None:
     """
     opened = Bundle(options.bundle) if options.bundle else None
     with Store(options.results, read_only=True) as store:
+        require_texts(store, "An export needs questions and answers.")
         files = exporting.export_ratings(
             store, options.set_id, options.rater, bundle=opened, documents=options.documents
         )

@@ -7,17 +7,22 @@ from typing import Annotated, ClassVar
 
 import typer
 
-from lbx.cli.options import AsJson
+from lbx.cli.options import RUN_FORMS, AsJson, OnlyRuns, ResultsArgument
 
 Keys = Annotated[
     Path | None,
     typer.Option(
-        "--trust", metavar="KEYS", help="The bundler's public key, or a file of allowed signers in ssh-keygen's format."
+        "--trust", metavar="KEYS", help="The signer's public key, or a file of allowed signers in ssh-keygen's format."
     ),
 ]
 AllowUnsigned = Annotated[
-    bool, typer.Option("--allow-unsigned", help="Accept a bundle that is unsigned, or not signed by a key of --trust.")
+    bool, typer.Option("--allow-unsigned", help="Accept a file that is unsigned, or not signed by a key of --trust.")
 ]
+SIGN = typer.Option(
+    "--sign",
+    metavar="KEY",
+    help="Sign with this SSH key, using ssh-keygen; give the .pub file if ssh-agent has the key.",
+)
 RefuseUnsafe = Annotated[
     bool,
     typer.Option("--refuse-unsafe", help="Refuse pickles and code even if the recipe allowed them."),
@@ -83,14 +88,7 @@ class BundleOptions:
             help="Split the archive into volumes of this size, such as 650M or 2GiB; default: 4294967295 bytes.",
         ),
     ] = None
-    sign: Annotated[
-        Path | None,
-        typer.Option(
-            "--sign",
-            metavar="KEY",
-            help="Sign with this SSH key, using ssh-keygen; give the .pub file if ssh-agent has the key.",
-        ),
-    ] = None
+    sign: Annotated[Path | None, SIGN] = None
     zstd: Annotated[
         bool, typer.Option("--zstd", help="Compress the archive, for slow links; weights shrink little.")
     ] = False
@@ -114,17 +112,48 @@ class BundleOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions:
-    """Example: lbx verify demo.tar --trust bundler.pub"""
+    """Example: lbx verify demo.tar --trust bundler.pub
+
+    Example: lbx verify results.duckdb --trust lab.pub
+    """
 
     archive: Annotated[
         Path,
         typer.Argument(
-            help="NAME.tar, one of its volumes, NAME.SHA256SUMS, or an unpacked bundle's folder.", metavar="ARCHIVE"
+            help="NAME.tar, one of its volumes, NAME.SHA256SUMS, an unpacked bundle's folder, or a results file with "
+            "an attestation.",
+            metavar="FILE",
         ),
     ]
     trust: Keys = None
     allow_unsigned: AllowUnsigned = False
     refuse_unsafe: RefuseUnsafe = False
+    attestation: Annotated[
+        Path | None,
+        typer.Option(
+            "--attestation",
+            metavar="FILE",
+            help="Of a results file: what `lbx attest` wrote; default: RESULTS.attestation.jsonl.gz.",
+        ),
+    ] = None
+    runs: Annotated[
+        tuple[str, ...],
+        typer.Option("--run", metavar="RUN", help=f"Of a results file: only this run: {RUN_FORMS}. Can be repeated."),
+    ] = ()
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttestOptions:
+    """Example: lbx attest results.duckdb --sign ~/.ssh/id_ed25519"""
+
+    results: ResultsArgument
+    sign: Annotated[Path, SIGN]
+    runs: OnlyRuns = ()
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The attestation; default: RESULTS.attestation.jsonl.gz."),
+    ] = None
     as_json: AsJson = False
 
 

@@ -83,6 +83,18 @@ _RUNS_COMMANDS = {
         "cli.run_options:NoteRunOptions",
         "cli.runs:note_facts",
     ),
+    "extract": CommandSpec(
+        "Exchange",
+        "Copy runs into a new results file, with their judgements and ratings, on request without texts.",
+        "cli.run_options:ExtractRunsOptions",
+        "cli.extracting:extract_runs",
+    ),
+    "texts": CommandSpec(
+        "Exchange",
+        "List the columns of a results file that hold texts, with their origins and sizes.",
+        "cli.run_options:ListTextsOptions",
+        "cli.extracting:list_texts",
+    ),
 }
 COMMANDS = {
     "doctor": CommandSpec(
@@ -188,7 +200,8 @@ COMMANDS = {
     ),
     "export": CommandSpec(
         "Exchange",
-        "Export runs' answers in the official script's format for its own scorer, or write that scorer's result files.",
+        "Export runs' answers in the official script's format for its own scorer, write that scorer's result files, "
+        "or write files of other evaluation tools.",
         "cli.exchange_options:ExportOptions",
         "cli.exchanging:export_files",
     ),
@@ -211,6 +224,12 @@ COMMANDS = {
         parts=_RUNS_COMMANDS,
         default_part="list",
     ),
+    "attest": CommandSpec(
+        "Exchange",
+        "Sign a statement on runs that binds every row, so that `lbx verify` finds a value that was changed later.",
+        "cli.gap_options:AttestOptions",
+        "cli.attesting:attest",
+    ),
     "bundle": CommandSpec(
         "Across the gap",
         "Fetch everything that the recipes name, check it, and write one archive. Needs a network, or your mirrors.",
@@ -219,9 +238,10 @@ COMMANDS = {
     ),
     "verify": CommandSpec(
         "Across the gap",
-        "Check an archive without unpacking it: the signer, every volume, then every file against the manifest.",
+        "Check an archive without unpacking it: the signer, every volume, then every file against the manifest. Or "
+        "check a results file by its attestation, row by row.",
         "cli.gap_options:VerifyOptions",
-        "cli.bundling:verify",
+        "cli.attesting:verify",
     ),
     "unpack": CommandSpec(
         "Across the gap",

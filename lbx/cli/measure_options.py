@@ -104,7 +104,7 @@ class PlanOptions(SpecOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PromptsOptions(SpecOptions):
-    """Without -o or a choice of samples (--ids, --limit, ...), shows the first one of each task. Loads the model only
+    """Without -o or a number of samples (--ids, --limit, ...), shows the first one of each task. Loads the model only
     for its tokenizer, and generates no answers.
 
     Example: lbx prompts --bundle demo --model demo-hf --tasks needle --limit 2
@@ -178,6 +178,7 @@ class ParityOptions:
     sample: Annotated[int | None, spec_option("sample")] = None
     seed: Annotated[int, spec_option("seed")] = 0
     ids: Annotated[tuple[str, ...], spec_option("ids")] = ()
+    questions: Annotated[str | None, spec_option("questions")] = None
     positions: Annotated[
         int,
         typer.Option(
@@ -188,6 +189,7 @@ class ParityOptions:
     max_new_tokens: Annotated[int | None, spec_option("max_new_tokens")] = None
     chat: Annotated[bool, spec_option("chat")] = True
     threads: Annotated[int | None, spec_option("threads")] = None
+    context_window: Annotated[int | None, spec_option("context_window")] = None
     fail_above: Annotated[
         float | None,
         typer.Option(

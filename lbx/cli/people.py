@@ -26,6 +26,7 @@ from lbx.store.answers import task_patterns
 from lbx.store.opening import require_file
 from lbx.store.ratings import ratings_of
 from lbx.store.runs import resolve_runs
+from lbx.store.texts import require_texts
 
 if TYPE_CHECKING:
     from lbx.web import Documents
@@ -44,10 +45,7 @@ _SOURCES = {
 def rate(options: RateOptions) -> None:
     results = options.results
     require_file(results)
-    if options.collect:
-        _collect(results, options.journals)
-        return
-    if options.journals:
+    if options.journals and not options.collect:
         raise UsageError(
             "--journal needs --collect.", command=as_command("lbx", "rate", results, "--collect", "--journal", "FILE")
         )
@@ -55,6 +53,11 @@ def rate(options: RateOptions) -> None:
         raise UsageError(
             "--scale needs --kind score; for pairs, raters choose the better of two answers.", fix="Leave it out."
         )
+    with Store(results, allow_writer=True) as store:
+        require_texts(store, "Raters need questions and answers.")
+    if options.collect:
+        _collect(results, options.journals)
+        return
     _open_pages(options, import_web("web.rating:RatingPages"), import_web("web:Documents"))
 
 

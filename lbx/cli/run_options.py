@@ -1,6 +1,8 @@
 """Options of the commands of ``lbx runs``."""
 
 from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +13,10 @@ from lbx.cli.options import RUN_FORMS, AsJson, ResultsArgument
 RunArgument = Annotated[
     str, typer.Argument(help=f"The run: {RUN_FORMS}.", metavar="RUN", autocompletion=completion("runs"))
 ]
+
+
+class KeptTexts(StrEnum):
+    ANSWERS = "answers"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +83,49 @@ class NoteRunOptions:
 
     results: ResultsArgument
     run: RunArgument
-    said: Annotated[
+    facts: Annotated[
         tuple[str, ...], typer.Argument(metavar="[KEY=VALUE]...", help="Facts to record; KEY= removes one.")
     ] = ()
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractRunsOptions:
+    """Judgements and ratings on the runs come along, with the judges. The new file is written whole or not at all.
+
+    With --without-texts it has no questions, references, choices, prompts, chunks, answers, reasoning, comments or
+    messages. Every report without texts shows the same numbers. It keeps names, settings, paths and hashes.
+
+    Example: lbx runs extract results.duckdb --without-texts -o shared.duckdb
+    """
+
+    results: ResultsArgument
+    runs: Annotated[
+        tuple[str, ...],
+        typer.Argument(
+            metavar="RUN",
+            help=f"A run or judge: {RUN_FORMS}. Default: all.",
+            autocompletion=completion("runs"),
+            show_default=False,
+        ),
+    ] = ()
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The new results file.")]
+    without_texts: Annotated[bool, typer.Option("--without-texts", help="Leave out all texts.")] = False
+    keep: Annotated[
+        KeptTexts | None,
+        typer.Option("--keep", metavar="TEXTS", help="With --without-texts: answers, to keep the models' answers."),
+    ] = None
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListTextsOptions:
+    """Origins: dataset (questions, references, choices), retriever (parts of documents), model, judge, person, file
+    (rows of an imported file, which may have texts of any origin), message (of an error), unknown (columns of other
+    programs). Sizes are bytes before compression. The file does not record licences.
+
+    Example: lbx runs texts results.duckdb
+    """
+
+    results: ResultsArgument
     as_json: AsJson = False

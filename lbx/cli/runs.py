@@ -100,7 +100,7 @@ def _show_removal(removal: RemovalSummary, results: Path) -> None:
 
 
 def note_facts(options: NoteRunOptions) -> None:
-    changes = key_values("lbx runs note", options.said)
+    changes = key_values("lbx runs note", options.facts)
     opened = open_for_changes(options.results) if changes else Store(options.results, allow_writer=True)
     with opened as store:
         (run,) = resolve_runs(store, [options.run])

@@ -39,6 +39,7 @@ from lbx.store.answers import (
 )
 from lbx.store.runs import resolve_runs
 from lbx.store.sessions import newest_spec, progress_of_runs
+from lbx.store.texts import removal_notice, require_texts
 
 if TYPE_CHECKING:
     from lbx.web.browsing import BrowsingPages
@@ -49,7 +50,7 @@ _MAX_CHARS = 2000
 
 def show_prompts(options: PromptsOptions) -> None:
     spec, output = options.spec, options.output
-    prompts = sent_prompts(spec, first=output is None and spec.choice.is_everything)
+    prompts = sent_prompts(spec, first=output is None and spec.choice.is_unlimited)
     if output is not None:
         note(f"{_write(output, prompts):,} prompts in {output}")
         return
@@ -109,6 +110,7 @@ def show_answers(options: ShowOptions) -> None:
     as_json = options.as_json
     with Store(options.results, allow_writer=True) as store:
         log_snapshot(store)
+        _note_removal(store)
         runs = resolve_runs(store, options.runs)
         progress_note = progress(store, runs)
         if options.sample is None:
@@ -138,6 +140,13 @@ def show_answers(options: ShowOptions) -> None:
     for answer, record in zip(answers, records, strict=True):
         head = ", ".join(filter(None, (f"== {answer.key}, run {answer.run_id}", run_progress.get(answer.run_id))))
         answer_text("\n".join([head, *_answer_lines(answer, record, names, full=options.full)]) + "\n\n")
+
+
+def _note_removal(store: Store) -> None:
+    """Note that texts were removed from the file. Raises StoreError if it has no answers."""
+    require_texts(store, "Answers cannot be shown.", answers_suffice=True)
+    if notice := removal_notice(store):
+        note(notice)
 
 
 def _answer_record(answer: StoredAnswer, options: ShowOptions) -> dict[str, Any]:
@@ -177,7 +186,8 @@ def _answer_lines(
         yield from _judge_line(row["meta"])
     choices = [("choice", f"{letter}. {text}") for letter, text in answer.choices.items()]
     references = [("reference", str(reference)) for reference in row["references"]]
-    for name, text in (("question", row["question"]), *choices, *references):
+    earlier = [("earlier", text) for text in answer.earlier_questions]
+    for name, text in (("question", row["question"]), *choices, *references, *earlier):
         yield f"{name:<10}{text if full else _ends(text)}"
     if isinstance(row["meta"], dict) and (expression := row["meta"].get("extract")):
         yield f"extract   {expression}"
@@ -255,6 +265,7 @@ def browse(options: BrowseOptions) -> None:
     results = options.results
     with Store(results, allow_writer=True) as store:
         log_snapshot(store)
+        _note_removal(store)
         runs, tasks = resolve_runs(store, options.runs), resolve_tasks(store, options.tasks)
     opened = Bundle(options.bundle) if options.bundle else None
 

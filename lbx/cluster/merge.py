@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.commands import as_command
-from lbx.base.errors import LbxError, UsageError
+from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.inputs import open_input
 from lbx.base.outputs import temporary_folder
 from lbx.base.records import SampleKey
@@ -25,6 +25,7 @@ from lbx.store.copies import exclusive_lock
 from lbx.store.merging import MergeState, merge_files
 from lbx.store.opening import check_path
 from lbx.store.snapshots import query_committed
+from lbx.store.texts import texts_of
 
 _SLURM_STATES = {"RUNNING": "running", "COMPLETING": "running", "PENDING": "waiting", "REQUEUED": "waiting"}
 
@@ -134,7 +135,15 @@ def _merge_atomically(sources: Sequence[Path], output: Path, plan: ShardPlan | N
 
 
 def _add_up(store: Store, merging: MergeState) -> None:
-    """Compute aggregate scores of runs that were joined from several files."""
+    """Compute aggregate scores of runs that were joined from several files.
+
+    Raises:
+        StoreError: texts that this needs were removed from the files.
+    """
+    if texts_of(store):
+        _require_numbers(store, merging.joined_runs)
+        opinions.add_up_all(store)
+        return
     for run in merging.joined_runs:
         names = [row[0] for row in store.query(
             "SELECT DISTINCT benchmark FROM generations WHERE run_id = ? ORDER BY ALL", [run]
@@ -145,6 +154,21 @@ def _add_up(store: Store, merging: MergeState) -> None:
     store.completed_tasks |= merging.completed_tasks
     recompute_completed_samples(store, BENCHMARKS)
     opinions.add_up_all(store)  # a run and its judges or raters may come from different files
+
+
+def _require_numbers(store: Store, runs: Sequence[str]) -> None:
+    """Raise StoreError if no file had the numbers of all answers of one of these runs."""
+    unknown = store.query(
+        "SELECT run_id FROM (FROM scores ANTI JOIN (FROM numbers WHERE kind <> 'opinion') USING (run_id, benchmark)) "
+        "WHERE benchmark <> 'judge' AND list_contains(?::VARCHAR[], run_id) ORDER BY ALL LIMIT 1",
+        [runs],
+    ).rows
+    if unknown:
+        raise StoreError(
+            f"Each file has only a part of the run {unknown[0][0]!r}, and its numbers cannot be computed without the "
+            "texts that `lbx runs extract --without-texts` removed. All files are unchanged.",
+            fix="Merge the files with texts first, then extract the runs.",
+        )
 
 
 def _close_runs(store: Store, summary: MergeSummary) -> None:

@@ -13,10 +13,10 @@ from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.inputs import path_inside, read_input
 from lbx.base.outputs import write_all
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks import BENCHMARKS, EXPORT_FORMATS
 from lbx.benchmarks.base.predictions import PredictionFormat, file_part
 from lbx.exchange.prediction_files import find_format
-from lbx.exchange.run_answers import answered_tasks, scored_run, stored_answers
+from lbx.exchange.run_answers import answered_tasks, has_source_rows, scored_run, stored_answers
 from lbx.store import Store
 from lbx.store.runs import check_runs
 
@@ -85,6 +85,7 @@ def export(
         form = find_format(
             format_name,
             [benchmark for benchmark in _answered_benchmarks(store, name) if benchmark not in set(BENCHMARKS)],
+            further_names=EXPORT_FORMATS,
         )
         run_files = (_result_files if results else _prediction_files)(store, form, run)
         if not run_files.files:
@@ -110,7 +111,7 @@ def export(
 
 
 def write_files(
-    directory: Path, files: Mapping[str, Sequence[str]], *, run_names: str, force: bool = False
+    directory: Path, files: Mapping[str, Iterable[str]], *, run_names: str, force: bool = False
 ) -> tuple[Path, ...]:
     """Write {path: pieces of text} to a folder, all or none.
 
@@ -139,7 +140,7 @@ def _join_runs(form: PredictionFormat, relative_path: str, first: Sequence[str],
 
 
 def _prediction_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> _RunFiles:
-    if run["backend"] == "import":
+    if has_source_rows(run):
         files, left_out = _imported_files(store, form, run), Counter[str]()
     else:
         files, left_out = _new_files(store, form, run)
@@ -293,7 +294,7 @@ def _refuse_existing(targets: Iterable[Path]) -> None:
         raise UsageError(f"{existing[0]}{more or ' already exists'}.", fix=fix)
 
 
-def _write_all(targets: Mapping[Path, Sequence[str]]) -> None:
+def _write_all(targets: Mapping[Path, Iterable[str]]) -> None:
     try:
         write_all({path: (text.encode("utf-8", "replace") for text in pieces) for path, pieces in targets.items()})
     except OSError as exc:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,11 +16,15 @@ from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.base.units import format_count, line_spans
-from lbx.benchmarks import BENCHMARKS, custom_names, judge_files, official_judge
+from lbx.benchmarks import BENCHMARKS, IMPORT_FORMATS, custom_names, judge_files, official_judge
 from lbx.benchmarks.base.benchmark import needs_model
 from lbx.benchmarks.base.prediction_lines import read_bytes
 from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
 from lbx.exchange.answers_for_judges import has_judge_answers, match_judge_answers, read_judge_answers
+from lbx.exchange.field.harness_runs import HarnessRun
+from lbx.exchange.field.imported_lm_eval import read_lm_eval
+from lbx.exchange.field.imported_opencompass import read_opencompass
+from lbx.exchange.field.recognition import refuse_field_files, refuse_field_format
 from lbx.exchange.prediction_files import (
     PredictionFiles,
     find_format,
@@ -32,10 +36,13 @@ from lbx.exchange.prediction_files import (
 from lbx.prompting.control_tokens import KNOWN, ReasoningMarks
 from lbx.prompting.reasoning import opening_end, split_reasoning
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
+from lbx.store.harnesses import SETTING, Harness
 from lbx.store.imports import find_import, refuse_other_content, write_import
 from lbx.store.same_samples import refuse_other_samples
 
 log = logging.getLogger("lbx")
+
+_HARNESSES: Mapping[str, Callable[[Path], HarnessRun]] = {"lm_eval": read_lm_eval, "opencompass": read_opencompass}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,8 @@ class ParsedPredictions:
     bundle: Bundle | None
     metadata: Mapping[str, str] | None = None
     extra_settings: Mapping[str, Any] = field(default_factory=dict)
+    harness: Harness | None = None
+    notes: Sequence[str] = ()
 
 
 def parse_predictions(
@@ -87,7 +96,7 @@ def parse_predictions(
     """Read and check a prediction file or folder without writing; needs memory of a few times its size.
 
     Args:
-        format_name: name of the benchmark.
+        format_name: name of the benchmark, or of an evaluation harness.
         path: a folder of task files or a single file, depending on the format.
         run_id: defaults to MODEL-FORMAT-HASH with the content's hash, so that other content makes another run.
         bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample; rows
@@ -99,17 +108,27 @@ def parse_predictions(
         UsageError: the path or a line is malformed, or no row matches a sample of the bundle.
         BundleError: the bundle lacks the data of all tasks, or it is damaged.
     """
+    if not model.strip():
+        raise UsageError("The model's name is empty.", fix="Pass --model NAME.")
+    refuse_field_format(format_name)
+    refuse_field_files(format_name, path, model)
+    if format_name in _HARNESSES:
+        return _parse_harness(
+            format_name, path, model=model, run_id=run_id, bundle=bundle, metadata=metadata,
+            strip_reasoning=strip_reasoning, e=e,
+        )  # fmt: skip
     own_names = custom_names(bundle, {}) if bundle else ()
     form = find_format(
-        format_name, own_names, condition="" if bundle else " and with --bundle, if the bundle contains it"
+        format_name,
+        own_names,
+        condition="" if bundle else " and with --bundle, if the bundle contains it",
+        further_names=IMPORT_FORMATS,
     )
     if bundle and needs_model(BENCHMARKS[form.name]):
         log.info(f"The bundle is not used: the samples of {form.name} depend on the model that was asked.")
         bundle = None
     if bundle and not form.known_tasks:
         form = replace(form, known_tasks=tuple(task.name for task in BENCHMARKS[form.name].tasks(bundle)))
-    if not model.strip():
-        raise UsageError("The model's name is empty.", fix="Pass --model NAME.")
     _refuse_verdicts(path)
     judged = has_judge_answers(form, path, e=e)
     reading = read_judge_answers(form, [path]) if judged else read_predictions(form, path, e=e)
@@ -120,6 +139,30 @@ def parse_predictions(
     name = run_id or f"{model}-{form.name}-{reading.content_sha256[:8]}"
     settings = official_judge.settings_of_rows([row.line for row in reading.rows]) if judged else {}
     return ParsedPredictions(form, reading, name, model, bundle, metadata, settings)
+
+
+def _parse_harness(
+    format_name: str,
+    path: Path,
+    *,
+    model: str,
+    run_id: str | None,
+    bundle: Bundle | None,
+    metadata: Mapping[str, str] | None,
+    strip_reasoning: bool,
+    e: bool,
+) -> ParsedPredictions:
+    if e:
+        raise UsageError(f"--e does not apply to {format_name}, whose files name their tasks.", fix="Leave it out.")
+    run = _HARNESSES[format_name](path)
+    form, reading = run.form, run.reading
+    if bundle:
+        reading = match_predictions(form, bundle, reading)
+    if strip_reasoning:
+        reading = without_reasoning(form, reading)
+    name = run_id or f"{model}-{format_name}-{reading.content_sha256[:8]}"
+    settings = {SETTING: run.harness.to_json()}
+    return ParsedPredictions(form, reading, name, model, bundle, metadata, settings, run.harness, run.notes)
 
 
 def _refuse_verdicts(path: Path) -> None:
@@ -158,7 +201,7 @@ def write_predictions(store: Store, parsed_predictions: ParsedPredictions) -> Im
         {task: len(predictions) for task, predictions in reading.tasks.items()},
         sum(prediction.error is not None for prediction in reading.rows),
         reading.ignored_names,
-        tuple(_notes(form, reading)),
+        (*parsed_predictions.notes, *_notes(form, reading)),
         sum(map(is_unmatched, reading.rows)),
     )
 
@@ -201,7 +244,7 @@ def _run_row(parsed_predictions: ParsedPredictions) -> RunRow:
     judged = {"judged": True} if reading.for_judge else {}
     judged |= {"strip_reasoning": True} if reading.stripped else {}
     row = find_import(
-        form.name,
+        parsed_predictions.harness.name if parsed_predictions.harness else form.name,
         reading.content_sha256,
         parsed_predictions.bundle,
         run_id=parsed_predictions.name,
@@ -256,7 +299,7 @@ def _generation(run_id: str, form: PredictionFormat, prediction: Prediction) -> 
         error=prediction.error,
         error_type="imported" if prediction.error is not None else None,
         steps=prediction.steps,
-        source_row=prediction.line.raw,
+        source_row=prediction.line.raw or None,
     )
 
 

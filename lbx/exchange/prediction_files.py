@@ -60,12 +60,15 @@ class PredictionFiles:
         return (prediction for predictions in self.tasks.values() for prediction in predictions)
 
 
-def find_format(name: str, custom_names: Collection[str] = (), *, condition: str = "") -> PredictionFormat:
+def find_format(
+    name: str, custom_names: Collection[str] = (), *, condition: str = "", further_names: Collection[str] = ()
+) -> PredictionFormat:
     """Find the format of a benchmark's prediction files.
 
     Args:
         custom_names: names of the user's own benchmarks that are accepted.
         condition: additional condition for accepting them, for the message.
+        further_names: formats that another function reads or writes, for the message.
 
     Raises:
         UsageError: the name is unknown.
@@ -74,7 +77,7 @@ def find_format(name: str, custom_names: Collection[str] = (), *, condition: str
     form = BENCHMARKS[name].predictions if name in names else None
     if form:
         return form
-    names = list(dict.fromkeys([*names, *OPINION_FORMATS]))
+    names = list(dict.fromkeys([*names, *OPINION_FORMATS, *further_names]))
     near = get_close_matches(name, names, n=1)
     choices = f"Use one of {', '.join(names)}, or your own benchmark by its name{condition} (docs/own-benchmark.md)."
     raise UsageError(f"There is no prediction format {name!r}.", fix=f"Did you mean {near[0]}?" if near else choices)
@@ -250,12 +253,12 @@ def _match_by_identity(
 ) -> list[Prediction]:
     free: dict[object, deque[int]] = defaultdict(deque)
     free_positions: dict[tuple[int, object], deque[int]] = {}
-    for position, sample in enumerate(samples):
-        free[form.identity(sample)].append(position)
+    identities, row_identities = form.identities(samples, predictions)
+    for position, identity in enumerate(identities):
+        free[identity].append(position)
     matched, alone = [], UnmatchedNames(form, len(samples))
     times: Counter[object] = Counter()
-    for row in predictions:
-        identity = form.identity(row.sample) if row.sample else row.sample_id
+    for row, identity in zip(predictions, row_identities, strict=True):
         iteration = times[identity] // max(1, len(free.get(identity, ()))) if form.appends else row.iteration
         times[identity] += 1
         prediction = replace(row, iteration=iteration)

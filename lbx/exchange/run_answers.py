@@ -15,10 +15,19 @@ from lbx.benchmarks.base.aggregates import numbers_by_task
 from lbx.benchmarks.base.predictions import AnswerToExport, PredictionFormat
 from lbx.benchmarks.base.results import JudgeResult, ScoredLine, ScoredRun, rows_by_task
 from lbx.store import Store
+from lbx.store.harnesses import harness_of
 from lbx.store.rows import stored_sample
 from lbx.store.runs import metadata
 
 _IN_THE_DATA, _AS_IMPORTED = "a.position, g.iteration", "g.created_at"
+
+
+def has_source_rows(run: Mapping[str, Any]) -> bool:
+    """Whether a run was imported from files of an official script, which an export restores.
+
+    lbx writes the files of its own runs, and of answers that were imported from another evaluation harness.
+    """
+    return run["backend"] == "import" and harness_of(json.loads(run["settings"])) is None
 
 
 def answered_tasks(store: Store, form: PredictionFormat, run_id: str) -> list[str]:
@@ -64,7 +73,7 @@ def scored_run(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> 
     Raises:
         UsageError: no answer is scored.
     """
-    settings, is_own_run = json.loads(run["settings"]), run["backend"] != "import"
+    settings, is_own_run = json.loads(run["settings"]), not has_source_rows(run)
     if run["backend"] == "endpoint" and settings.get("backend.tokenizer") is None:
         settings["context_window"] = None  # it counts characters: the server's window in tokens is unknown
     label = form.label(run["model"], settings) if is_own_run else run["model"]

@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from lbx.base.columns import Column
+from lbx.base.marks import COUNT_WORDS
 from lbx.base.number_key import NumberKey, group_number
 from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.layout import AnswerLengthRule, Board, BoardEntry, BoardPart, BoardRow
@@ -39,11 +40,11 @@ BOARDS: dict[str, BenchmarkBoard] = {
 
 _RUNS = ("run_id", "reasoning_run_id")
 
-_WORDS = r"""
+_WORDS = """
     SELECT g.run_id, a.task, [{by}] AS marks, count(*) AS n,
-           avg(len(regexp_extract_all(g.output, '[^\t-\r\x{{1c}}-\x{{1f}}\x{{85}}\p{{Z}}]+'))) AS words
+           avg(coalesce(g.output_words, {count})) AS words
     FROM generations g JOIN samples a USING (benchmark, task, sample_id)
-    WHERE g.benchmark = ? AND g.output IS NOT NULL GROUP BY ALL
+    WHERE g.benchmark = ? AND coalesce(g.output_sha256, g.output) IS NOT NULL GROUP BY ALL
 """
 
 
@@ -183,7 +184,10 @@ def _on_curves(models: Iterable[BoardEntry], curve_of_run: Curves, grouping: str
 def _mean_words(store: Store, benchmark: str, rule: AnswerLengthRule) -> dict[str, float]:
     by = ", ".join(f"a.meta->>'{key}'" for key in rule.by)
     words_of: dict[str, list[tuple[float, int]]] = {}
-    counted = store.compute_once(("words", benchmark, by), lambda: store.query(_WORDS.format(by=by), [benchmark]).rows)
+    counted = store.compute_once(
+        ("words", benchmark, by),
+        lambda: store.query(_WORDS.format(by=by, count=COUNT_WORDS.format(text="g.output")), [benchmark]).rows,
+    )
     for run_id, task, marks, n, words in counted:
         if rule.counts(task, marks):
             words_of.setdefault(run_id, []).append((words, n))

@@ -15,6 +15,7 @@ from lbx.base.marks import WORST_FIRST
 from lbx.report.boards import BOARDS
 from lbx.report.cells import cell_text, sheet
 from lbx.report.guards import counts
+from lbx.report.harnesses import summaries
 from lbx.report.labels import with_labels
 from lbx.report.pairs import MOST_RUNS, runs_unlike
 from lbx.report.papers import OVERALL_COLUMNS, average_numbers
@@ -188,8 +189,9 @@ def _with_rows(store: Store, query: ReportQuery, board: Table, rows_of: Mapping[
 def _more(store: Store, board: Table, results: Path, views: Sequence[str]) -> Sheet:
     report = as_command("lbx", "report", results)
     notes = [f"More: {report} {' | '.join(views)}", f"A page: {report} --format html -o report.html"]
+    notes = [*summaries(store, [row["run_id"] for row in board.dicts()]), *notes]
     if comparison := _comparison(store, board):
-        notes.insert(1, f"Side by side: {as_command('lbx', 'report', results, *comparison)}")
+        notes.insert(-1, f"Side by side: {as_command('lbx', 'report', results, *comparison)}")
     return Sheet("", [], [], notes)
 
 

@@ -203,8 +203,8 @@ def _sheet(title: str, rows: Sequence[Mapping[str, Any]]) -> Sheet:
     notes += [TIES_NOTE] if len(runs) > 1 and "alike" in rows[0] else []
     if any(row["official"] is None for row in rows):
         notes.append(
-            "-: no official number, because the run has no score for some of the samples. The report task_scores has "
-            "the score of the others."
+            "-: no official number, because the run has no score for some of the samples, or another evaluation "
+            "harness asked in another way (report harness). The report task_scores has all scores."
         )
     notes += doubts(rows)
     return Sheet(title, sheet_columns, body, notes, best)

@@ -16,12 +16,14 @@ from lbx.report import (
     effective_context,
     expecting,
     guards,
+    harnesses,
     leaderboard,
     needle_grids,
     needles,
     opinion_tables,
     papers,
     reference,
+    revisions,
     truncation_effect,
 )
 from lbx.report.cells import sheet, without_intervals
@@ -38,6 +40,7 @@ from lbx.store import Store, Table
 from lbx.store.number_rows import INTERVAL_COLUMNS
 from lbx.store.queries import export_report, export_rows
 from lbx.store.runs import check_runs
+from lbx.store.texts import require_texts
 
 REPORTS: Mapping[str, ReportDefinition] = {
     **SCORES,
@@ -55,15 +58,20 @@ ON_A_PAGE = tuple(
 )
 """Reports on the page of a whole file, in its order."""
 
+TEXT_REPORTS = ("changes",)
+"""Reports of texts, which a file without them refuses. The report ``failures`` shows that messages were removed."""
+
 TABLE_BUILDERS: Mapping[str, Callable[[Store, ReportQuery], Table]] = {
     "leaderboard": leaderboard.table,
     "guards": guards.table,
+    "harness": harnesses.table,
     "truncation_effect": truncation_effect.table,
     "effective_context": effective_context.table,
     "needles": needles.table,
     "cost": cost.table,
     "comparison": comparing.table,
     "changes": comparing.changes,
+    "revisions": revisions.table,
     "reference": reference.table,
     "expected": expecting.table,
     "judge_results": opinion_tables.results,
@@ -111,6 +119,8 @@ def read_report(store: Store | None, name: str, query: ReportQuery = ALL, among:
     """
     if store is None:
         return reference.table(None, query)
+    if name in TEXT_REPORTS:
+        require_texts(store, f"The report {name} needs questions and answers.")
     check_runs(store, query.runs)
     if REPORTS[name].reads == "coverage":
         store.materialise_views("coverage", "distinctions")

@@ -89,7 +89,9 @@ def embedding_servers(spec: RunSpec, bundle: Bundle) -> list[tuple[str, int] | N
 
 
 def card_of(spec: RunSpec, bundle: Bundle) -> ModelCard:
-    return resolve_model(spec.model, backend=spec.backend, bundle=bundle, threads=spec.threads)
+    return resolve_model(
+        spec.model, backend=spec.backend, bundle=bundle, threads=spec.threads, context_window=spec.context_window
+    )
 
 
 def load_model(card: ModelCard, bundle: Bundle | None) -> Backend:

@@ -96,8 +96,9 @@ def rebuild_sent_prompts(
     """
     name = f"{key.benchmark}/{key.task}"
     only = replace(
-        spec, tasks=(name,), ids=(f"{name}/{key.sample_id}",), limit=None, documents=None, sample=None, workers=0
-    )
+        spec, tasks=(name,), ids=(f"{name}/{key.sample_id}",), limit=None, documents=None, sample=None, questions=None,
+        workers=0,
+    )  # fmt: skip
     if isinstance(spec, JudgeSpec):  # its tasks are the tasks of the judged answers
         files = [path for path in spec.answers if Path(path).is_file()] or [str(results)]
         only = replace(spec, ids=only.ids, limit=None, workers=0, answers=tuple(files))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lbx.base.marks import QUESTION_REMOVED
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
 from lbx.benchmarks import CustomBenchmark
 from lbx.benchmarks.base.aggregates import Average
@@ -19,6 +20,7 @@ from lbx.scoring import opinions
 from lbx.scoring.score_columns import find_benchmark, headline_of, plain_numbers, query_scores, score_interval_columns
 from lbx.statistics.estimates import Estimate, interval, labels_of
 from lbx.store import GroupRow, ResultRow, Store
+from lbx.store.harnesses import harnesses_of_runs
 from lbx.store.number_rows import BenchmarkRow, LengthRow, NumberRow
 from lbx.store.rows import PROMPT_TOKENS, stored_sample
 
@@ -75,12 +77,14 @@ class _AddingUp:
     def __init__(self, store: Store, run_id: str, benchmark: Benchmark, version: int, *, is_complete: bool) -> None:
         self._store, self._benchmark, self._version, self._is_complete = store, benchmark, version, is_complete
         self._names = (run_id, benchmark.name)
+        harness = harnesses_of_runs(store).get(run_id)
+        self._unofficial = harness.unofficial_tasks if harness else frozenset[str]()
         sql = "SELECT task, scorable_samples FROM coverage WHERE run_id = ? AND benchmark = ?"
         self._scorable: dict[str, int | None] = dict(store.query(sql, self._names).rows)
         counts = store.query(
             "SELECT task, count(DISTINCT sample_id), count(error), count(*) FROM generations "
-            "WHERE run_id = ? AND benchmark = ? GROUP BY ALL",
-            self._names,
+            "WHERE run_id = ? AND benchmark = ? AND error_type IS DISTINCT FROM ? GROUP BY ALL",
+            [*self._names, QUESTION_REMOVED],
         ).rows
         # Samples that only judges and people rate are not part of any number.
         self._sample_counts = {task: min(count, self._scorable.get(task) or count) for task, count, *_ in counts}
@@ -116,7 +120,7 @@ class _AddingUp:
         return [*results, *lengths, *groups, *self._benchmark_rows(tasks, groups)]
 
     def _results(self, task: str, rows: ScoredRows, task_position: int) -> list[ResultRow]:
-        """Numbers of a task; none is official unless all samples are scored."""
+        """Numbers of a task; none is official unless all samples are scored, and were asked like officially."""
         is_complete = self._has_all_scores(task, rows)
         numbers = self._aggregate(task, rows)
         head = headline_of(self._benchmark.name, task, rows)
@@ -127,7 +131,7 @@ class _AddingUp:
         return [
             ResultRow(
                 *self._names, task, score.metric, self._version, score.n, score.score,
-                score.official if is_complete else None,
+                score.official if is_complete and task not in self._unofficial else None,
                 headline=head is not None and score.metric == head.metric, position=position,
                 partial=score.partial or not is_complete, task_position=task_position,
                 unit=self._benchmark.scoring.unit,
@@ -162,13 +166,15 @@ class _AddingUp:
         groups = self._benchmark.groups(tasks) if tasks else []
         complete_tasks = {task: rows for task, rows in tasks.items() if self._has_all_scores(task, rows)}
         if len(complete_tasks) < len(tasks):
-            sure = {
-                _group_key(group): group.n
-                for group in (self._benchmark.groups(complete_tasks) if complete_tasks else ())
-            }
             groups = [
-                group if sure.get(_group_key(group)) == group.n else replace(group, official=None, partial=True)
-                for group in groups
+                group if is_sure else replace(group, official=None, partial=True)
+                for group, is_sure in self._covered_groups(groups, complete_tasks)
+            ]
+        if self._unofficial:
+            official_tasks = {task: rows for task, rows in tasks.items() if task not in self._unofficial}
+            groups = [
+                group if is_official else replace(group, official=None)
+                for group, is_official in self._covered_groups(groups, official_tasks)
             ]
         unanswered = {task: ScoredRows.of(()) for task in self._unanswered_tasks}
         bounds = [
@@ -183,6 +189,13 @@ class _AddingUp:
             )
             for position, group in enumerate(groups)
         ]  # fmt: skip
+
+    def _covered_groups(
+        self, groups: Sequence[GroupScore], tasks: Mapping[str, ScoredRows]
+    ) -> list[tuple[GroupScore, bool]]:
+        """Return each group with whether these tasks have all of its samples."""
+        counts = {_group_key(group): group.n for group in (self._benchmark.groups(tasks) if tasks else ())}
+        return [(group, counts.get(_group_key(group)) == group.n) for group in groups]
 
     def _benchmark_rows(self, tasks: Mapping[str, ScoredRows], groups: Sequence[GroupRow]) -> list[BenchmarkRow]:
         """The benchmark's leaderboard score: its own average, else the mean of its tasks' headlines.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lbx.store import Store
+from lbx.store.texts import texts_of
 
 log = logging.getLogger("lbx")
 
@@ -25,10 +26,15 @@ _UNFINISHED = """
 """Scores without numbers: the run is running, was killed, or was being rescored."""
 
 
+def runs_without_numbers(store: Store) -> set[str]:
+    """Runs with scores that were not added up, because the run or a rescoring has not ended."""
+    return {run for run, _, _ in store.query(_UNFINISHED).rows}
+
+
 def add_missing_numbers(store: Store) -> None:
     """Compute missing numbers of scored answers; in memory if the file is open read-only."""
     unfinished = store.query(_UNFINISHED).rows
-    if not unfinished:
+    if not unfinished or texts_of(store):  # an extracted file has all numbers that its texts gave
         return
     from lbx.scoring.adding_up import add_up_by_name  # slow import, which most files do not need
 

@@ -70,7 +70,8 @@ _NAMED = f"""
     FROM runs r JOIN distinctions d USING (run_id)
 """  # noqa: S608 (our own names)
 _SAMPLES = """
-    SELECT number, benchmark, task, sample_id, question, language, length, length_unit, meta,
+    SELECT number, benchmark, task, sample_id, coalesce(text_hashes->>'question', question) AS question, language,
+           length, length_unit, meta,
            coalesce(context_sha256, '') AS document
     FROM {samples} WHERE benchmark <> 'judge' AND (len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], benchmark))
     ORDER BY position, sample_id
@@ -120,7 +121,7 @@ def query_scores(
     """Read scored answers of these runs (see ``read_scores``) from a table, a view or a query of scores."""
     metrics = [name for (name,) in store.query("SELECT DISTINCT metric FROM scores ORDER BY ALL").rows]
     samples = Samples(store, benchmarks)
-    output = "hash(output)" if outputs else "0"
+    output = "hash(coalesce(output_sha256, output))" if outputs else "0"
     answers = samples.read_columns(
         names, "generations",
         f"{', '.join(map(_UNKNOWN.format, _ANSWER_COLUMNS))}, reasoning_closed IS NOT NULL AS reasoned, "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
-from lbx.base.limits import SAMPLE_IDS, WORKERS
+from lbx.base.limits import CONTEXT_TOKENS, SAMPLE_IDS, WORKERS
 from lbx.base.option import Option, fields_of, key_values
 from lbx.base.outputs import open_output
 from lbx.base.run_options import ASKING, AskingOptions
@@ -81,6 +81,14 @@ class ChoosingOptions:
             most=SAMPLE_IDS,
         ),
     ] = ()
+    questions: Annotated[
+        str | None,
+        _sample_option(
+            "judged: only the questions for judges and raters, which L-Eval marks; all questions of your own benchmark "
+            "with a [rubric].",
+            "WHICH",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +136,16 @@ class RunSpec(AskingOptions, ChoosingOptions):
             "CPU threads of each process that loads a model; overrides its card. Default: one for each usable CPU.",
             "N",
             judges=True,
+        ),
+    ] = None
+    context_window: Annotated[
+        int | None,
+        _model_option(
+            "Tokens that prompt and answer share, no more than the model has; overrides its card. Another window makes "
+            "another run. Default: the model's own.",
+            "N",
+            judges=True,
+            most=CONTEXT_TOKENS,
         ),
     ] = None
     hash_weights: Annotated[
@@ -185,7 +203,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
 
     @property
     def choice(self) -> SampleChoice:
-        return SampleChoice(self.limit, self.documents, self.sample, self.seed, self.ids)
+        return SampleChoice(self.limit, self.documents, self.sample, self.seed, self.ids, self.questions)
 
     def copy_inputs(self, folder: Path, mount_path: str) -> Self:
         """Make a spec for shards, copying its input files other than bundle and model into their folder.

@@ -17,7 +17,8 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Task, sha256_text
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.spec.settings import SampleChoice
+from lbx.benchmarks.base.judge_marks import marks_in
+from lbx.spec.settings import JUDGED, SampleChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,38 +70,68 @@ def select_samples(
     """Resolve a choice in this bundle. The data is read unless the choice is only a number of samples.
 
     Raises:
-        UsageError: a name in ``ids`` is not a sample of these tasks.
+        UsageError: a name in ``ids`` is not a sample of these tasks, or a benchmark has no judged questions.
         BundleError: a data file is damaged.
     """
     if choice.is_everything:
         return EVERYTHING
     if choice.ids:
         return _select_ids(choice.ids, bundle, tasks, benchmarks)
-    if choice.documents is None and choice.sample is None:
+    if choice.questions is not None:
+        _require_questions(bundle, tasks, benchmarks)
+    elif choice.documents is None and choice.sample is None:
         return EVERYTHING.first(tasks, choice.limit or 0)
     places = {}
     for task in tasks:
-        samples = islice(benchmarks[task.benchmark].samples(bundle, task.name), choice.limit)
-        places[task.full_name] = frozenset(_positions_on_documents(_positions_by_document(samples), choice))
+        family = benchmarks[task.benchmark]
+        samples: Iterator[tuple[int, Sample]] = enumerate(family.samples(bundle, task.name))
+        if choice.questions is not None and family.catalogue.has_marks:
+            samples = (numbered for numbered in samples if marks_in(numbered[1].meta))
+        documents = _positions_by_document(islice(samples, choice.limit))
+        places[task.full_name] = frozenset(_positions_on_documents(documents, choice))
+    if choice.questions is not None and not any(places.values()):
+        raise _no_questions_error(list(places), "Pass other tasks of the benchmark, or remove --questions.")
     return Selection(places)
 
 
-def _positions_by_document(samples: Iterable[Sample]) -> dict[str, list[int]]:
+def _require_questions(bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]) -> None:
+    """Raise UsageError if a benchmark has neither marks nor a rubric."""
+    names = dict.fromkeys(task.benchmark for task in tasks)
+    without = [
+        name
+        for name in names
+        if not benchmarks[name].catalogue.has_marks and benchmarks[name].rubric_file(bundle) is None
+    ]
+    if without:
+        marked = " and ".join(name for name, family in benchmarks.items() if family.catalogue.has_marks)
+        raise _no_questions_error(
+            without,
+            f"--questions {JUDGED} applies to {marked}, and to benchmarks of your own with a [rubric]: pass only their "
+            "tasks, or remove the option.",
+        )
+
+
+def _no_questions_error(names: Sequence[str], fix: str) -> UsageError:
+    has = "has" if len(names) == 1 else "have"
+    return UsageError(f"{' and '.join(names)} {has} no questions for judges or raters.", fix=fix)
+
+
+def _positions_by_document(samples: Iterable[tuple[int, Sample]]) -> dict[str, list[int]]:
     """{document: positions of its samples}, in the data's order. A question without a document forms its own."""
     positions: dict[str, list[int]] = {}
-    for position, sample in enumerate(samples):
+    for position, sample in samples:
         name = sha256_text(sample.context) if sample.context else str(sample.key)
         positions.setdefault(name, []).append(position)
     return positions
 
 
 def _positions_on_documents(documents: Mapping[str, Sequence[int]], choice: SampleChoice) -> Iterator[int]:
-    """Positions of the samples on documents that --documents or --sample selects."""
-    if choice.documents is not None:
+    """Positions of the samples on documents that --documents or --sample selects; on all without either."""
+    if choice.sample is None:
         for places in islice(documents.values(), choice.documents):
             yield from places
         return
-    missing = choice.sample or 0
+    missing = choice.sample
     for name in sorted(documents, key=lambda name: sha256_text(f"{choice.seed} {name}")):
         if missing <= 0:
             return

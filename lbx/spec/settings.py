@@ -12,6 +12,8 @@ from lbx.retrieval import BM25, BM25_CHARACTERS
 
 LONG_WINDOW = 262_144
 """Minimum context window for a reasoning budget of 32k tokens instead of 8k."""
+JUDGED = "judged"
+"""Value of ``SampleChoice.questions``."""
 _ALWAYS = ("sampling", "model_sampling", "chat", "seed")
 
 
@@ -101,7 +103,7 @@ class RunSettings(AskingOptions):
 
 @dataclass(frozen=True, slots=True)
 class SampleChoice:
-    """Choice of samples by --limit, --documents, --sample, --seed and --ids; every sample by default.
+    """Choice of samples by --limit, --documents, --sample, --seed, --ids and --questions; every sample by default.
 
     Attributes:
         limit: number of first samples of each task; ``documents`` and ``sample`` choose among these.
@@ -110,9 +112,10 @@ class SampleChoice:
             they reach it.
         seed: for ``sample``.
         ids: samples by name: "sample_id", in any task, or "benchmark/task/sample_id".
+        questions: ``JUDGED`` for the questions that judges and raters are asked about; the numbers above count these.
 
     Raises:
-        UsageError: two of them exclude each other.
+        UsageError: two of them exclude each other, or ``questions`` has another value.
     """
 
     limit: int | None = None
@@ -120,17 +123,25 @@ class SampleChoice:
     sample: int | None = None
     seed: int = 0
     ids: tuple[str, ...] = ()
+    questions: str | None = None
 
     def __post_init__(self) -> None:
+        if self.questions not in (None, JUDGED):
+            raise UsageError(f"--questions must be {JUDGED}, not {self.questions!r}.")
         ways = {"--documents": self.documents, "--sample": self.sample, "--ids": self.ids or None}
         options = [option for option, value in ways.items() if value is not None]
-        if self.ids and self.limit is not None:
-            options.append("--limit")
+        if self.ids:
+            options += [option for option, value in (("--limit", self.limit), ("--questions", self.questions)) if value]
         if len(options) > 1:
             raise UsageError(f"{' and '.join(options)} exclude each other.", fix="Give one of them.")
 
     @property
     def is_everything(self) -> bool:
+        return self.is_unlimited and self.questions is None
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether no option gives samples by number or name."""
         return self.limit is None and self.documents is None and self.sample is None and not self.ids
 
 

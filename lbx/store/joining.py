@@ -42,7 +42,8 @@ _UNEQUAL = {
 
 
 def _has_text(row: str) -> str:
-    return f"({row}.error IS NULL AND NOT regexp_full_match(coalesce({row}.output, ''), '{BLANK}'))"
+    blank = f"coalesce({row}.output_words = 0, regexp_full_match(coalesce({row}.output, ''), '{BLANK}'))"
+    return f"({row}.error IS NULL AND NOT {blank})"
 
 
 def _weight(row: str) -> str:
@@ -156,7 +157,8 @@ def number_hashes(connection: duckdb.DuckDBPyConnection, database: str = "") -> 
     rows = connection.execute(
         f"""
         SELECT run_id, benchmark, bit_xor(made) FROM (
-            SELECT run_id, benchmark, hash(task, sample_id, iteration, output, error, original_tokens) AS made
+            SELECT run_id, benchmark, hash(
+                       task, sample_id, iteration, coalesce(output_sha256, output), error, original_tokens) AS made
             FROM {prefix}generations
             UNION ALL SELECT run_id, benchmark, hash(task, sample_id, iteration, metric, metric_version, score, partial)
             FROM {prefix}scores

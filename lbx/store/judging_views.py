@@ -14,6 +14,9 @@ _OF_PAIRS = ", ".join(
     f"CASE WHEN t.kind = 'pair' THEN t.{name} END AS {name}" for name in ("n_wins", "n_draws", "n_losses")
 )
 
+ANSWER_HASH = "coalesce({row}.output_sha256, sha256(coalesce({row}.output, '')))"
+"""SQL for the SHA-256 of an answer, whose text may have been removed (``lbx.store.extracting``)."""
+
 
 def _meta_column(name: str, sql_type: str = "") -> str:
     value = f"a.meta->>'{name}'"
@@ -22,10 +25,10 @@ def _meta_column(name: str, sql_type: str = "") -> str:
 
 def _is_same_answer(generation: str, side: str) -> str:
     """SQL condition that a stored answer is still the one that was judged; true if the file lacks the answer."""
-    output, judged = f"{generation}.output", f"s.{side}_sha256"
+    judged = f"s.{side}_sha256"
     return (
         f"({generation}.run_id IS NULL OR {judged} IS NULL "
-        f"OR ({generation}.error IS NULL AND sha256(coalesce({output}, '')) = {judged}))"
+        f"OR ({generation}.error IS NULL AND {ANSWER_HASH.format(row=generation)} = {judged}))"
     )
 
 
@@ -200,7 +203,7 @@ JUDGING_VIEWS: dict[str, str] = {
             FROM asked a JOIN generations g ON g.run_id = a.one->>'run_id' AND g.benchmark = a.benchmark
                 AND g.task = a.task AND g.sample_id = a.sample_id
                 AND g.iteration = try_cast(a.one->>'iteration' AS INTEGER)
-            WHERE g.error IS NOT NULL OR sha256(coalesce(g.output, '')) <> a.one->>'sha256'
+            WHERE g.error IS NOT NULL OR {ANSWER_HASH.format(row="g")} <> a.one->>'sha256'
         ), last AS (
             SELECT * FROM ratings r ANTI JOIN changed USING (set_id, item, run_id, iteration)
             QUALIFY row_number() OVER (PARTITION BY {_RATER} ORDER BY revision DESC) = 1

@@ -99,6 +99,7 @@ def merge_files(store: Store, sources: Sequence[Path], target: Path | None = Non
                     _merge_source(store, connection, source, merging, only_new_rows=False)
     if target is not None:
         store.attach(target, _SOURCE)
+        _refuse_other_texts(store, target)
         with store.transaction() as connection:
             _copy_target_rows(store, connection, target, merging)
     with store.transaction() as connection:
@@ -119,9 +120,21 @@ def _attach_source(store: Store, source: Path) -> Iterator[None]:
         try:
             if schema_version(store.connection, _SOURCE) != SCHEMA_VERSION:
                 Store(source, read_only=True).close()  # raises the error for another version
+            _refuse_other_texts(store, source)
             yield
         finally:
             store.query(f"DETACH {_SOURCE}")
+
+
+def _refuse_other_texts(store: Store, source: Path) -> None:
+    """Raise ConflictError if texts were removed from the attached file and not from the others, or vice versa."""
+    texts = store.query(f"SELECT texts FROM runs UNION SELECT texts FROM {_SOURCE}.runs").rows
+    if len(texts) > 1:
+        raise ConflictError(
+            f"{source} and the files before it differ in their texts: `lbx runs extract --without-texts` removed texts "
+            "from only some of them. All files are unchanged.",
+            fix="Extract every file in the same way, then merge the extracted files.",
+        )
 
 
 def _copy_target_rows(store: Store, connection: duckdb.DuckDBPyConnection, target: Path, merging: MergeState) -> None:

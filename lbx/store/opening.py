@@ -14,6 +14,7 @@ from lbx.base.database import files_of, open_database, parts_of
 from lbx.base.errors import InUseError, StoreError
 from lbx.base.inputs import is_database, open_input
 from lbx.base.outputs import refuse_foreign_link
+from lbx.base.records import encodable
 from lbx.store.file_users import FileUser, find_user
 
 _START = 12
@@ -32,6 +33,8 @@ def check_path(path: Path) -> None:
         )
     if "?" in str(path.absolute()):
         raise StoreError(f"DuckDB reads the text after the question mark in {path} as options.", fix="Rename it.")
+    if str(path.absolute()) != encodable(str(path.absolute())):
+        raise StoreError(f"DuckDB cannot open {path}: its path is not UTF-8.", fix="Rename it.")
     if path.is_dir():
         raise StoreError(
             f"{path} is a folder, not a results file.", fix=f"Give a file in it, e.g. {path}/results.duckdb."

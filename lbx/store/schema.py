@@ -38,6 +38,8 @@ CREATE TABLE runs (
     task_samples JSON,
     metadata JSON,
     unscored_samples JSON,
+    texts VARCHAR,
+    rescorings JSON,
     PRIMARY KEY (run_id)
 );
 CREATE TABLE samples (
@@ -52,6 +54,7 @@ CREATE TABLE samples (
     context_sha256 VARCHAR,
     meta JSON NOT NULL,
     position INTEGER NOT NULL,
+    text_hashes JSON,
     PRIMARY KEY (benchmark, task, sample_id)
 );
 CREATE TABLE generations (
@@ -86,6 +89,9 @@ CREATE TABLE generations (
     error_type VARCHAR,
     output_ids INTEGER[],
     system_prompt VARCHAR,
+    output_sha256 VARCHAR,
+    output_words INTEGER,
+    instructions_sha256 VARCHAR,
     PRIMARY KEY (run_id, benchmark, task, sample_id, iteration)
 );
 CREATE TABLE scores (

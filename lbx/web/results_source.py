@@ -18,6 +18,7 @@ from lbx.scoring.score_columns import runs_by_id
 from lbx.store import Store
 from lbx.store.answer_lists import AnswerKey
 from lbx.store.snapshots import has_writer
+from lbx.store.texts import removal_notice
 
 
 class ResultsSource:
@@ -40,7 +41,7 @@ class ResultsSource:
                 {
                     "root": request.scope["root_path"],
                     "told": "",
-                    "snapshot": f"The file {store.snapshot}." if store.snapshot else "",
+                    "snapshot": f"The file {store.snapshot}." if store.snapshot else removal_notice(store),
                     "is_live": store.snapshot is not None,
                     "version": version,
                     "file": headline(self.path.name, progress(store, self.runs)),

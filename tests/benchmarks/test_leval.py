@@ -15,9 +15,11 @@ import pytest
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Mode, Sample, ScoredSample, Truncation
-from lbx.benchmarks import LEval
+from lbx.benchmarks import BENCHMARKS, LEval, judged_samples
 from lbx.benchmarks.leval.prompts import RETRIEVAL_SCRIPT, SCRIPT, STUFF
 from lbx.benchmarks.leval.tasks import KINDS
+from lbx.spec.selection import select_samples
+from lbx.spec.settings import SampleChoice
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 QUESTIONS = {
@@ -51,6 +53,15 @@ def test_real_questions(bundle: Bundle, task: str) -> None:
         assert (prompt.max_new_tokens, prompt.truncation, prompt.source) == (512, Truncation.WORDS_END, SCRIPT)
         if task in OPEN:
             assert f" {len(sample.references[0].split())} words" in prompt.after
+
+
+def test_the_choice_of_judged_questions_is_what_the_files_mark(bundle: Bundle) -> None:
+    tasks = LEval().tasks(bundle)
+    selection = select_samples(SampleChoice(questions="judged"), bundle, tasks, BENCHMARKS)
+    selected = {
+        sample.key for task in tasks for _, sample in selection.select(task, LEval().samples(bundle, task.name))
+    }
+    assert selected == {sample.key for sample, _ in judged_samples(bundle)}
 
 
 @pytest.mark.parametrize("task", QUESTIONS)

@@ -236,7 +236,7 @@ def test_a_window_beyond_the_models_is_named_where_models_are_listed(lbx: Lbx, t
     (tmp_path / "wide.toml").write_text(text)
     (tmp_path / "stretched.toml").write_text(f"{text}[options]\nrope_scaling = 'yarn'\n")
     done = lbx("models", cwd=tmp_path)
-    assert "wide.toml: The files of wide declare a context of 4096 tokens; context_window = 9999" in done.stderr
+    assert "wide.toml: The files of wide declare a context of 4096 tokens; a context window of 9999" in done.stderr
     assert "stretched" not in done.stderr
 
 

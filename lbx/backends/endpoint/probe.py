@@ -246,8 +246,9 @@ def check_card(card: ModelCard, api: str, tokenizer: Path | None) -> None:
         )
     if tokenizer is None and card.context_window:
         raise UsageError(
-            f"The card {card.name} has a context_window in tokens but no [tokenizer] to count them.",
-            fix="Add [tokenizer], or remove context_window: the server then rejects prompts that do not fit.",
+            f"A context window in tokens needs a tokenizer to count them, but the card {card.name} has no [tokenizer].",
+            fix="Add [tokenizer], or remove context_window and --context-window: the server then rejects prompts that "
+            "do not fit.",
         )
     if api == "chat" and (card.chat.template is not None or not card.chat.enabled):
         raise UsageError(
@@ -298,12 +299,13 @@ def _window(card: ModelCard, options: EndpointOptions, facts: ServerFacts) -> in
     if not window:
         raise UsageError(
             f"The server {options.url} does not report the length of its context window.",
-            fix=f"Set context_window in the card {card.name} to the value that the server was started with.",
+            fix="Pass the value that the server was started with as --context-window, or set context_window in the "
+            f"card {card.name}.",
         )
     if facts.window and window > facts.window:
         raise BackendError(
-            f"The server {options.url} runs with a context window of {facts.window} tokens; the card {card.name} has "
-            f"context_window = {window}.",
-            fix="Lower context_window, or start the server with a larger one.",
+            f"The server {options.url} runs with a context window of {facts.window} tokens; a context window of "
+            f"{window} exceeds it.",
+            fix="Lower --context-window, or context_window in the card, or start the server with a larger one.",
         )
     return window

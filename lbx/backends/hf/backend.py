@@ -138,7 +138,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     if not window:
         raise BackendError(
             f"The config.json of {card.name} declares no context window.",
-            fix="Set context_window in its card.",
+            fix="Pass --context-window, or set context_window in its card.",
         )
     generation_config = _generation_config(weights)
     penalty, note = ignored_repetition_penalty(generation_config.get("repetition_penalty"))

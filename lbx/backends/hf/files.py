@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.context_windows import MOST_TOKENS
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
+from lbx.base.limits import CONTEXT_TOKENS
 
 _COUNT_KEYS = re.compile(r"^(?!vocab).*(layer|head|expert|block|depth)")  # Gemma 3n has a vocabulary for each layer
 _MAX_COUNT = 100_000
@@ -37,7 +37,7 @@ def refuse_unsafe_files(folder: Path) -> None:
             fix="Merge it into the weights (peft: merge_and_unload), and use the folder with the merged model.",
         )
     for key, value in _numbers(read_json(folder / "config.json")):
-        if (_COUNT_KEYS.search(key) and value > _MAX_COUNT) or (_LENGTH_KEYS.search(key) and value > MOST_TOKENS):
+        if (_COUNT_KEYS.search(key) and value > _MAX_COUNT) or (_LENGTH_KEYS.search(key) and value > CONTEXT_TOKENS):
             raise BackendError(f"{folder / 'config.json'} has {key} = {value:,}, more than any model.", fix=_DAMAGED)
     for path in sorted(folder.glob("*.index.json")):
         index = read_json(path)

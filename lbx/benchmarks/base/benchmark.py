@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import ClassVar
 
 from lbx.base.errors import UsageError
@@ -61,6 +62,7 @@ class TaskCatalogue:
         selections: names of groups of tasks for ``--tasks``.
         embedding_tasks: tasks that an embedding model scores half of (``Benchmark.compared``).
         open_tasks: tasks with free-text answers, which people or a judge can rate; None for all.
+        has_marks: whether the authors mark questions for judges and people (``lbx.benchmarks.base.judge_marks``).
         length_groups: {task: name of its group of tasks that ask the same about documents of other lengths}.
         accepts: whether the family has a task that ``names`` lacks, for example of another length. Patterns match
             ``names`` only.
@@ -70,6 +72,7 @@ class TaskCatalogue:
     selections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     embedding_tasks: tuple[str, ...] = ()
     open_tasks: tuple[str, ...] | None = None
+    has_marks: bool = False
     length_groups: Mapping[str, str] = field(default_factory=dict)
     accepts: Callable[[str], bool] = _accept_no_task
 
@@ -210,6 +213,10 @@ class Benchmark(ABC):
     def query(self, sample: Sample, bundle: Bundle) -> str:
         """Return the query that retrieves chunks. Raises BundleError if the bundle lacks its official wording."""
         return sample.question
+
+    def rubric_file(self, bundle: Bundle) -> Path | None:
+        """Return the file with a rubric of the benchmark's own, which judges all of its questions; None without one."""
+        return None
 
     def evidence(self, sample: Sample) -> Sequence[str]:
         """Return texts that locate the answer in the document; at least one of them occurs there.

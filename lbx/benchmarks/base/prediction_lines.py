@@ -48,7 +48,7 @@ class PredictionLine:
         """Return a required text field. Raises UsageError."""
         value = self.require(name)
         if not isinstance(value, str):
-            raise prediction_file_error(self.location, f"{name!r} must be text, not {_describe(value)}")
+            raise prediction_file_error(self.location, f"{name!r} must be text, not {describe_value(value)}")
         return value
 
     def optional_text(self, name: str) -> str:
@@ -108,6 +108,26 @@ def read_bytes(path: Path) -> bytes:
     if not data.strip():
         raise prediction_file_error(str(path), "the file is empty")
     return data
+
+
+def parse_document(path: Path, data: bytes) -> dict[str, Any]:
+    """Parse a file that is one JSON object. Raises UsageError: not UTF-8, not JSON, no object, or a key twice."""
+    location = str(path)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise prediction_file_error(location, f"it is not UTF-8 ({exc.reason})") from exc
+    with _translate_json_errors(location):
+        return _require_object(location, json.loads(text, object_pairs_hook=_unique_keys))
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice!r} occurs twice")
+    return values
 
 
 def split_rows(
@@ -190,7 +210,7 @@ def _translate_json_errors(location: str) -> Iterator[None]:
 
 def _require_object(location: str, values: object) -> dict[str, Any]:
     if not isinstance(values, dict):
-        raise prediction_file_error(location, f"it contains {_describe(values)} instead of an object")
+        raise prediction_file_error(location, f"it contains {describe_value(values)} instead of an object")
     return values
 
 
@@ -226,7 +246,8 @@ def _parse_object(location: str, text: str) -> dict[str, Any]:
         return _require_object(location, json.loads(text))
 
 
-def _describe(value: object) -> str:
+def describe_value(value: object) -> str:
+    """Return a value's JSON type in words; the value itself of a number."""
     match value:
         case None:
             return "null"
@@ -238,6 +259,6 @@ def _describe(value: object) -> str:
             return "text"
         case list():
             bad = next((item for item in value if not isinstance(item, str)), None)
-            return f"a list with {_describe(bad)} in it" if bad is not None or None in value else "a list"
+            return f"a list with {describe_value(bad)} in it" if bad is not None or None in value else "a list"
         case _:
             return "an object"

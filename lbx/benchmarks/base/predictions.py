@@ -148,6 +148,13 @@ class PredictionFormat(ABC):
     def identity(self, sample: Sample) -> object:
         """Return the values that match a file's sample with the bundle's."""
 
+    def identities(
+        self, samples: Sequence[Sample], predictions: Sequence[Prediction]
+    ) -> tuple[list[object], list[object]]:
+        """Return values of a bundle's samples and of a file's rows that are equal if the row answers the sample."""
+        rows = [self.identity(row.sample) if row.sample else row.sample_id for row in predictions]
+        return [*map(self.identity, samples)], rows
+
     def is_judge_row(self, line: PredictionLine) -> bool:
         """Return whether a row is from a judge's file; such a file has several tasks, and its model's name."""
         return False

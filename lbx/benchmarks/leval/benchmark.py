@@ -80,7 +80,7 @@ class LEval(Benchmark):
     name = "leval"
     metric_version = 1
     data = DATA
-    catalogue = TaskCatalogue(tuple(KINDS), open_tasks=OPEN_TASKS)
+    catalogue = TaskCatalogue(tuple(KINDS), open_tasks=OPEN_TASKS, has_marks=True)
     protocol = AskingProtocol(modes=frozenset({"rag", "length_hint"}), retrieval=RULES)
     scoring = ScoringRules(prints_all_metrics=True)
     predictions = LEvalFormat(name, catalogue.names)

@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.inputs import read_file_or_pipe
 from lbx.base.processes import run_tool
 from lbx.bundle.signing import publickey
 
-NAMESPACE = "lbx-bundle"
+NAMESPACE, RESULTS_NAMESPACE = "lbx-bundle", "lbx-results"
+"""Purposes of signatures, of bundles and of results files: a signature for one is refused for the other."""
+_SIGNING_COMMANDS = {NAMESPACE: "lbx bundle --sign", RESULTS_NAMESPACE: "lbx attest --sign"}
 _BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
 _MAGIC = b"SSHSIG"
 _HASHES = ("sha512", "sha256")
@@ -39,7 +42,7 @@ class Signature:
 
     Attributes:
         key: public key of the signer: the decoded base64 of an authorized_keys line.
-        namespace: purpose of the signature; ``NAMESPACE`` for bundles.
+        namespace: purpose of the signature, such as ``NAMESPACE``.
         digest: hash of the message: "sha512" or "sha256".
         method, value: method and bytes of the inner signature.
     """
@@ -77,10 +80,10 @@ class TrustedKey:
     valid_from: datetime | None = None
     valid_until: datetime | None = None
 
-    def refusal_reason(self, now: datetime) -> str:
-        """Return the reason why the key may not sign a bundle at this time, or "" if it may."""
-        if self.namespaces is not None and not _in_pattern_list(NAMESPACE, self.namespaces):
-            return f"it is not trusted for the namespace {NAMESPACE}"
+    def refusal_reason(self, namespace: str, now: datetime) -> str:
+        """Return the reason why the key may not sign for this purpose at this time, or "" if it may."""
+        if self.namespaces is not None and not _in_pattern_list(namespace, self.namespaces):
+            return f"it is not trusted for the namespace {namespace}"
         if self.valid_from is not None and now < self.valid_from:
             return "it is not valid yet (by this machine's clock)"
         if self.valid_until is not None and now > self.valid_until:
@@ -88,11 +91,11 @@ class TrustedKey:
         return ""
 
 
-def sign(data: bytes, key: Path) -> bytes:
+def sign(data: bytes, key: Path, namespace: str = NAMESPACE) -> bytes:
     """Sign data with ssh-keygen, which may ask for a passphrase on the terminal.
 
     Args:
-        data: contents of NAME.SHA256SUMS or of the tag manifest.
+        data: contents of NAME.SHA256SUMS, of the tag manifest, or a statement on results.
         key: a private key, or a public key if an agent has its private half.
 
     Returns:
@@ -105,7 +108,7 @@ def sign(data: bytes, key: Path) -> bytes:
         raise UsageError(f"Key {key} does not exist.", fix="Create one.", command="ssh-keygen -t ed25519 -f KEY")
     try:
         done = run_tool(
-            ["ssh-keygen", "-Y", "sign", "-q", "-f", f"{key}", "-n", NAMESPACE],
+            ["ssh-keygen", "-Y", "sign", "-q", "-f", f"{key}", "-n", namespace],
             input=data,
             capture_output=True,
             check=False,
@@ -118,7 +121,7 @@ def sign(data: bytes, key: Path) -> bytes:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no error message"]
         raise UsageError(f"ssh-keygen could not sign with {key}: {lines[-1]}.", fix="Use another key.")
     try:
-        verify(parse(done.stdout, "the new signature"), data, "the new signature")
+        verify(parse(done.stdout, "the new signature", namespace), data, "the new signature")
     except BundleError as exc:
         raise UsageError(
             f"{key} makes signatures that lbx cannot verify: {exc.cause}", fix="Use an Ed25519 key."
@@ -127,20 +130,20 @@ def sign(data: bytes, key: Path) -> bytes:
     return signed
 
 
-def parse(content: bytes, location: str) -> Signature:
+def parse(content: bytes, location: str, namespace: str = NAMESPACE) -> Signature:
     """Read a signature file.
 
     Raises:
-        BundleError: the content is not an SSH signature, or its namespace is not ``NAMESPACE``.
+        BundleError: the content is not an SSH signature, or was made for another purpose than ``namespace``.
     """
     try:
         signature = _parse(content)
     except (ValueError, IndexError, binascii.Error) as exc:
         raise BundleError(f"{location} is not an SSH signature ({exc}).", fix="Copy it again, or sign again.") from exc
-    if signature.namespace != NAMESPACE:
+    if signature.namespace != namespace:
         raise BundleError(
-            f"{location} was made for {signature.namespace!r}, not for {NAMESPACE!r}.",
-            fix="Sign again with `lbx bundle --sign`.",
+            f"{location} was made for {signature.namespace!r}, not for {namespace!r}.",
+            fix=f"Sign again with `{_SIGNING_COMMANDS[namespace]}`.",
         )
     return signature
 
@@ -184,8 +187,8 @@ def verify(signature: Signature, data: bytes, location: str) -> None:
         raise BundleError(f"{location} has a garbled key or signature ({exc}).", fix="Copy it again.") from exc
     if not right:
         raise BundleError(
-            f"{location} does not match: the signed file has changed, or the signature belongs to another bundle.",
-            fix="Copy both again from the machine that made them; if that does not help, do not use the bundle.",
+            f"{location} does not match: the signed file has changed, or the signature belongs to another file.",
+            fix="Copy both again from the machine that made them; if that does not help, do not use them.",
         )
 
 
@@ -206,10 +209,12 @@ def _is_valid(signature: Signature, message: bytes, location: str) -> bool:
         if key.text() != curve:
             raise ValueError("two curves")
         return publickey.ecdsa(curve, key.last(), r, s, message)
+    arguments = ("-Y", "verify", "-f", "KEYS", "-I", "SIGNER", "-n", signature.namespace, "-s", "FILE.sig")
+    command = f"{as_command('ssh-keygen', *arguments)} < FILE"
     raise BundleError(
         f"{location} was made with a key of type {kind} by the method {signature.method}, which lbx cannot check.",
         fix="Sign with an Ed25519, ECDSA or RSA key, or let ssh-keygen check it.",
-        command=f"ssh-keygen -Y verify -f KEYS -I SIGNER -n {NAMESPACE} -s FILE.sig < FILE",
+        command=command,
     )
 
 
@@ -238,11 +243,11 @@ def load_keys(path: Path) -> tuple[TrustedKey, ...]:
             except (ValueError, binascii.Error) as exc:
                 raise UsageError(
                     f"Line {number} of {path} is neither a public key nor an allowed_signers line ({exc}).",
-                    fix='Write: SIGNER namespaces="lbx-bundle" ssh-ed25519 AAAA...',
+                    fix='Write: SIGNER namespaces="lbx-*" ssh-ed25519 AAAA...',
                 ) from exc
             keys += [key] if key is not None else []
     if not keys:
-        raise UsageError(f"{path} does not contain a public key.", fix="Add the bundler's public key to it.")
+        raise UsageError(f"{path} does not contain a public key.", fix="Add the signer's public key to it.")
     return tuple(keys)
 
 
@@ -309,7 +314,7 @@ def find_key(signature: Signature, keys: Sequence[TrustedKey]) -> tuple[TrustedK
     reason = "it is not among the trusted keys"
     for key in keys:
         if key.key == signature.key:
-            reason = key.refusal_reason(datetime.now(UTC))
+            reason = key.refusal_reason(signature.namespace, datetime.now(UTC))
             if not reason:
                 return key, ""
     return None, reason

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from lbx.base.errors import BundleError
-from lbx.bundle.signing.signature import TrustedKey, find_key, load_keys, parse, verify
+from lbx.bundle.signing.signature import NAMESPACE, TrustedKey, find_key, load_keys, parse, verify
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,22 @@ class SignedBy:
 
 @dataclass(frozen=True)
 class Trust:
-    """Policy that decides which bundles to accept.
+    """Policy that decides which bundles, or attestations of results, to accept.
 
     Attributes:
-        allow_unsigned: accept bundles without a signature or signed by an untrusted key. An invalid signature is
-            refused in any case.
+        allow_unsigned: accept files without a signature or signed by an untrusted key. An invalid signature is refused
+            in any case.
+        namespace: purpose of the signatures.
     """
 
     keys: Sequence[TrustedKey] = ()
     allow_unsigned: bool = False
+    namespace: str = NAMESPACE
 
     @classmethod
-    def of(cls, keys: Path | None, *, allow_unsigned: bool = False) -> Self:
+    def of(cls, keys: Path | None, *, allow_unsigned: bool = False, namespace: str = NAMESPACE) -> Self:
         """Create a policy from a file of public keys or allowed signers. Raises UsageError."""
-        return cls(load_keys(keys) if keys is not None else (), allow_unsigned)
+        return cls(load_keys(keys) if keys is not None else (), allow_unsigned, namespace)
 
     def check_signature(
         self, signature: bytes, data: bytes, signed_name: str, location: str, *, already_trusted: bool = False
@@ -61,7 +63,7 @@ class Trust:
         Raises:
             BundleError: the signature is invalid, or its signer is not trusted.
         """
-        parsed = parse(signature, location)
+        parsed = parse(signature, location, self.namespace)
         verify(parsed, data, location)
         key, reason = find_key(parsed, self.keys)
         if key is None and not (already_trusted or self.allow_unsigned):
@@ -69,7 +71,7 @@ class Trust:
                 reason = "no trusted keys were given"
             raise BundleError(
                 f"{location} was made with the untrusted key {parsed.fingerprint}: {reason}.",
-                fix="Ask the bundler over a separate channel to confirm this key; if it is right, add its public half "
+                fix="Ask the signer over a separate channel to confirm this key; if it is right, add its public half "
                 "to the file given with --trust.",
             )
         return SignedBy(
@@ -82,12 +84,12 @@ class Trust:
         )
 
     def require_signed(self, location: str) -> None:
-        """Raise BundleError for a missing signature, unless unsigned bundles are allowed."""
+        """Raise BundleError for a missing signature, unless unsigned files are allowed."""
         if not self.allow_unsigned:
             raise BundleError(
                 f"{location} is not signed, so its author is unknown.",
-                fix="Copy the signature too, or ask for a bundle made with --sign. Pass --allow-unsigned to accept an "
-                "unsigned bundle.",
+                fix="Copy the signature too, or ask for a file made with --sign. Pass --allow-unsigned to accept an "
+                "unsigned file.",
             )
 
 

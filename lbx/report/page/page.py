@@ -44,6 +44,7 @@ from lbx.report.reports import ON_A_PAGE, REPORTS
 from lbx.report.svg import symbol_styles
 from lbx.store import Store
 from lbx.store.runs import check_runs
+from lbx.store.texts import removal_notice
 
 MOST_BYTES = 5_000_000
 CHARS = 400
@@ -58,7 +59,7 @@ _SIZES = ((400, True), (100, True), (25, True), (25, False))
 """Maximum number of rows of a table, and whether sections have figures; the first with which the page is small."""
 _GROUPS = {
     "": ("scores", "answers"),
-    "Scores": ("leaderboard", "paper", "board", "task_scores", "comparison"),
+    "Scores": ("leaderboard", "paper", "board", "task_scores", "comparison", "harness"),
     "Judges and people": ("judge_results", "judge_bias", "rating_results", "agreement"),
     "Length": ("effective_context", "length_curve", "needles", "truncation_effect", "truncation"),
     "Cost and faults": ("cost", "guards", "failures"),
@@ -224,7 +225,7 @@ def _answer_section(store: Store, source: PageSource, chars: int, room: int) -> 
     data = {f"column-{name}": Html(column) for name, column in page_answers.columns.items()}
     html_parts = render(
         "answers.html",
-        carried=_summary(page_answers, chars),
+        carried=" ".join(filter(None, (_summary(page_answers, chars), removal_notice(store)))),
         runs=list(zip(names["runs"], names["labels"], strict=True)),
         tasks=answers.group_tasks(page_answers.tasks),
         marks=answers.WORDS,

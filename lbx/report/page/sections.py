@@ -26,6 +26,7 @@ _TITLES = {
     "paper": "The papers' tables",
     "task_scores": "Scores by task",
     "comparison": "Comparison",
+    "harness": "Answers from other harnesses",
     "length_curve": "Score by length, task by task",
     "effective_context": "Score by length over all tasks, effective context",
     "needles": "Needles by length and depth",

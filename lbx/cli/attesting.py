@@ -1,0 +1,137 @@
+"""Commands ``lbx attest`` and ``lbx verify``, the second for archives, too."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+from lbx.attesting.attestation import attestation_path
+from lbx.attesting.checking import CHANGED, MISSING, VERIFIED, ResultsReport, RunCheck, check_results
+from lbx.attesting.making import attest_results
+from lbx.attesting.rows import Change
+from lbx.base.commands import as_command
+from lbx.base.errors import UsageError
+from lbx.base.inputs import is_results_file
+from lbx.base.units import format_count
+from lbx.bundle.signing.signature import RESULTS_NAMESPACE
+from lbx.bundle.signing.trust import Trust
+from lbx.cli import bundling
+from lbx.cli.gap_options import AttestOptions, VerifyOptions
+from lbx.cli.output import answer, answer_json, note
+from lbx.cli.tables import check_output
+from lbx.store.opening import require_file
+
+_ROWS = 20
+"""Number of changed rows listed by name."""
+
+
+def attest(options: AttestOptions) -> None:
+    require_file(options.results)
+    output = options.output or attestation_path(options.results)
+    check_output(output)
+    if output.exists() and options.sign.exists() and output.samefile(options.sign):
+        raise UsageError(f"{output} is the key, and would be overwritten.", fix="Choose another file with -o.")
+    result = attest_results(options.results, output, options.sign, options.runs)
+    if options.as_json:
+        runs = [{"name": run.name, "rows": run.rows, "sha256": run.sha256} for run in result.runs]
+        answer_json(json.dumps({**asdict(result), "runs": runs}, indent=1, ensure_ascii=False, default=str))
+        return
+    rows, runs_text = format_count(result.rows, "row"), format_count(len(result.runs), "run")
+    answer(f"{result.path}: {runs_text}, {rows}, {result.bytes:,} bytes, signed by {result.key}")
+    key = options.sign if options.sign.suffix == ".pub" else Path(f"{options.sign}.pub")
+    where: list[str | Path] = [] if output == attestation_path(options.results) else ["--attestation", output]
+    verifying = as_command("lbx", "verify", options.results, "--trust", key, *where)
+    note(f"Keep it with the results file. To check that no row has changed: {verifying}")
+
+
+def verify(options: VerifyOptions) -> None:
+    if is_results_file(options.archive):
+        _verify_results(options)
+        return
+    if options.attestation is not None or options.runs:
+        raise UsageError(
+            f"--attestation and --run are for results files, and {options.archive} is not one.", fix="Omit them."
+        )
+    bundling.verify_archive(options)
+
+
+def _verify_results(options: VerifyOptions) -> None:
+    results = options.archive
+    attestation = options.attestation or attestation_path(results)
+    if options.refuse_unsafe:
+        raise UsageError(f"--refuse-unsafe is for archives, and {results} is a results file.", fix="Omit it.")
+    if not attestation.exists():
+        raise UsageError(
+            f"The attestation {attestation} does not exist.",
+            fix="Name it with --attestation. To attest the results file as it is now:",
+            command=as_command("lbx", "attest", results, "--sign", "KEY"),
+        )
+    with bundling.refusals_as_json(results, options.as_json):
+        trust = Trust.of(options.trust, allow_unsigned=options.allow_unsigned, namespace=RESULTS_NAMESPACE)
+        report = check_results(results, attestation, trust, options.runs)
+    if options.as_json:
+        answer_json(report.to_json())
+    else:
+        for line in _report_lines(report):
+            answer(line)
+    if report.result != VERIFIED:
+        _note_next_command(report, options)
+        raise typer.Exit(1)
+
+
+def _report_lines(report: ResultsReport) -> Iterator[str]:
+    rows = sum(run.rows for run in report.runs if run.result != MISSING)
+    present = len(report.runs) - len(report.run_names(MISSING))
+    counts = f"{format_count(present, 'run')} with {format_count(rows, 'attested row')}"
+    state = {VERIFIED: "verified", CHANGED: "CHANGED"}.get(report.result, "INCOMPLETE")
+    yield f"{report.path}: {state}. {counts}; {bundling.describe_trust(report.is_trusted)}"
+    yield from map(bundling.signature_line, report.signatures)
+    yield f"  attested   {report.attested_at}, by {report.attested_by}: {report.attestation}"
+    for run in report.runs:
+        yield f"  run        {run.name}: {_describe_run(run)}"
+    if report.other_runs:
+        yield f"  other runs {', '.join(report.other_runs)}: not attested, not checked"
+    changes = [change for change in report.changes if change.kind != "missing"]
+    for change in changes[:_ROWS]:
+        yield f"  {change.kind:10} {_describe_change(change)}"
+    if len(changes) > _ROWS:
+        yield f"  ... and {len(changes) - _ROWS:,} more rows (--json lists all)"
+
+
+def _describe_run(run: RunCheck) -> str:
+    if run.result == MISSING:
+        renamed = f"; the run {run.maybe_renamed_to} has its settings and start" if run.maybe_renamed_to else ""
+        return f"NOT IN THIS FILE{renamed}"
+    texts = (
+        f"; {format_count(run.unchecked_texts, 'text')} removed by extract, not checked" if run.unchecked_texts else ""
+    )
+    if missing := run.changes.get("missing"):
+        texts += f"; {format_count(missing, 'row')} about runs that are not in this file"
+    if run.result == VERIFIED:
+        return f"verified, {format_count(run.rows, 'row')}{texts}"
+    counts = Counter(run.changes)
+    parts = [f"{counts[kind]:,} {kind}" for kind in ("changed", "removed", "added") if counts[kind]]
+    return f"CHANGED, of {format_count(run.rows, 'row')} {', '.join(parts)}{texts}"
+
+
+def _describe_change(change: Change) -> str:
+    key = ", ".join(f"{name} {value!r}" for name, value in change.key.items() if value not in ("", None))
+    return f"{change.table} ({key})" + (f": {', '.join(change.columns)}" if change.columns else "")
+
+
+def _note_next_command(report: ResultsReport, options: VerifyOptions) -> None:
+    verified = report.run_names(VERIFIED)
+    if report.result == CHANGED or not verified:
+        return
+    words = [word for run in verified for word in ("--run", run)]
+    trust: list[str | Path] = ["--trust", options.trust] if options.trust else ["--allow-unsigned"]
+    where: list[str | Path] = ["--attestation", options.attestation] if options.attestation else []
+    note(
+        "Attested runs are not in this file. If it was made without them, check the others alone: "
+        + as_command("lbx", "verify", options.archive, *trust, *where, *words)
+    )

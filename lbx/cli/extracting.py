@@ -1,0 +1,93 @@
+"""Commands ``lbx runs extract`` and ``lbx runs texts``."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from lbx.base.commands import as_command
+from lbx.base.errors import StoreError, UsageError
+from lbx.base.inputs import open_input
+from lbx.base.outputs import temporary_folder
+from lbx.base.units import format_count, size
+from lbx.cli.output import answer, answer_json, note
+from lbx.cli.run_options import ExtractRunsOptions, ListTextsOptions
+from lbx.cli.tables import show_table
+from lbx.report.sheets import plain_columns
+from lbx.scoring.reading import open_with_numbers
+from lbx.store import Store, Table
+from lbx.store.copies import exclusive_lock
+from lbx.store.extracting import ExtractSummary, copy_runs
+from lbx.store.opening import check_path, require_file
+from lbx.store.runs import resolve_runs
+from lbx.store.text_audit import UNKNOWN, text_columns
+from lbx.store.texts import NO_TEXTS
+
+
+def extract_runs(options: ExtractRunsOptions) -> None:
+    if options.keep and not options.without_texts:
+        raise UsageError(
+            "--keep needs --without-texts; without it, all texts are copied.", fix="Leave it out, or pass both."
+        )
+    require_file(options.results)
+    check_path(options.output)
+    if options.output.exists() or options.output.is_symlink():
+        raise UsageError(f"{options.output} already exists.", fix="Choose another file with -o.")
+    texts = (options.keep or NO_TEXTS) if options.without_texts else None
+    with exclusive_lock(options.output.resolve()):
+        summary = _extract(options, texts and str(texts))
+    if options.as_json:
+        answer_json(json.dumps({"results": str(options.output), **asdict(summary)}, ensure_ascii=False))
+        return
+    judges = f" and {format_count(len(summary.judges), 'judge')}" if summary.judges else ""
+    answer(f"{format_count(len(summary.runs), 'run')}{judges} in {options.output}")
+    if summary.texts:
+        kept = "no texts" if summary.texts == NO_TEXTS else "no texts except the models' answers"
+        note(f"The file has {kept}. List remaining texts with: {as_command('lbx', 'runs', 'texts', options.output)}")
+
+
+def _extract(options: ExtractRunsOptions, texts: str | None) -> ExtractSummary:
+    target = options.output.resolve()
+    with temporary_folder(target) as (folder, _):
+        part = folder / target.name
+        with open_with_numbers(options.results, allowed_files=[part]) as store:
+            summary = copy_runs(store, part, resolve_runs(store, options.runs), texts)
+        if texts:
+            _check_removal(options.results, part)
+        _flush(part)
+        part.replace(target)
+    return summary
+
+
+def _check_removal(source: Path, copy: Path) -> None:
+    """Raise StoreError if a copy without texts has texts in columns of names, where lbx never writes them."""
+    with Store(copy, read_only=True) as store:
+        for column in text_columns(store):
+            if column.origin == UNKNOWN:
+                raise StoreError(
+                    f"{source} has texts in the column {column.column} of the table {column.table}, which is for "
+                    "names. No file was written.",
+                    fix="lbx never writes such a file: ask its author, or name runs without such texts.",
+                )
+
+
+def _flush(path: Path) -> None:
+    Store(path).close()  # checks the new file, and moves the log into it
+    with open_input(path) as file:
+        os.fsync(file.fileno())
+
+
+def list_texts(options: ListTextsOptions) -> None:
+    with Store(options.results, allow_writer=True) as store:
+        columns = text_columns(store)
+    if options.as_json:
+        rows = [asdict(column) for column in columns]
+        answer_json(json.dumps({"results": str(options.results), "texts": rows}, ensure_ascii=False))
+        return
+    if columns:
+        cells = [(f"{c.table}.{c.column}", c.origin, f"{c.rows:,}", size(c.size_bytes)) for c in columns]
+        show_table("", plain_columns(Table(("column", "origin", "rows", "size"), cells)))
+    total = sum(column.size_bytes for column in columns)
+    answer(f"{format_count(len(columns), 'column')} with texts in {options.results} ({size(total)})")

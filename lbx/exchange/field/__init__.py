@@ -1,0 +1,1 @@
+"""Formats of other evaluation programs: evaluation harnesses, and formats for sharing results."""

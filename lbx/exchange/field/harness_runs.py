@@ -1,0 +1,54 @@
+"""Answers of an evaluation harness to LongBench, with its own scores and a verdict for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.base.predictions import PredictionFormat
+from lbx.exchange.prediction_files import PredictionFiles
+from lbx.store.harnesses import Harness, HarnessTask, Verdict
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessRun:
+    """Answers read from a harness's files, in a form that matches them with a bundle's samples."""
+
+    form: PredictionFormat
+    reading: PredictionFiles
+    harness: Harness
+    notes: Sequence[str] = ()
+
+
+def judge_task(
+    task: HarnessTask,
+    *,
+    obstacles: Sequence[str] = (),
+    gaps: Sequence[str] = (),
+    differences: Sequence[str] = (),
+    unknowns: Sequence[str] = (),
+    remarks: Sequence[str] = (),
+) -> HarnessTask:
+    """Return the task with its verdict and the reasons.
+
+    Args:
+        obstacles: reasons why its numbers are not comparable.
+        gaps: missing facts without which there is no verdict.
+        differences: known differences from the official script.
+        unknowns: facts that the files do not record, and that the verdict leaves open.
+        remarks: further reasons for a difference between the harness's score and lbx's.
+    """
+    verdict: Verdict = (
+        "not comparable" if obstacles else "unknown" if gaps else "differs" if differences else "comparable"
+    )
+    reasons = [*obstacles, *gaps, *differences, *remarks]
+    return replace(task, verdict=verdict, reasons=reasons, unknowns=list(unknowns))
+
+
+def sort_tasks(tasks: Mapping[str, T]) -> dict[str, T]:
+    """Sort LongBench's tasks in the paper's order."""
+    return {name: tasks[name] for name in BENCHMARKS["longbench"].catalogue.names if name in tasks}

@@ -1,0 +1,234 @@
+"""A run's numbers and answers, and the parts that files of other tools have in common."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from lbx.base.records import encodable, sha256_text
+from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.judge import NAME as JUDGE
+from lbx.store import Store
+from lbx.store.runs import check_runs, metadata_of
+from lbx.store.texts import texts_of
+
+CONFIDENCE = 0.95
+TASK_PREFIX = "lbx-"
+"""First part of the names of lbx's tasks in other tools."""
+_LONGEST_NAME = 80
+
+_TASKS = """
+    SELECT g.benchmark, g.task, count(*) AS asked, count(*) - count(g.error) AS answered, count(g.error) AS failed,
+           CASE WHEN count(truncated) > 0 THEN count(*) FILTER (WHERE truncated) END AS truncated,
+           count(DISTINCT sample_id) AS samples_asked, c.bundle_samples AS samples_in_data,
+           max(iteration) + 1 AS iterations,
+           sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens,
+           sum(output_tokens) AS output_tokens, sum(reasoning_tokens) AS reasoning_tokens
+    FROM generations g LEFT JOIN coverage c USING (run_id, benchmark, task)
+    WHERE g.run_id = ? AND g.benchmark <> ? GROUP BY ALL
+"""
+_NUMBERS = """
+    SELECT * EXCLUDE (run_id, position, task_position, in_paper, df, within)
+    FROM task_results SEMI JOIN (FROM scores WHERE run_id = $1) USING (run_id, benchmark, task, metric)
+    WHERE run_id = $1 ORDER BY task_position, task, headline DESC, position
+"""
+"""Numbers of metrics that score single answers; others are over a part of a task, and averages would count it twice."""
+_ANSWERS = """
+    SELECT g.sample_id, g.iteration, g.output, g.reasoning, g.error, g.error_type, g.finish_reason, g.prompt_tokens,
+           g.cached_tokens, g.output_tokens, g.reasoning_tokens, g.original_tokens, g.truncated, g.tokens_cut,
+           g.reference_cut, g.prompt_sha256, s.position, s.question, s."references", s.context_sha256, s.length,
+           s.length_unit, s.language, coalesce(c.scores, []) AS scores
+    FROM generations g LEFT JOIN samples s USING (benchmark, task, sample_id)
+    LEFT JOIN (
+        SELECT run_id, benchmark, task, sample_id, iteration,
+               list({metric: metric, score: score, extracted: extracted, error: error, partial: partial}
+                    ORDER BY headline DESC, metric) AS scores
+        FROM scores WHERE run_id = $1 AND benchmark = $2 AND task = $3 AND isfinite(score) GROUP BY ALL
+    ) c USING (run_id, benchmark, task, sample_id, iteration)
+    WHERE g.run_id = $1 AND g.benchmark = $2 AND g.task = $3 ORDER BY s.position, g.sample_id, g.iteration
+"""
+ANSWER_FACTS = (
+    "iteration", "finish_reason", "truncated", "original_tokens", "tokens_cut", "reference_cut", "prompt_sha256",
+    "context_sha256", "length", "length_unit", "language",
+)  # fmt: skip
+"""Facts of an answer without a field of their own in the tools' files."""
+_NUMBER_FACTS = (
+    "official", "unit", "partial", "headline", "metric_version", "n", "cluster_by", "clusters", "method", "low", "high",
+    "failed_as_0", "failed_as_1",
+)  # fmt: skip
+_TOKENS = ("prompt_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
+_COUNTS = ("asked", "answered", "failed", "truncated", "samples_asked", "samples_in_data")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """A task of a run.
+
+    Attributes:
+        numbers: rows of ``task_results``, the headline first; [] if no metric scores the task.
+        counts: numbers of answers that were asked, answered, failed and truncated, and of samples; None if unknown.
+        tokens: sums of the answers' token counts; None if unknown.
+    """
+
+    benchmark: str
+    name: str
+    iterations: int
+    numbers: Sequence[Mapping[str, Any]]
+    counts: Mapping[str, int | None]
+    tokens: Mapping[str, int | None]
+
+    @property
+    def answered(self) -> int:
+        return self.counts["answered"] or 0
+
+    def facts_of(self, number: Mapping[str, Any]) -> dict[str, Any]:
+        """Facts of a number without a field of their own in the tools' files."""
+        return {**{name: number[name] for name in _NUMBER_FACTS}, **self.counts}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run with its tasks in the paper's order. Times are UTC.
+
+    Attributes:
+        settings: the run's settings without the list of imported files.
+        texts: texts that the file still has (``lbx.store.texts.texts_of``); None for all.
+    """
+
+    store: Store
+    run_id: str
+    model: str
+    backend: str
+    backend_version: str
+    bundle_digest: str
+    lbx_version: str
+    status: str
+    started_at: datetime
+    finished_at: datetime | None
+    settings: Mapping[str, Any]
+    metadata: Mapping[str, str]
+    texts: str | None
+    tasks: Sequence[TaskRecord]
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether the file has the texts of questions, references and answers."""
+        return self.texts is None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Facts of the run without a field of their own in the tools' files."""
+        names = ("run_id", "status", "backend", "backend_version", "bundle_digest", "settings")
+        return {**{name: getattr(self, name) for name in names}, "texts": self.texts or "all"}
+
+    def answers(self, task: TaskRecord) -> Iterator[dict[str, Any]]:
+        """Yield a task's answers with question, references and scores, in the order of the data."""
+        metrics = {number["metric"] for number in task.numbers}
+        for row in self.store.query(_ANSWERS, [self.run_id, task.benchmark, task.name]).dicts():
+            row["scores"] = [score for score in row["scores"] if score["metric"] in metrics]
+            references = json.loads(row["references"] or "[]")
+            row["references"] = [str(text) for text in references] if isinstance(references, list) else []
+            row["question"] = row["question"] or ""
+            yield row
+
+    def stable_id(self, *names: str) -> bytes:
+        """Digest that identifies a part of the run; the same for every export.
+
+        Other times or bundles distinguish runs that were named alike.
+        """
+        key = [self.run_id, self.bundle_digest, self.started_at.isoformat(), *names]
+        return bytes.fromhex(sha256_text(json.dumps(key)))
+
+
+def read_run(store: Store, run_id: str) -> RunRecord:
+    """Read a run without its answers. Raises UsageError if the file lacks it."""
+    check_runs(store, [run_id])
+    (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
+    numbers: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in store.query(_NUMBERS, [run_id]).dicts():
+        uncounted = BENCHMARKS[row["benchmark"]].scoring.uncounted_metric
+        if row["metric"] != uncounted and row["score"] is not None and math.isfinite(row["score"]):
+            numbers.setdefault((row["benchmark"], row["task"]), []).append(row)
+    order = {key: place for place, key in enumerate(numbers)}
+    rows = store.query(_TASKS, [run_id, JUDGE]).dicts()
+    tasks = [
+        TaskRecord(
+            row["benchmark"],
+            row["task"],
+            row["iterations"],
+            numbers.get((row["benchmark"], row["task"]), []),
+            {name: row[name] for name in _COUNTS},
+            {name: row[name] for name in _TOKENS},
+        )
+        for row in sorted(rows, key=lambda row: (order.get((row["benchmark"], row["task"]), len(order)), row["task"]))
+    ]
+    settings = json.loads(run["settings"])
+    return RunRecord(
+        store,
+        run_id,
+        run["model"],
+        run["backend"],
+        run["backend_version"],
+        run["bundle_digest"],
+        run["lbx_version"],
+        run["status"],
+        run["started_at"].replace(tzinfo=UTC),
+        run["finished_at"] and run["finished_at"].replace(tzinfo=UTC),
+        {name: value for name, value in settings.items() if name != "files"},
+        metadata_of(run),
+        texts_of(store),
+        tasks,
+    )
+
+
+def ascii_json(value: object) -> str:
+    """JSON in ASCII: readers of lines split them at other line ends, too. NaN becomes null, lone surrogates U+FFFD."""
+    return json.dumps(_writable(value), allow_nan=False)
+
+
+def _writable(value: object) -> object:
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {encodable(str(name)): _writable(item) for name, item in value.items()}
+    return [_writable(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def as_texts(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Facts as texts, for formats without other values; unknown facts are "unknown"."""
+    return {
+        name: "unknown" if value in (None, "") else value if isinstance(value, str) else ascii_json(value)
+        for name, value in facts.items()
+    }
+
+
+def file_name_part(text: str) -> str:
+    """Part of a file's name with letters, digits, dots and hyphens only; a hash replaces the characters it lacks."""
+    part = re.sub(r"[_/ -]+", "-", text).strip("-.")
+    if re.fullmatch(rf"[A-Za-z0-9.-]{{1,{_LONGEST_NAME}}}", part):
+        return part
+    part = re.sub("[^A-Za-z0-9.]+", "-", part)[: _LONGEST_NAME // 2].strip("-.")
+    return "-".join(filter(None, (part, sha256_text(text)[:8])))
+
+
+def task_names(tasks: Iterable[TaskRecord]) -> dict[tuple[str, str], str]:
+    """Name of each (benchmark, task) in other tools.
+
+    Without underscores no name is the beginning of another one up to an underscore, by which readers find a task's
+    files.
+    """
+    names = {(task.benchmark, task.name): f"{task.benchmark}/{task.name}" for task in tasks}
+    parts = {key: file_name_part(name) for key, name in names.items()}
+    uses = Counter(parts.values())
+    return {
+        key: f"{TASK_PREFIX}{part}" if uses[part] == 1 else f"{TASK_PREFIX}{part}-{sha256_text(names[key])[:8]}"
+        for key, part in parts.items()
+    }

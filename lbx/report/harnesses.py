@@ -1,0 +1,64 @@
+"""The report ``harness``: runs that were imported from another evaluation harness, with its own scores and lbx's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from lbx.base.units import format_count
+from lbx.report.report_types import ReportQuery
+from lbx.store import Store, Table
+from lbx.store.harnesses import Harness, harnesses_of_runs
+
+COLUMNS = (
+    "run_id", "model", "benchmark", "harness", "harness_version", "task", "task_version", "n", "harness_metric",
+    "harness_score", "score", "difference", "verdict", "why", "unknown",
+)  # fmt: skip
+_HEADLINES = """
+    SELECT run_id, model, benchmark, task, n, score FROM task_scores
+    WHERE headline AND list_contains(?, run_id) ORDER BY benchmark, run_id, task_position, task
+"""
+
+
+def table(store: Store, query: ReportQuery) -> Table:
+    """Build the report: a row for each task of each imported run, in the paper's order."""
+    harnesses = harnesses_of_runs(store)
+    runs = [run for run in harnesses if not query.runs or run in query.runs]
+    rows = []
+    for run, model, benchmark, name, n, score in store.query(_HEADLINES, [runs]).rows if runs else ():
+        harness = harnesses[run]
+        if task := harness.tasks.get(name):
+            difference = None if task.score is None or score is None else score - task.score
+            rows.append((
+                run, model, benchmark, harness.name, harness.version or None, name, task.version, n,
+                task.metric or None, task.score, score, difference, task.verdict, "; ".join(task.reasons) or None,
+                "; ".join(task.unknowns) or None,
+            ))  # fmt: skip
+    return Table(list(COLUMNS), rows)
+
+
+def summaries(store: Store, runs: Collection[str] = ()) -> Iterator[str]:
+    """Yield a sentence for each of these runs (all if empty) that was imported from a harness."""
+    for run, harness in harnesses_of_runs(store).items():
+        if not runs or run in runs:
+            n_others = len(harness.unofficial_tasks)
+            others = f"{format_count(n_others, 'task')} not asked like officially" if n_others else ""
+            others = f"; {others}, without an official number" if others else ""
+            yield f"{run}: answers from {harness.title}{others}. The report harness has its own scores."
+
+
+def harness_differences(store: Store) -> Callable[[str, str], list[str]]:
+    """Return a function that lists reasons why numbers of two runs may differ because of a harness."""
+    harnesses = harnesses_of_runs(store)
+
+    def describe(a: str, b: str) -> list[str]:
+        pair = [(run, harnesses[run]) for run in (a, b) if run in harnesses]
+        if len(pair) == 2 and pair[0][1].title == pair[1][1].title:
+            return []
+        return [text for run, harness in pair if (text := _describe(run, harness))]
+
+    return describe
+
+
+def _describe(run: str, harness: Harness) -> str:
+    tasks = [name for name in harness.tasks if name in harness.unofficial_tasks]
+    return f"{run} was asked by {harness.title}, and not like officially in {', '.join(tasks)}" if tasks else ""

@@ -1,0 +1,230 @@
+"""Copies of runs into a new results file, with or without their texts.
+
+Only the rows of the copy are ever written to the new file, so it has no free blocks with other texts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from lbx.base.database import attach
+from lbx.base.errors import StoreError
+from lbx.base.interrupts import defer_signals
+from lbx.base.marks import COUNT_WORDS
+from lbx.store.contents import COLUMN_TYPES
+from lbx.store.judging_views import ANSWER_HASH
+from lbx.store.opening import first_line
+from lbx.store.rows import as_json
+from lbx.store.same_samples import TEXT_PARTS, part_hash
+from lbx.store.store import Store
+from lbx.store.texts import (
+    ANSWERS,
+    IS_VERDICT,
+    NO_TEXTS,
+    REMOVED_MESSAGE,
+    plain_item_meta,
+    plain_meta,
+    removal_notice,
+    texts_of,
+)
+
+_TARGET = "lbx_extract"
+_BATCH_ROWS = 1000
+
+_ANSWER = "run_id, benchmark, task, sample_id, iteration"
+_SAMPLE = "benchmark, task, sample_id"
+
+_CHOICES = f"""
+    CREATE TEMP TABLE lbx_answers AS
+    SELECT {_ANSWER} FROM generations WHERE list_contains($runs, run_id) AND (benchmark <> 'judge' OR $everything);
+    INSERT INTO lbx_answers
+    SELECT judge_id, 'judge', rubric, round_id, judge_iteration FROM judgements
+    WHERE NOT $everything AND (list_contains($runs, judge_id) OR list_contains($runs, run_id)
+                               OR list_contains($runs, against_run_id))
+        -- It is unknown without an answer's row whether the answer has changed since.
+        AND (current OR (list_contains($runs, run_id) AND coalesce(list_contains($runs, against_run_id), true)));
+    CREATE TEMP TABLE lbx_runs AS
+    SELECT unnest($runs) AS run_id UNION SELECT run_id FROM lbx_answers;
+    CREATE TEMP TABLE lbx_ratings AS
+    WITH asked AS (
+        SELECT set_id, item, {_SAMPLE}, unnest(try_cast(meta->'answers' AS JSON[])) AS answer FROM rating_items
+    ), changed AS (
+        SELECT DISTINCT set_id, item, g.run_id, g.iteration
+        FROM asked a JOIN generations g ON g.run_id = a.answer->>'run_id' AND g.benchmark = a.benchmark
+            AND g.task = a.task AND g.sample_id = a.sample_id
+            AND g.iteration = try_cast(a.answer->>'iteration' AS INTEGER)
+        WHERE NOT list_contains($runs, g.run_id)
+            AND (g.error IS NOT NULL OR {ANSWER_HASH.format(row="g")} <> a.answer->>'sha256')
+    )
+    SELECT r.* FROM ratings r ANTI JOIN changed USING (set_id, item, run_id, iteration)
+    ANTI JOIN changed c ON c.set_id = r.set_id AND c.item = r.item AND c.run_id = r.against_run_id
+        AND c.iteration = r.against_iteration
+    WHERE NOT $everything AND (list_contains($runs, run_id) OR list_contains($runs, against_run_id))
+    UNION ALL FROM ratings WHERE $everything;
+    CREATE TEMP TABLE lbx_sets AS
+    SELECT DISTINCT set_id FROM lbx_ratings UNION SELECT set_id FROM rating_sets WHERE $everything;
+    CREATE TEMP TABLE lbx_samples AS
+    SELECT {_SAMPLE} FROM lbx_answers UNION SELECT {_SAMPLE} FROM rating_items SEMI JOIN lbx_sets USING (set_id);
+"""
+"""Choice of the rows: those of the chosen runs, judgements and ratings on them, and the judges that gave these."""
+
+_ROWS = {
+    "runs": "runs r SEMI JOIN lbx_runs USING (run_id)",
+    "samples": f"samples r SEMI JOIN lbx_samples USING ({_SAMPLE})",
+    "generations": f"generations r SEMI JOIN lbx_answers USING ({_ANSWER})",
+    "scores": f"scores r SEMI JOIN lbx_answers USING ({_ANSWER})",
+    "numbers": "numbers r SEMI JOIN lbx_runs USING (run_id) WHERE kind <> 'opinion' OR judge IN "
+    "(SELECT run_id FROM lbx_runs UNION SELECT set_id FROM lbx_sets)",
+    "retrievals": f"retrievals r SEMI JOIN lbx_answers USING ({_SAMPLE}) "
+    "WHERE retriever IN (SELECT settings->>'retriever' FROM runs SEMI JOIN lbx_runs USING (run_id))",
+    "sessions": "sessions r SEMI JOIN lbx_runs USING (run_id)",
+    "rating_sets": "rating_sets r SEMI JOIN lbx_sets USING (set_id)",
+    "rating_items": "rating_items r SEMI JOIN lbx_sets USING (set_id)",
+    "ratings": "lbx_ratings r",
+}
+"""{table: its rows in the copy}. Embeddings are a cache of vectors that a continued run computes again."""
+
+
+@dataclass(slots=True)
+class ExtractSummary:
+    """Result of an extraction.
+
+    Attributes:
+        runs, judges: names of the copied runs, and of the judges that were copied for their judgements.
+        left_out: runs of the source that were not copied.
+        rows: {table: rows in the new file}.
+        texts: texts in the new file, as in ``runs.texts``.
+    """
+
+    runs: list[str] = field(default_factory=list)
+    judges: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
+    texts: str | None = None
+
+
+def copy_runs(store: Store, target: Path, runs: Sequence[str] = (), texts: str | None = None) -> ExtractSummary:
+    """Copy runs into a new results file.
+
+    Args:
+        store: source, open for reading, with ``target`` in its ``allowed_files``; temporary numbers are copied, too.
+        target: path without a file.
+        runs: names of runs and judges; all if empty.
+        texts: "none" to remove texts, "answers" to keep only the answers of models; None copies all.
+
+    Raises:
+        StoreError: the file has no answers to keep, or the new file cannot be written.
+    """
+    if texts == ANSWERS and texts_of(store) == NO_TEXTS:
+        raise StoreError(f"{removal_notice(store)} Its answers cannot be kept.", fix="Leave out --keep answers.")
+    every = [run for (run,) in store.query("SELECT run_id FROM runs ORDER BY ALL").rows]
+    chosen = [*runs] or every
+    parameters = {"runs": chosen, "everything": not runs}
+    Store(target).close()
+    try:
+        with defer_signals():
+            connection = store.connection
+            for statement in _CHOICES.split(";\n")[:-1]:
+                used = {name: value for name, value in parameters.items() if f"${name}" in statement}
+                connection.execute(statement, used)
+            attach(connection, target, _TARGET, read_only=False)
+            replacements = {} if texts is None else _replacements(store, texts)
+            summary = _copy_rows(connection, replacements)
+            connection.execute(f"CHECKPOINT {_TARGET}; DETACH {_TARGET}")
+    except duckdb.Error as exc:
+        raise StoreError(f"The runs cannot be copied: {first_line(exc)}.") from exc
+    copied = [run for (run,) in store.query("SELECT run_id FROM lbx_runs ORDER BY ALL").rows]
+    summary.runs = [run for run in copied if run in chosen]
+    summary.judges = [run for run in copied if run not in chosen]
+    summary.left_out = [run for run in every if run not in copied]
+    summary.texts = texts or texts_of(store)
+    return summary
+
+
+def _copy_rows(connection: duckdb.DuckDBPyConnection, replacements: Mapping[str, Mapping[str, str]]) -> ExtractSummary:
+    summary = ExtractSummary()
+    connection.execute("BEGIN")
+    for table, source in _ROWS.items():
+        values = {column: f'r."{column}"' for name, column in COLUMN_TYPES if name == table}
+        columns = ", ".join(f'{sql} AS "{column}"' for column, sql in {**values, **replacements.get(table, {})}.items())
+        ((count,),) = connection.execute(
+            f"INSERT INTO {_TARGET}.{table} BY NAME SELECT {columns} FROM {source} ORDER BY r.rowid"
+        ).fetchall()
+        summary.rows[table] = int(count)
+    connection.execute("COMMIT")
+    return summary
+
+
+# Removal of texts
+
+
+def _replacements(store: Store, texts: str) -> dict[str, dict[str, str]]:
+    plain_metas = "(SELECT m.meta FROM lbx_meta_{} m WHERE m.place = r.rowid)"
+    _write_plain_metas(store, "samples", plain_meta)
+    _write_plain_metas(store, "rating_items", plain_item_meta)
+    return plain_columns(texts, plain_metas.format("samples"), plain_metas.format("rating_items"))
+
+
+def plain_columns(texts: str, sample_meta: str, item_meta: str) -> dict[str, dict[str, str]]:
+    """Return {table: {column: SQL for its value without texts}}, for rows named ``r``.
+
+    Columns without texts are left out. A row without texts stays as it is.
+
+    Args:
+        texts: "none" or "answers", as in ``runs.texts``.
+        sample_meta, item_meta: SQL for ``plain_meta`` and ``plain_item_meta`` of the column ``meta``.
+    """
+    is_kept = f"('{texts}' = '{ANSWERS}' AND r.benchmark <> 'judge')"
+    words = f"coalesce(r.output_words, {COUNT_WORDS.format(text='r.output')})"
+    return {
+        "runs": {"texts": f"'{texts}'"},
+        "samples": {
+            "question": "''",
+            "references": "'[]'",
+            "meta": sample_meta,
+            "text_hashes": _text_hashes(),
+        },
+        "generations": {
+            "output": f"CASE WHEN {is_kept} THEN r.output END",
+            "output_sha256": f"CASE WHEN NOT {is_kept} THEN coalesce(r.output_sha256, sha256(r.output)) END",
+            "output_words": f"CASE WHEN NOT {is_kept} THEN {words} END",
+            "error": f"CASE WHEN r.error IS NOT NULL THEN concat_ws(' ', r.error_type, '{REMOVED_MESSAGE}') END",
+            **dict.fromkeys(("reasoning", "steps", "source_row", "output_ids"), "NULL"),
+        },
+        "scores": {
+            "extracted": f"CASE WHEN r.extracted = '' OR {IS_VERDICT.format(row='r')} THEN r.extracted END",
+            "error": f"CASE WHEN r.error IS NOT NULL THEN '{REMOVED_MESSAGE}' END",
+        },
+        "retrievals": {"text": "''"},
+        "rating_items": {"meta": item_meta},
+        "ratings": {"comment": "NULL", "source_row": "NULL"},
+    }
+
+
+def _text_hashes() -> str:
+    """SQL for ``samples.text_hashes``."""
+    pairs = ", ".join(f"'{part}', {part_hash('r', part)}" for part in TEXT_PARTS)
+    return f"json_merge_patch('{{}}', json_object({pairs}))"
+
+
+def _write_plain_metas(store: Store, table: str, plain: Callable[[object], dict[str, Any]]) -> None:
+    """Write the column ``meta`` of the copied rows without texts to a temporary table, by their rowid."""
+    store.query(f"CREATE TEMP TABLE lbx_meta_{table} (place BIGINT, meta JSON)")
+    ((end,),) = store.query(f"SELECT coalesce(max(rowid), -1) + 1 FROM {table}").rows
+    for start in range(0, end, _BATCH_ROWS):
+        metas = store.query(
+            f"SELECT r.rowid, meta FROM {_ROWS[table]} WHERE r.rowid >= ? AND r.rowid < ?",
+            [start, start + _BATCH_ROWS],
+        ).rows
+        batch = [{"place": place, "meta": plain(json.loads(meta))} for place, meta in metas]
+        store.query(
+            f"INSERT INTO lbx_meta_{table} BY NAME "
+            'SELECT unnest(from_json(?::JSON, \'[{"place": "BIGINT", "meta": "JSON"}]\'), recursive := true)',
+            [as_json(batch)],
+        )

@@ -1,0 +1,213 @@
+"""Digests of the rows of a run, computed inside DuckDB, to find rows that have changed since.
+
+A digest is the start of the SHA-256 of an encoding that keeps every bit and has one reading: each value with its length
+in bytes before it, NULL as a mark of its own, a floating-point number by its 64 bits, JSON as the stored text. The
+digest of a row covers the row in the form of `lbx runs extract --without-texts`, so that it can be checked in both
+forms; texts have digests of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from lbx.base.errors import StoreError
+from lbx.store.contents import COLUMN_TYPES
+from lbx.store.extracting import plain_columns
+from lbx.store.opening import first_line
+from lbx.store.rows import as_json
+from lbx.store.schema import SCHEMA
+from lbx.store.store import Store
+from lbx.store.texts import ANSWERS, NO_TEXTS, REMOVED_MESSAGE, TEXT_COLUMNS, plain_item_meta, plain_meta
+
+_BATCH = 5_000
+DIGITS, MARK_DIGITS = 32, 2
+"""Hex digits of a digest, and of a mark: the start of a single value's digest, which names the changed column.
+
+128 bits suffice: the salt is drawn after the data exist, so that no two rows can be prepared with the same digest.
+"""
+EXTRACTION_COLUMNS = frozenset(
+    {("runs", "texts"), ("samples", "text_hashes"), ("generations", "output_sha256"), ("generations", "output_words")}
+)
+"""Columns that `lbx runs extract --without-texts` fills in place of texts."""
+PLAIN = "="
+"""Stands for a JSON object without texts: the digest of its row covers it."""
+_REMOVED = {
+    ("samples", "question"): "",
+    ("samples", "references"): "[]",
+    ("samples", "meta"): PLAIN,
+    ("rating_items", "meta"): PLAIN,
+    ("generations", "error"): REMOVED_MESSAGE,
+    ("scores", "error"): REMOVED_MESSAGE,
+    ("retrievals", "text"): "",
+}
+"""{(table, column): its value after the removal of texts}; NULL for other texts."""
+LITERALS = frozenset({*_REMOVED.values(), "{}"})
+"""Texts without a digest: they stand for themselves."""
+
+_ANSWERED = "SEMI JOIN (FROM generations WHERE run_id = $run) USING (benchmark, task, sample_id)"
+_RATED = "FROM ratings WHERE run_id = $run OR against_run_id = $run"
+_JUDGED = """
+    LEFT JOIN (
+        SELECT benchmark, task, sample_id, [TRY(meta->>'run_id'), TRY(meta->>'against_run_id')] AS about
+        FROM samples WHERE benchmark = 'judge'
+    ) USING (benchmark, task, sample_id)
+"""
+_ROWS: Mapping[str, str] = {
+    "runs": "SELECT *, [] AS about FROM runs WHERE run_id = $run",
+    "samples": f"SELECT * FROM samples {_ANSWERED} {_JUDGED}",
+    "generations": f"SELECT * FROM generations {_JUDGED} WHERE run_id = $run",
+    "scores": f"SELECT * FROM scores {_JUDGED} WHERE run_id = $run",
+    "numbers": "SELECT *, [judge, against] AS about FROM numbers WHERE run_id = $run",
+    "retrievals": f"SELECT *, [] AS about FROM retrievals {_ANSWERED} "
+    "WHERE retriever = (SELECT any_value(TRY(settings->>'retriever')) FROM runs WHERE run_id = $run)",
+    "rating_sets": f"SELECT *, [] AS about FROM rating_sets SEMI JOIN ({_RATED}) USING (set_id)",
+    "rating_items": f"SELECT *, [] AS about FROM rating_items SEMI JOIN ({_RATED}) USING (set_id, item)",
+    "ratings": f"SELECT *, [run_id, against_run_id] AS about {_RATED}",
+}
+"""Query for the rows of a run in each table, with the other runs that a row is about.
+
+Sessions, and vectors of texts, are not part of a run's results.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """Columns of a table: its key; all columns, for the digest of the row; and texts, with digests of their own."""
+
+    key: Sequence[str]
+    values: Sequence[str]
+    texts: Sequence[str]
+
+
+def _read_columns(table: str, key: str) -> TableColumns:
+    names = [column for owner, column in COLUMN_TYPES if owner == table]
+    texts = [name for name in names if (table, name) in {*TEXT_COLUMNS, *EXTRACTION_COLUMNS}]
+    return TableColumns([name.strip().strip('"') for name in key.split(",")], names, texts)
+
+
+COLUMNS: Mapping[str, TableColumns] = {
+    table: _read_columns(table, key)
+    for table, key in re.findall(r"CREATE TABLE (\w+) \(.*?PRIMARY KEY \((.*?)\)", SCHEMA, re.DOTALL)
+    if table in _ROWS
+}
+
+
+def runs_with_rows(store: Store) -> set[str]:
+    """Names of the runs that a file has any result of, even without a row in ``runs``."""
+    tables = ("runs", "generations", "scores", "numbers")
+    return {run for (run,) in store.query(" UNION ".join(f"SELECT run_id FROM {table}" for table in tables)).rows}
+
+
+def is_blank(table: str, column: str, text: str | None) -> bool:
+    """Whether a text of a line is what `lbx runs extract --without-texts` leaves of it."""
+    if (table, column) in EXTRACTION_COLUMNS:
+        return True
+    return text is None or text == _REMOVED.get((table, column))
+
+
+def may_have_text(table: str, column: str, kept_texts: str) -> bool:
+    """Whether `lbx runs extract --without-texts` may leave such a text: answers on request, and verdicts of judges."""
+    return (table, column) == ("scores", "extracted") or (
+        kept_texts == ANSWERS and (table, column) == ("generations", "output")
+    )
+
+
+def iterate_row_digests(store: Store, run_id: str, salt: str) -> Iterator[str]:
+    """Yield a line of JSON for each row of a run, in ascending order of the lines' UTF-8 bytes.
+
+    A line is a list: table, key, other runs that the row is about, digest, marks of the columns, digests of the texts
+    (null for NULL, and ``LITERALS`` as they are).
+
+    Args:
+        salt: mixed into every digest.
+
+    Raises:
+        StoreError: the file cannot be read.
+    """
+    try:
+        store.compute_once("lbx_plain_meta", lambda: _add_functions(store.connection))
+        for table in sorted(_ROWS):
+            sql = f"SELECT {_line(table)} AS line FROM ({_encoded_rows(table)}) ORDER BY line"
+            cursor = store.connection.execute(sql, {"run": run_id, "salt": salt})
+            while rows := cursor.fetchmany(_BATCH):
+                yield from (line for (line,) in rows)
+    except duckdb.Error as exc:
+        raise StoreError(f"{store.path} cannot be read: {first_line(exc)}") from exc
+
+
+_PLAIN_COLUMNS = plain_columns(NO_TEXTS, "lbx_plain_meta(r.meta)[2:]", "lbx_plain_item_meta(r.meta)[2:]")
+
+
+def _add_functions(connection: duckdb.DuckDBPyConnection) -> None:
+    for name, plain in (("lbx_plain_meta", plain_meta), ("lbx_plain_item_meta", plain_item_meta)):
+        connection.create_function(name, _on_json(plain), ["VARCHAR"], "VARCHAR")
+
+
+def _on_json(plain: Callable[[object], dict[str, Any]]) -> Callable[[str], str]:
+    """Function on JSON text; its result begins with ``PLAIN`` if the value has no texts."""
+
+    def run(text: str) -> str:
+        try:
+            value = json.loads(text)
+            kept = plain(value)
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):  # a hostile file
+            return "!"
+        return f"{PLAIN if kept == value else '!'}{as_json(kept)}"
+
+    return run
+
+
+def _encoded_rows(table: str) -> str:
+    """Rows of a table with the encodings of their values without texts, their keys, and the start of what is hashed."""
+    columns, plain = COLUMNS[table], _PLAIN_COLUMNS.get(table, {})
+    values = "".join(f', {plain.get(name, f"r.{_quote(name)}")} AS "plain_{name}"' for name in columns.values)
+    encoded = ", ".join(
+        f'{_encode(f"plain_{name}", COLUMN_TYPES[table, name])} AS "encoded_{name}"' for name in columns.values
+    )
+    key = f"json_array({', '.join(map(_quote, columns.key))})::VARCHAR"
+    return (
+        f"SELECT *, {key} AS lbx_key, $salt || '{table}' || {key} AS lbx_start, {encoded} "
+        f"FROM (SELECT r.*{values} FROM ({_ROWS[table]}) r)"
+    )
+
+
+def _line(table: str) -> str:
+    columns = COLUMNS[table]
+    about = "to_json(list_filter(about, lambda name: name NOT IN ('', $run)))::VARCHAR"
+    row = " || ".join(f'"encoded_{name}"' for name in columns.values)
+    marks = " || ".join(
+        f"sha256(lbx_start || '{name}' || \"encoded_{name}\")[:{MARK_DIGITS}]" for name in columns.values
+    )
+    texts = " || ',' || ".join(_text(table, name) for name in columns.texts) or "''"
+    head = f"""'["{table}",' || lbx_key || ',' || coalesce({about}, '[]')"""
+    digest = f"sha256(lbx_start || {row})[:{DIGITS}]"
+    return f"""{head} || ',"' || {digest} || '","' || {marks} || '",[' || {texts} || ']]'"""
+
+
+def _text(table: str, column: str) -> str:
+    value = f"{_quote(column)}::VARCHAR"
+    literals = ", ".join(f"'{text}'" for text in sorted(LITERALS - {PLAIN}))
+    is_plain = ""
+    if _REMOVED.get((table, column)) == PLAIN:
+        function = "lbx_plain_meta" if table == "samples" else "lbx_plain_item_meta"
+        is_plain = f"WHEN {function}({value})[1] = '{PLAIN}' THEN '\"{PLAIN}\"'"
+    return (
+        f"CASE WHEN {value} IS NULL THEN 'null' {is_plain} WHEN {value} IN ({literals}) THEN '\"' || {value} || '\"' "
+        f"ELSE '\"' || sha256(lbx_start || '{column}' || {_encode(column, 'VARCHAR')})[:{DIGITS}] || '\"' END"
+    )
+
+
+def _encode(column: str, kind: str) -> str:
+    """SQL of a value's encoding, which is never the start of another value's."""
+    text = f"{_quote(column)}::{'BIT::VARCHAR' if kind == 'DOUBLE' else 'VARCHAR'}"
+    return f"CASE WHEN {_quote(column)} IS NULL THEN 'N' ELSE strlen({text}) || ':' || {text} END"
+
+
+def _quote(name: str) -> str:
+    return f'"{name}"'

@@ -1,0 +1,111 @@
+"""Audit of the texts in a results file, by the values of its columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from lbx.base.database import RESULTS
+from lbx.store.contents import COLUMN_TYPES
+from lbx.store.store import Store
+from lbx.store.texts import (
+    IS_VERDICT,
+    JUDGE,
+    LABEL_COLUMNS,
+    LONGEST_LABEL,
+    MODEL,
+    REMOVED_MESSAGE,
+    TEXT_COLUMNS,
+    plain_item_meta,
+    plain_meta,
+)
+
+UNKNOWN = "unknown"
+"""Origin of texts in columns that lbx does not fill with texts, and in tables of other programs."""
+_BATCH_ROWS = 1000
+_NO_TEXT = ("", "[]", "{}")
+_PLAIN_TYPES = r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DOUBLE|FLOAT|BOOLEAN|DECIMAL.*|DATE|TIME.*|INTERVAL|UUID"
+
+
+@dataclass(frozen=True, slots=True)
+class TextColumn:
+    """Texts of one origin in a column.
+
+    Attributes:
+        rows: number of rows with a text.
+        size_bytes: their bytes in UTF-8, before compression.
+    """
+
+    table: str
+    column: str
+    origin: str
+    rows: int
+    size_bytes: int
+
+
+def text_columns(store: Store) -> list[TextColumn]:
+    """Columns that hold texts, in the order of the schema; columns of other programs follow."""
+    found = [
+        text
+        for column in COLUMN_TYPES
+        for text in (_texts(store, *column) if column in TEXT_COLUMNS else _long_labels(store, *column))
+    ]
+    return found + [text for column in _other_columns(store) for text in _count(store, *column, UNKNOWN)]
+
+
+def _texts(store: Store, table: str, column: str) -> Iterator[TextColumn]:
+    origin = TEXT_COLUMNS[table, column]
+    if column == "meta":
+        yield from _metas(store, table, plain_meta if table == "samples" else plain_item_meta)
+    elif origin == MODEL:
+        yield from _count(store, table, column, MODEL, "benchmark <> 'judge'")
+        verdicts = f" AND NOT {IS_VERDICT.format(row=table)}" if column == "extracted" else ""
+        yield from _count(store, table, column, JUDGE, f"benchmark = 'judge'{verdicts}")
+    else:
+        yield from _count(store, table, column, origin)
+
+
+def _long_labels(store: Store, table: str, column: str) -> Iterator[TextColumn]:
+    """Texts in a column of names, which lbx never writes."""
+    if column in LABEL_COLUMNS.get(table, ()) and COLUMN_TYPES[table, column] == "VARCHAR":
+        is_text = f"(length({_quote_name(column)}) > {LONGEST_LABEL} OR contains({_quote_name(column)}, chr(10)))"
+        yield from _count(store, table, column, UNKNOWN, is_text)
+
+
+def _other_columns(store: Store) -> list[tuple[str, str]]:
+    """Columns of other programs that may hold a text."""
+    rows = store.query(
+        "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = ? AND schema_name = 'main' "
+        "AND table_name IN (SELECT table_name FROM duckdb_tables() WHERE database_name = $1) "
+        "AND NOT regexp_full_match(data_type, $2) ORDER BY table_name, column_index",
+        [RESULTS, _PLAIN_TYPES],
+    ).rows
+    return [(table, column) for table, column in rows if (table, column) not in COLUMN_TYPES]
+
+
+def _count(store: Store, table: str, column: str, origin: str, condition: str = "true") -> Iterator[TextColumn]:
+    value = f"{_quote_name(column)}::VARCHAR"
+    no_text = ", ".join(f"'{text}'" for text in _NO_TEXT)
+    ((rows, size_bytes),) = store.query(
+        f"SELECT count(*), coalesce(sum(strlen({value})), 0)::BIGINT FROM {RESULTS}.main.{_quote_name(table)} "
+        f"WHERE {condition} AND {value} NOT IN ({no_text}) AND NOT ends_with({value}, '{REMOVED_MESSAGE}')"
+    ).rows
+    if rows:
+        yield TextColumn(table, column, origin, rows, size_bytes)
+
+
+def _metas(store: Store, table: str, plain: Callable[[object], dict[str, object]]) -> Iterator[TextColumn]:
+    rows = size_bytes = 0
+    ((end,),) = store.query(f"SELECT coalesce(max(rowid), -1) + 1 FROM {table}").rows
+    for start in range(0, end, _BATCH_ROWS):
+        batch = f"SELECT meta FROM {table} WHERE rowid >= ? AND rowid < ?"
+        for (meta,) in store.query(batch, [start, start + _BATCH_ROWS]).rows:
+            if plain(value := json.loads(meta)) != value:
+                rows, size_bytes = rows + 1, size_bytes + len(meta.encode())
+    if rows:
+        yield TextColumn(table, "meta", TEXT_COLUMNS[table, "meta"], rows, size_bytes)
+
+
+def _quote_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -21,6 +21,7 @@ from lbx.report.report_types import ReportQuery
 from lbx.scoring.score_columns import as_table
 from lbx.store import Store, Table
 from lbx.store.runs import only_run, resolve_runs, run_names
+from lbx.store.same_samples import META_PARTS
 from lbx.store.views import HEADS
 
 _OTHER = "lbx_baseline"
@@ -30,12 +31,22 @@ COLUMNS = (
 )  # fmt: skip
 _KINDS = COLUMNS[3:]
 
+
+def _hash(part: str, text: str) -> str:
+    """SQL for the hash of a sample's text, which a file without texts has in its place."""
+    return f"coalesce(s.text_hashes->>'{part}', sha256({text}))"
+
+
+_META = {part: _hash(part, f"s.meta->>'{part}'") for part in META_PARTS}
+_QUESTION = _hash("question", "nullif(s.question, '')")
+_SAME_OUTPUTS = "coalesce(a.output_sha256, sha256(a.output)) = coalesce(b.output_sha256, sha256(b.output))"
 # Own benchmarks may have no document; then their samples name their metrics. Imports may lack any part.
 _QUESTIONS = f"""
-    SELECT s.benchmark, s.task, s.sample_id, s.position, s."references"::VARCHAR AS refs,
-           [s.context_sha256, s.question, s.meta->>'choices', s.meta->>'turns'] AS content,
-           [s.language, s.meta->>'metrics', s.meta->>'extract', s.meta->>'answer_cues'] AS rules,
-           s.context_sha256 IS NOT NULL OR (s.question <> '' AND s.meta->>'metrics' IS NOT NULL) AS known
+    SELECT s.benchmark, s.task, s.sample_id, s.position,
+           {_hash("references", 's."references"::VARCHAR')} AS refs,
+           [s.context_sha256, {_QUESTION}, {_META["choices"]}, {_META["turns"]}] AS content,
+           [s.language, {_META["metrics"]}, {_META["extract"]}, {_META["answer_cues"]}] AS rules,
+           s.context_sha256 IS NOT NULL OR ({_QUESTION} IS NOT NULL AND {_META["metrics"]} IS NOT NULL) AS known
     FROM {{file}}.main.samples s SEMI JOIN (
         FROM {{file}}.main.generations
         WHERE list_contains(?::VARCHAR[], run_id) AND error_type IS DISTINCT FROM '{QUESTION_REMOVED}'
@@ -155,7 +166,7 @@ def _runs_with_answers_of(store: Store, baseline: str) -> list[str]:
     sql = f"""
         SELECT DISTINCT a.run_id FROM {RESULTS}.main.generations a JOIN {_OTHER}.main.generations b
             USING (benchmark, task, sample_id, iteration, created_at)
-        WHERE b.run_id = ? AND a.output = b.output ORDER BY ALL
+        WHERE b.run_id = ? AND {_SAME_OUTPUTS} ORDER BY ALL
     """  # noqa: S608 (our own names)
     return [run for (run,) in store.query(sql, [baseline]).rows]
 
@@ -192,7 +203,7 @@ def _pair_answers(store: Store, name: str, run_id: str, rescored_run: str) -> No
         WHERE CASE WHEN $3 = '' THEN m.kind = 'paired'
                    ELSE (m.kind IN ('paired', 'references_changed', 'rules_changed')
                          OR (m.kind = 'ambiguous' AND m.here = m.there))
-                        AND a.output = b.output AND a.prompt_sha256 IS NOT DISTINCT FROM b.prompt_sha256 END
+                        AND {_SAME_OUTPUTS} AND a.prompt_sha256 IS NOT DISTINCT FROM b.prompt_sha256 END
         """,  # noqa: S608 (our own names)
         [name, run_id, rescored_run],
     )
@@ -206,18 +217,20 @@ def _create_views(store: Store, run_id: str) -> None:
         "ON (p.benchmark, p.task, p.there, p.iteration) = (t.benchmark, t.task, t.sample_id, t.iteration)"
     )
     key = "p.name AS run_id, p.here AS sample_id"
+    # A file without texts has hashes of outputs, so the other outputs are compared by their hashes, too.
+    output = "coalesce(t.output_sha256, sha256(t.output)) AS output_sha256"
+    # A score by another headline metric is compared as this file's headline.
     metric = "CASE WHEN t.headline THEN coalesce(p.head, t.metric) ELSE t.metric END AS metric"
     compared = "t.headline OR t.metric IS DISTINCT FROM p.head"
-    rows = {
+    theirs = {
         "runs": f"p.name AS run_id) FROM {_OTHER}.main.runs t SEMI JOIN lbx_baseline_run USING (run_id), lbx_names p",
-        "generations": f"{key}) {pairs.format(table='generations')}",
+        "generations": f"{key}, {output}) {pairs.format(table='generations')}",
         "scores": f"{key}, {metric}) {pairs.format(table='scores')} WHERE {compared}",
     }
-    for table_name, replaced in rows.items():
-        store.query(
-            f"CREATE TEMP VIEW {table_name} AS FROM {RESULTS}.main.{table_name} "
-            f"UNION ALL BY NAME SELECT t.* REPLACE ({replaced}"
-        )
+    for table_name, replaced in theirs.items():
+        columns = f"t.* REPLACE ({output})" if table_name == "generations" else "t.*"
+        own = f"SELECT {columns} FROM {RESULTS}.main.{table_name} t"  # noqa: S608 (our own names)
+        store.query(f"CREATE TEMP VIEW {table_name} AS {own} UNION ALL BY NAME SELECT t.* REPLACE ({replaced}")
 
 
 def _count_questions(store: Store) -> list[dict[str, Any]]:

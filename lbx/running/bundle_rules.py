@@ -34,6 +34,7 @@ from lbx.store.inserting import rows_of_json
 from lbx.store.opening import check_path, connect, require_file
 from lbx.store.rows import as_json
 from lbx.store.sample_ids import rename_samples
+from lbx.store.texts import require_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ def score_by_bundle(
     check_path(output)
     check_unchanged(bundle.root, lambda stage, _item, done, total: listener.counted(stage, done, total))
     with _new_file(results, output.absolute()) as part, Store(part) as store:
+        require_texts(store, "Scoring needs answers and references.")
         names = _own_benchmarks(store, bundle)
         if not names:
             raise UsageError(

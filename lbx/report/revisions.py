@@ -134,7 +134,7 @@ def _open_baseline(store: Store, path: Path, name: str, runs: Sequence[str]) -> 
     if path.resolve() == store.path.resolve():
         raise UsageError(f"{path} is the file itself.", fix="Leave out --baseline-file to compare its own runs.")
     with Store(path, read_only=True) as other:
-        run_id = resolve_runs(other, [name], judges=False)[0] if name else only_run(other)
+        run_id = resolve_runs(other, [name], judges=False)[0] if name else only_run(other, option="--baseline")
     store.attach(path, _OTHER)
     compared = resolve_runs(store, runs, judges=False) if runs else run_names(store)
     rescored = [run for run in _runs_with_answers_of(store, run_id) if run in compared]

@@ -63,7 +63,6 @@ class ResultsReport(Evidence):
     path: str
     attestation: str
     result: str
-    trusted: bool
     signatures: Sequence[SignedBy]
     attested_at: str
     attested_by: str
@@ -71,6 +70,10 @@ class ResultsReport(Evidence):
     changes: Sequence[Change]
     other_runs: Sequence[str]
     lbx_version: str = __version__
+
+    @property
+    def is_trusted(self) -> bool:
+        return any(signature.trusted for signature in self.signatures)
 
     def run_names(self, result: str) -> list[str]:
         """Names of the runs with this result."""
@@ -125,7 +128,6 @@ def check_results(results: Path, attestation: Path, trust: Trust, runs: Sequence
         path=str(results),
         attestation=str(attestation),
         result=CHANGED if CHANGED in results_of_runs else result,
-        trusted=signature is not None and signature.trusted,
         signatures=[signature] if signature else [],
         attested_at=opened.statement.created_at,
         attested_by=f"version {opened.statement.lbx_version} of lbx",

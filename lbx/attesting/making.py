@@ -69,7 +69,7 @@ def attest_results(results: Path, output: Path, key: Path, runs: Sequence[str] =
     with Store(results, allow_writer=True) as store:
         facts = {run["run_id"]: run for run in store.query("FROM runs ORDER BY run_id").dicts()}
         names = sorted(resolve_runs(store, runs) if runs else facts)
-        _refuse_unfinished_runs(results, names, facts)
+        _require_end_of_runs(results, names, facts)
         if without_numbers := sorted(runs_without_numbers(store).intersection(names)):
             raise UsageError(
                 f"{', '.join(without_numbers)} in {results} has scores without the numbers computed from them.",
@@ -90,7 +90,7 @@ def attest_results(results: Path, output: Path, key: Path, runs: Sequence[str] =
     return AttestResult(output, statements, signer.fingerprint, len(content))
 
 
-def _refuse_unfinished_runs(results: Path, names: Sequence[str], runs: dict[str, dict[str, Any]]) -> None:
+def _require_end_of_runs(results: Path, names: Sequence[str], runs: dict[str, dict[str, Any]]) -> None:
     if not names:
         raise UsageError(f"{results} has no runs.")
     unfinished = [name for name in names if runs[name]["status"] == "running"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lbx.base.errors import BundleError
-from lbx.store.row_digests import COLUMNS, DIGITS, LITERALS, MARK_DIGITS, PLAIN, has_removed_text, is_kept
+from lbx.store.row_digests import COLUMNS, DIGITS, LITERALS, MARK_DIGITS, PLAIN, is_blank, may_have_text
 
 _MOST_LINES = 2_000_000
 """Differing lines in memory: a file in which more differ is another file."""
@@ -141,12 +141,12 @@ def _compare_columns(old: _Row, new: _Row, kept_texts: str | None, result: Compa
     ]
     changed = [name for name in differing if name not in columns.texts]
     for name, before, after in zip(columns.texts, old.texts, new.texts, strict=True):
-        may_be_removed = kept_texts is not None and has_removed_text(old.table, name, after)
+        may_be_removed = kept_texts is not None and is_blank(old.table, name, after)
         if before != after and may_be_removed and name not in differing:
             result.unchecked_texts += before is not None
         elif before != after or (name in differing and (kept_texts is not None or after == PLAIN)):
             changed.append(name)
-        elif kept_texts is not None and not may_be_removed and not is_kept(old.table, name, kept_texts):
+        elif kept_texts is not None and not may_be_removed and not may_have_text(old.table, name, kept_texts):
             result.remaining_texts += 1
     if changed or old.values != new.values:
         result.changes.append(old.change("changed", changed or [UNKNOWN_COLUMN]))

@@ -89,7 +89,7 @@ def _report_lines(report: ResultsReport) -> Iterator[str]:
     present = len(report.runs) - len(report.run_names(MISSING))
     counts = f"{format_count(present, 'run')} with {format_count(rows, 'attested row')}"
     state = {VERIFIED: "verified", CHANGED: "CHANGED"}.get(report.result, "INCOMPLETE")
-    yield f"{report.path}: {state}. {counts}; {bundling.describe_trust(report.trusted)}"
+    yield f"{report.path}: {state}. {counts}; {bundling.describe_trust(report.is_trusted)}"
     yield from map(bundling.signature_line, report.signatures)
     yield f"  attested   {report.attested_at}, by {report.attested_by}: {report.attestation}"
     for run in report.runs:

@@ -26,6 +26,7 @@ from lbx.exchange.judgements import read_judgements, write_judgements
 from lbx.exchange.prediction_files import OPINION_FORMATS
 from lbx.exchange.ratings import exporting, importing
 from lbx.exchange.ratings.pages import RATING_FORMAT, read_pages
+from lbx.report.harnesses import summaries
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import read_report
 from lbx.report.reports import sheets as report_sheets
@@ -204,7 +205,8 @@ def export_files(options: ExportOptions) -> None:
 
 
 def _lacking(store: Store, run: str, file_format: str) -> Iterator[str]:
-    """List warnings for readers of a run's files: the run is unfinished, or lacks samples."""
+    """List warnings for readers of a run's files: the run is unfinished, lacks samples, or a harness asked it."""
+    yield from summaries(store, [run])
     ((status,),) = store.query("SELECT status FROM runs WHERE run_id = ?", [run]).rows
     if status != "done":
         yield f"The run {run} is {status}: its files may lack rows."

@@ -103,7 +103,7 @@ class ExtractRunsOptions:
     runs: Annotated[
         tuple[str, ...],
         typer.Argument(
-            metavar="[RUN]...",
+            metavar="RUN",
             help=f"A run or judge: {RUN_FORMS}. Default: all.",
             autocompletion=completion("runs"),
             show_default=False,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from lbx.base.columns import Column
+from lbx.base.units import format_count
 from lbx.report.report_types import COVERAGE, PUBLISHED, ReportDefinition
 
 if TYPE_CHECKING:
@@ -26,14 +28,19 @@ def _comparison_notes(table: Table) -> list[str]:
 
 def _harness_notes(table: Table) -> list[str]:
     notes = {
-        "comparable": "comparable: asked like the official script, but for unknown facts",
+        "comparable": "comparable: asked like the official script, as far as known",
         "differs": "differs: comparable only with answers under the same conditions",
         "not comparable": "not comparable: another measurement",
         "unknown": "unknown: the files do not record enough",
     }
-    verdicts = {row["verdict"] for row in table.dicts()}
+    rows = table.dicts()
+    verdicts = {row["verdict"] for row in rows}
     texts = [text for verdict, text in notes.items() if verdict in verdicts]
-    return [f"Verdicts: {'; '.join(texts)}. Only comparable tasks have an official number."] if texts else []
+    unknowns = Counter(text for row in rows for text in (row["unknown"] or "").split("; ") if text)
+    return [
+        *([f"Verdicts: {'; '.join(texts)}. Only comparable tasks have an official number."] if texts else []),
+        *(f"Unknown for {format_count(count, 'task')}: {text}." for text, count in unknowns.items()),
+    ]
 
 
 def _revisions_notes(table: Table) -> list[str]:
@@ -142,7 +149,7 @@ COMPARISONS: dict[str, ReportDefinition] = {
         takes=PUBLISHED,
     ),
     "harness": ReportDefinition(
-        "Answers from other evaluation harnesses: their own score and lbx's (percent; points: lbx's minus theirs)",
+        "Answers from other harnesses: their own score and lbx's (percent; points: lbx's minus theirs)",
         "",
         (
             Column("model", "model"),
@@ -156,7 +163,7 @@ COMPARISONS: dict[str, ReportDefinition] = {
             Column("score", "lbx's", "percent"),
             Column("difference", "points", "points"),
             Column("verdict", "verdict"),
-            Column("why", "why", optional=True),
+            Column("why", "why", optional=True, missing=""),
         ),
         notes=_harness_notes,
         empty="No run was imported from another evaluation harness.",

@@ -21,7 +21,7 @@ from lbx.report.report_types import ReportQuery
 from lbx.scoring.score_columns import as_table
 from lbx.store import Store, Table
 from lbx.store.runs import only_run, resolve_runs, run_names
-from lbx.store.same_samples import META_PARTS
+from lbx.store.same_samples import part_hash
 from lbx.store.views import HEADS
 
 _OTHER = "lbx_baseline"
@@ -32,21 +32,18 @@ COLUMNS = (
 _KINDS = COLUMNS[3:]
 
 
-def _hash(part: str, text: str) -> str:
-    """SQL for the hash of a sample's text, which a file without texts has in its place."""
-    return f"coalesce(s.text_hashes->>'{part}', sha256({text}))"
+def _hashes(*parts: str) -> str:
+    return ", ".join(part_hash("s", part) for part in parts)
 
 
-_META = {part: _hash(part, f"s.meta->>'{part}'") for part in META_PARTS}
-_QUESTION = _hash("question", "nullif(s.question, '')")
 _SAME_OUTPUTS = "coalesce(a.output_sha256, sha256(a.output)) = coalesce(b.output_sha256, sha256(b.output))"
 # Own benchmarks may have no document; then their samples name their metrics. Imports may lack any part.
 _QUESTIONS = f"""
-    SELECT s.benchmark, s.task, s.sample_id, s.position,
-           {_hash("references", 's."references"::VARCHAR')} AS refs,
-           [s.context_sha256, {_QUESTION}, {_META["choices"]}, {_META["turns"]}] AS content,
-           [s.language, {_META["metrics"]}, {_META["extract"]}, {_META["answer_cues"]}] AS rules,
-           s.context_sha256 IS NOT NULL OR ({_QUESTION} IS NOT NULL AND {_META["metrics"]} IS NOT NULL) AS known
+    SELECT s.benchmark, s.task, s.sample_id, s.position, coalesce({part_hash("s", "references")}, '') AS refs,
+           [s.context_sha256, {_hashes("question", "choices", "turns")}] AS content,
+           [s.language, {_hashes("metrics", "extract", "answer_cues")}] AS rules,
+           s.context_sha256 IS NOT NULL OR ({part_hash("s", "question")} IS NOT NULL AND s.meta->>'metrics' IS NOT NULL)
+               AS known
     FROM {{file}}.main.samples s SEMI JOIN (
         FROM {{file}}.main.generations
         WHERE list_contains(?::VARCHAR[], run_id) AND error_type IS DISTINCT FROM '{QUESTION_REMOVED}'

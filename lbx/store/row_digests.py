@@ -104,14 +104,14 @@ def runs_with_rows(store: Store) -> set[str]:
     return {run for (run,) in store.query(" UNION ".join(f"SELECT run_id FROM {table}" for table in tables)).rows}
 
 
-def has_removed_text(table: str, column: str, text: str | None) -> bool:
+def is_blank(table: str, column: str, text: str | None) -> bool:
     """Whether a text of a line is what `lbx runs extract --without-texts` leaves of it."""
     if (table, column) in EXTRACTION_COLUMNS:
         return True
     return text is None or text == _REMOVED.get((table, column))
 
 
-def is_kept(table: str, column: str, kept_texts: str) -> bool:
+def may_have_text(table: str, column: str, kept_texts: str) -> bool:
     """Whether `lbx runs extract --without-texts` may leave such a text: answers on request, and verdicts of judges."""
     return (table, column) == ("scores", "extracted") or (
         kept_texts == ANSWERS and (table, column) == ("generations", "output")

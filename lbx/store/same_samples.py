@@ -80,6 +80,20 @@ def _meta_differs(key: str) -> str:
 
 
 META_PARTS = ("choices", "metrics", "extract", "answer_cues", "turns")
+_PART_TEXTS = {
+    "question": "nullif({row}.question, '')",
+    "references": "nullif({row}.\"references\"::VARCHAR, '[]')",
+    **{key: f"{{row}}.meta->>'{key}'" for key in META_PARTS},
+}
+TEXT_PARTS = tuple(_PART_TEXTS)
+"""Parts of a sample with hashes in ``samples.text_hashes`` if their texts were removed."""
+
+
+def part_hash(row: str, part: str) -> str:
+    """SQL for the SHA-256 of a part of a sample, whose text may have been removed; NULL if it has none."""
+    return f"coalesce({row}.text_hashes->>'{part}', sha256({_PART_TEXTS[part].format(row=row)}))"
+
+
 _DIFFERENCES = {
     "document": "old.context_sha256 <> new.context_sha256",
     "question": "old.question <> new.question AND '' NOT IN (old.question, new.question)",

@@ -81,6 +81,10 @@ class AnyOrder(RuleBasedStateMachine):
     def merge(self, **asked: Any) -> None:
         self.journey.merge(**asked, output="c")
 
+    @rule(file=all_files, without_texts=st.booleans(), kill=st.integers(0, 4))
+    def extract(self, **asked: Any) -> None:
+        self.journey.extract(**self._there(asked))
+
     @rule(file=files, run=place, name=st.sampled_from(["mine", "other"]), kill=kill)
     def rename(self, **asked: Any) -> None:
         self.journey.rename(**self._there(asked))

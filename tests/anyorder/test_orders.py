@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import pytest
 from held_files import EMPTY, FAILS
 from journey import Journey
 
@@ -68,6 +69,16 @@ def test_a_renamed_run_has_the_new_name_everywhere(journey: Journey) -> None:
     journey.merge(("a",), "c", force=True)
     journey.note("a", 0, 3)
     journey.look_at_reports()
+
+
+@pytest.mark.parametrize("without_texts", [False, True])
+def test_an_extract_that_is_killed_at_any_moment_is_whole_or_absent(journey: Journey, without_texts: bool) -> None:
+    journey.run("a", mood=FAILS)
+    journey.run("a", weights=1)
+    journey.judge("a", weights=0, run=0, against=1)
+    journey.rate("a", 2)
+    for kill in range(4):
+        journey.extract("a", without_texts=without_texts, kill=kill)
 
 
 def places_of(text: str, path: Path) -> set[tuple[str, str]]:

@@ -131,6 +131,33 @@ def test_the_audit_finds_texts_by_their_values(lbx: Lbx, folder: Path, tmp_path:
     ]
 
 
+def test_texts_in_columns_of_names_are_refused(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.duckdb"
+    copy.write_bytes((folder / "source.duckdb").read_bytes())
+    with duckdb.connect(str(copy)) as connection:
+        connection.execute("UPDATE samples SET language = repeat('a long text ', 40) WHERE task = 'tpo'")
+    done = lbx("runs", "extract", copy, "--without-texts", "-o", tmp_path / "new.duckdb")
+    fails(done, 1, "texts in the column language of the table samples", "No file was written")
+    assert not (tmp_path / "new.duckdb").exists()
+
+
+def test_revisions_are_compared_without_texts(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
+    """Questions are paired by hash, also with those of a file with texts."""
+    other, extract = tmp_path / "other.duckdb", tmp_path / "extract.duckdb"
+    other.write_bytes((folder / "source.duckdb").read_bytes())
+    with Store(other) as store, store.transaction() as connection:
+        connection.execute("UPDATE samples SET question = 'What else?' WHERE task = 'coursera' AND sample_id = 's1'")
+    assert lbx("runs", "extract", other, "--without-texts", "-o", extract).returncode == 0
+    options = ("--run", "planted-a", "--baseline", "planted-b", "--format", "json", "--baseline-file")
+    for report in ("revisions", "comparison"):
+        with_texts = lbx("report", folder / "source.duckdb", report, *options, other)
+        without = lbx("report", folder / "none.duckdb", report, *options, extract)
+        assert with_texts.returncode == without.returncode == 0, with_texts.stderr
+        assert with_texts.stdout.replace("other.duckdb", "extract.duckdb") == without.stdout
+        mixed = lbx("report", folder / "none.duckdb", report, *options, other)
+        assert mixed.stdout == with_texts.stdout, mixed.stderr
+
+
 COMMANDS = {
     "score": ("score", "{file}"),
     "rate": ("rate", "{file}", "--port", 0),

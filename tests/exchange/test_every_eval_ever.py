@@ -161,3 +161,27 @@ def test_hostile_names_stay_in_the_folder_and_validate(lbx: Lbx, tmp_path: Path,
     assert {path.name for path in tmp_path.iterdir()} == {"odd.duckdb", "deep"}
     assert len(list((tmp_path / "deep" / "out" / "data" / "longbench").rglob("*.json"))) == 1
     validate(tmp_path / "deep" / "out")
+
+
+def test_a_run_of_an_own_benchmark_and_of_needles_validates(lbx: Lbx, tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "bundle" / "examples" / "handbook" / "benchmark.toml"
+    bundle, results = lbx.unpacked(example, tmp_path), tmp_path / "results.duckdb"
+    key = f"handbook/facts/{json.loads((example.parent / 'facts.jsonl').read_text('utf-8').splitlines()[0])['id']}"
+    answers = {"*": "<think>hm\u2028</think>(B) 31 metres", key: {"error": "out of memory"}}
+    (tmp_path / "answers.json").write_text(json.dumps(answers))
+    (tmp_path / "m.toml").write_text(
+        'name = "our-lab/m"\nbackend = "scripted"\ncontext_window = 4000\n[weights]\npath = "answers.json"\n'
+    )
+    done = lbx("run", "--bundle", bundle, "--model", tmp_path / "m.toml", "--no-plan", "--tasks", "handbook,needle",
+               "--limit", 3, "--iterations", 2, "-o", results)  # fmt: skip
+    assert done.returncode in (0, 3), done.stderr
+    folder = exported(results, "every_eval_ever", tmp_path / "out")
+    validate(folder)
+    check_numbers(results, folder)
+    assert {path.relative_to(folder).parts[1:4] for path in (folder / "data").rglob("*.json")} == {
+        ("handbook", "our-lab", "m"), ("needle", "our-lab", "m"),
+    }  # fmt: skip
+    results_of_tasks = [result for whole, _ in evaluations(folder) for result in whole["evaluation_results"]]
+    details = [result["score_details"]["details"] for result in results_of_tasks]
+    assert sum(int(one["failed"]) for one in details if one["headline"] == "true") == 1
+    assert {one["samples_in_data"] for one in details} == {"3", "4", "5", "120"}

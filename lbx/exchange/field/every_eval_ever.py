@@ -181,7 +181,7 @@ class _Evaluation:
                     "turn_idx": 0,
                     "source": "output.raw",
                     "extracted_value": value,
-                    "extraction_method": f"{task.benchmark} {score['metric']} of lbx",
+                    "extraction_method": f"{task.benchmark}.{score['metric']}",
                     "is_terminal": True,
                 }
             ],

@@ -24,6 +24,7 @@ from lbx.benchmarks.base.prediction_lines import (
 )
 from lbx.benchmarks.base.predictions import Prediction
 from lbx.exchange.field.harness_runs import HarnessRun, judge_task, sort_tasks
+from lbx.exchange.field.run_records import TASK_PREFIX
 from lbx.exchange.prediction_files import PredictionFiles, file_entry
 from lbx.store.harnesses import Harness, HarnessTask, finite_number
 
@@ -32,7 +33,7 @@ NAME = "lm_eval"
 _TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d{1,6})?"
 _SAMPLES = re.compile(rf"samples_(.+)_({_TIME})\.jsonl")
 _RESULTS = re.compile(rf"(?!samples_).+_({_TIME})\.json")
-_PREFIX, _OWN_PREFIX, _V2_PREFIX = "longbench_", "lbx_", "longbench2_"
+_PREFIX, _V2_PREFIX = "longbench_", "longbench2_"
 _SETTINGS = ("max_length", "max_model_len", "truncation_side", "revision", "dtype")
 _MOST_SAMPLES = 1 << 31
 _LONGEST_SETTING = 100
@@ -166,7 +167,7 @@ def _select_tasks(path: Path, samples: Mapping[str, Path]) -> dict[str, Path]:
             f"{path} contains no answers: lm_eval was called without --log_samples.",
             fix="Call lm_eval again with --log_samples.",
         )
-    if own := [name for name in samples if name.startswith(_OWN_PREFIX)]:
+    if own := [name for name in samples if name.startswith(TASK_PREFIX)]:
         raise UsageError(
             f"{samples[own[0]]} was exported by lbx: it lacks most of the run.",
             fix="Use the results file that it was exported from:",
@@ -271,7 +272,7 @@ def _harness_task(
         obstacles=_obstacles(settings),
         gaps=_gaps(settings),
         differences=list(_differences(task, settings, predictions)),
-        questions=list(_questions(task, settings, lines)),
+        unknowns=list(_unknowns(task, settings, lines)),
         remarks=list(_remarks(task, settings, predictions)),
     )
 
@@ -333,7 +334,7 @@ def _gaps(settings: _TaskSettings) -> list[str]:
     return []
 
 
-def _questions(task: str, settings: _TaskSettings, lines: Sequence[PredictionLine]) -> Iterator[str]:
+def _unknowns(task: str, settings: _TaskSettings, lines: Sequence[PredictionLine]) -> Iterator[str]:
     if not _fits_into_window(settings.results, lines):
         yield "whether prompts were cut (lm_eval cuts from the left)"
     if settings.results and not settings.results.get("chat_template") and not longbench_harnesses.is_bare(task):

@@ -256,7 +256,7 @@ def _harness_task(task: str, answers: Sequence[_OpenCompassAnswer], folder: Path
         HarnessTask(None, "score" if score is not None else "", score),
         obstacles=[other] if other else [],
         differences=list(_differences(task, answers)),
-        questions=[
+        unknowns=[
             "whether prompts were cut (OpenCompass cuts from the left, unless its settings differ)",
             "OpenCompass's version and settings, such as limits of answers (none in its _rawprompt tasks)",
         ],

@@ -19,6 +19,8 @@ from lbx.store.runs import check_runs, metadata_of
 from lbx.store.texts import texts_of
 
 CONFIDENCE = 0.95
+TASK_PREFIX = "lbx-"
+"""First part of the names of lbx's tasks in other tools."""
 _LONGEST_NAME = 80
 
 _TASKS = """
@@ -33,8 +35,8 @@ _TASKS = """
 """
 _NUMBERS = """
     SELECT * EXCLUDE (run_id, position, task_position, in_paper, df, within)
-    FROM task_results SEMI JOIN scores USING (run_id, benchmark, task, metric)
-    WHERE run_id = ? ORDER BY task_position, task, headline DESC, position
+    FROM task_results SEMI JOIN (FROM scores WHERE run_id = $1) USING (run_id, benchmark, task, metric)
+    WHERE run_id = $1 ORDER BY task_position, task, headline DESC, position
 """
 """Numbers of metrics that score single answers; others are over a part of a task, and averages would count it twice."""
 _ANSWERS = """
@@ -47,9 +49,9 @@ _ANSWERS = """
         SELECT run_id, benchmark, task, sample_id, iteration,
                list({metric: metric, score: score, extracted: extracted, error: error, partial: partial}
                     ORDER BY headline DESC, metric) AS scores
-        FROM scores WHERE isfinite(score) GROUP BY ALL
+        FROM scores WHERE run_id = $1 AND benchmark = $2 AND task = $3 AND isfinite(score) GROUP BY ALL
     ) c USING (run_id, benchmark, task, sample_id, iteration)
-    WHERE g.run_id = ? AND g.benchmark = ? AND g.task = ? ORDER BY s.position, g.sample_id, g.iteration
+    WHERE g.run_id = $1 AND g.benchmark = $2 AND g.task = $3 ORDER BY s.position, g.sample_id, g.iteration
 """
 ANSWER_FACTS = (
     "iteration", "finish_reason", "truncated", "original_tokens", "tokens_cut", "reference_cut", "prompt_sha256",
@@ -227,6 +229,6 @@ def task_names(tasks: Iterable[TaskRecord]) -> dict[tuple[str, str], str]:
     parts = {key: file_name_part(name) for key, name in names.items()}
     uses = Counter(parts.values())
     return {
-        key: f"lbx-{part}" if uses[part] == 1 else f"lbx-{part}-{sha256_text(names[key])[:8]}"
+        key: f"{TASK_PREFIX}{part}" if uses[part] == 1 else f"{TASK_PREFIX}{part}-{sha256_text(names[key])[:8]}"
         for key, part in parts.items()
     }

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
@@ -25,9 +26,11 @@ from lbx.exchange.judgements import read_judgements, write_judgements
 from lbx.exchange.prediction_files import OPINION_FORMATS
 from lbx.exchange.ratings import exporting, importing
 from lbx.exchange.ratings.pages import RATING_FORMAT, read_pages
+from lbx.report.harnesses import summaries
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import read_report
 from lbx.report.reports import sheets as report_sheets
+from lbx.running.bundle_rules import score_by_bundle
 from lbx.running.rescoring import score, score_with
 from lbx.scoring.adding_up import recompute_completed_samples
 from lbx.store import Store
@@ -38,6 +41,9 @@ from lbx.store.texts import removal_notice, require_texts
 def score_outputs(options: ScoreOptions) -> None:
     if options.threads and not options.embedding:
         raise UsageError("--threads needs an embedding model.", fix="Pass one with --embedding.")
+    if options.output is not None:
+        _score_by_bundle(options, options.output)
+        return
     with RunBar() as bar:
         scored = score(
             options.results,
@@ -52,6 +58,29 @@ def score_outputs(options: ScoreOptions) -> None:
         answer_json(json.dumps({"scored": scored}))
     else:
         answer(f"{scored:,} outputs scored in {options.results}")
+
+
+def _score_by_bundle(options: ScoreOptions, output: Path) -> None:
+    """Score a file's answers by the rules of a bundle, into a new file."""
+    if options.bundle is None:
+        raise UsageError(
+            "-o needs --bundle: the new file has scores by the rules of a bundle.", fix="Pass --bundle DIR."
+        )
+    if options.runs or options.embedding:
+        option = "--run" if options.runs else "--embedding"
+        raise UsageError(
+            f"{option} and -o exclude each other: the new file has one rule for the answers of all runs, and own "
+            "benchmarks need no embedding model.",
+            fix=f"Leave out {option}.",
+        )
+    with RunBar() as bar:
+        scores = score_by_bundle(options.results, output, Bundle(options.bundle), workers=options.workers, listener=bar)
+    if options.as_json:
+        answer_json(json.dumps(scores.to_json()))
+        return
+    answer(f"{scores.score_count:,} outputs scored in {output} by the rules of {options.bundle}")
+    for changes in scores.tasks:
+        note(f"{changes}.")
 
 
 def import_files(options: ImportOptions) -> None:
@@ -176,7 +205,8 @@ def export_files(options: ExportOptions) -> None:
 
 
 def _lacking(store: Store, run: str, file_format: str) -> Iterator[str]:
-    """List warnings for readers of a run's files: the run is unfinished, or lacks samples."""
+    """List warnings for readers of a run's files: the run is unfinished, lacks samples, or a harness asked it."""
+    yield from summaries(store, [run])
     ((status,),) = store.query("SELECT status FROM runs WHERE run_id = ?", [run]).rows
     if status != "done":
         yield f"The run {run} is {status}: its files may lack rows."

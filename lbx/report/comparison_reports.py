@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from lbx.base.columns import Column
+from lbx.base.units import format_count
 from lbx.report.report_types import COVERAGE, PUBLISHED, ReportDefinition
 
 if TYPE_CHECKING:
@@ -26,14 +28,33 @@ def _comparison_notes(table: Table) -> list[str]:
 
 def _harness_notes(table: Table) -> list[str]:
     notes = {
-        "comparable": "comparable: asked like the official script, but for unknown facts",
+        "comparable": "comparable: asked like the official script, as far as known",
         "differs": "differs: comparable only with answers under the same conditions",
         "not comparable": "not comparable: another measurement",
         "unknown": "unknown: the files do not record enough",
     }
-    verdicts = {row["verdict"] for row in table.dicts()}
+    rows = table.dicts()
+    verdicts = {row["verdict"] for row in rows}
     texts = [text for verdict, text in notes.items() if verdict in verdicts]
-    return [f"Verdicts: {'; '.join(texts)}. Only comparable tasks have an official number."] if texts else []
+    unknowns = Counter(text for row in rows for text in (row["unknown"] or "").split("; ") if text)
+    return [
+        *([f"Verdicts: {'; '.join(texts)}. Only comparable tasks have an official number."] if texts else []),
+        *(f"Unknown for {format_count(count, 'task')}: {text}." for text, count in unknowns.items()),
+    ]
+
+
+def _revisions_notes(table: Table) -> list[str]:
+    rows = table.dicts()
+    reasons = {
+        "changed": "Changed: the same id, but another document, question or choices.",
+        "ambiguous": "Ambiguous: several questions with the same content and different references.",
+        "unknown": "Unknown: the document or the question is not in the file, as in imports without a bundle.",
+        "asked_again": "Asked again: the answers of the same run differ between the files.",
+    }
+    return [
+        "Only paired questions are compared.",
+        *(note for name, note in reasons.items() if any(row[name] for row in rows)),
+    ]
 
 
 def cautions(table: Table) -> list[str]:
@@ -66,7 +87,7 @@ COMPARISONS: dict[str, ReportDefinition] = {
         ),
         notes=_comparison_notes,
         empty="No two runs have answers to the same samples.",
-        takes=("--baseline", "--margin", "--force"),
+        takes=("--baseline", "--baseline-file", "--margin", "--force"),
         page=5,
     ),
     "changes": ReportDefinition(
@@ -90,7 +111,28 @@ COMPARISONS: dict[str, ReportDefinition] = {
         ),
         notes=cautions,
         empty="No answers differ: on their common samples, the runs have the same outputs and scores.",
-        takes=("--baseline", "--force", "--tasks", "--rows"),
+        takes=("--baseline", "--baseline-file", "--force", "--tasks", "--rows"),
+    ),
+    "revisions": ReportDefinition(
+        "Questions of the baseline's file and of this file, paired by document, question and choices",
+        "",
+        (
+            Column("run_a", "baseline"),
+            Column("benchmark", "benchmark"),
+            Column("task", "task"),
+            Column("paired", "paired", "count"),
+            Column("only_in_baseline", "only in baseline", "count"),
+            Column("only_in_file", "only in this file", "count"),
+            Column("changed", "changed", "count"),
+            Column("references_changed", "references changed", "count"),
+            Column("rules_changed", "rules changed", "count"),
+            Column("ambiguous", "ambiguous", "count", rank=1),
+            Column("unknown", "unknown", "count", rank=1),
+            Column("asked_again", "asked again", "count", rank=1),
+        ),
+        notes=_revisions_notes,
+        empty="No other results file given. Name it with --baseline-file.",
+        takes=("--baseline", "--baseline-file"),
     ),
     "reference": ReportDefinition(
         "Published figures for these benchmarks (lines and units of the report paper)",
@@ -107,7 +149,7 @@ COMPARISONS: dict[str, ReportDefinition] = {
         takes=PUBLISHED,
     ),
     "harness": ReportDefinition(
-        "Answers from other evaluation harnesses: their own score and lbx's (percent; points: lbx's minus theirs)",
+        "Answers from other harnesses: their own score and lbx's (percent; points: lbx's minus theirs)",
         "",
         (
             Column("model", "model"),
@@ -121,7 +163,7 @@ COMPARISONS: dict[str, ReportDefinition] = {
             Column("score", "lbx's", "percent"),
             Column("difference", "points", "points"),
             Column("verdict", "verdict"),
-            Column("why", "why", optional=True),
+            Column("why", "why", optional=True, missing=""),
         ),
         notes=_harness_notes,
         empty="No run was imported from another evaluation harness.",

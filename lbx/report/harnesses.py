@@ -11,7 +11,7 @@ from lbx.store.harnesses import Harness, harnesses_of_runs
 
 COLUMNS = (
     "run_id", "model", "benchmark", "harness", "harness_version", "task", "task_version", "n", "harness_metric",
-    "harness_score", "score", "difference", "verdict", "why",
+    "harness_score", "score", "difference", "verdict", "why", "unknown",
 )  # fmt: skip
 _HEADLINES = """
     SELECT run_id, model, benchmark, task, n, score FROM task_scores
@@ -31,6 +31,7 @@ def table(store: Store, query: ReportQuery) -> Table:
             rows.append((
                 run, model, benchmark, harness.name, harness.version or None, name, task.version, n,
                 task.metric or None, task.score, score, difference, task.verdict, "; ".join(task.reasons) or None,
+                "; ".join(task.unknowns) or None,
             ))  # fmt: skip
     return Table(list(COLUMNS), rows)
 

@@ -28,7 +28,8 @@ class HarnessTask:
         score: the harness's own score in 0..1; None if its files do not contain it.
         verdict: "comparable" with numbers of the official script; "differs": comparable, but answered under other
             conditions, which the reasons list; "not comparable"; "unknown": the files do not record enough.
-        reasons: reasons for the verdict, and what remains unknown.
+        reasons: reasons for the verdict, and for a difference between the harness's score and lbx's.
+        unknowns: facts that the files do not record, and that the verdict leaves open.
     """
 
     version: float | None = None
@@ -36,6 +37,7 @@ class HarnessTask:
     score: float | None = None
     verdict: Verdict = "unknown"
     reasons: Sequence[str] = ()
+    unknowns: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +96,13 @@ def harnesses_of_runs(store: Store) -> dict[str, Harness]:
 
 
 def _task(values: Mapping[str, Any]) -> HarnessTask:
-    reasons = values.get("reasons")
     return HarnessTask(
         finite_number(values.get("version")),
         _text(values.get("metric")),
         finite_number(values.get("score")),
         next((verdict for verdict in get_args(Verdict) if verdict == values.get("verdict")), "unknown"),
-        [reason for reason in reasons if isinstance(reason, str)] if isinstance(reasons, list) else [],
+        _texts(values.get("reasons")),
+        _texts(values.get("unknowns")),
     )
 
 
@@ -113,6 +115,10 @@ def finite_number(value: object) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+def _texts(values: object) -> list[str]:
+    return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
 
 
 def _text(value: object) -> str:

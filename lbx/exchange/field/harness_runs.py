@@ -30,7 +30,7 @@ def judge_task(
     obstacles: Sequence[str] = (),
     gaps: Sequence[str] = (),
     differences: Sequence[str] = (),
-    questions: Sequence[str] = (),
+    unknowns: Sequence[str] = (),
     remarks: Sequence[str] = (),
 ) -> HarnessTask:
     """Return the task with its verdict and the reasons.
@@ -39,14 +39,14 @@ def judge_task(
         obstacles: reasons why its numbers are not comparable.
         gaps: missing facts without which there is no verdict.
         differences: known differences from the official script.
-        questions: facts that the files do not record, and that the verdict leaves open.
+        unknowns: facts that the files do not record, and that the verdict leaves open.
         remarks: further reasons for a difference between the harness's score and lbx's.
     """
     verdict: Verdict = (
         "not comparable" if obstacles else "unknown" if gaps else "differs" if differences else "comparable"
     )
-    unknown = [f"unknown: {', '.join(questions)}"] if questions else []
-    return replace(task, verdict=verdict, reasons=[*obstacles, *gaps, *differences, *unknown, *remarks])
+    reasons = [*obstacles, *gaps, *differences, *remarks]
+    return replace(task, verdict=verdict, reasons=reasons, unknowns=list(unknowns))
 
 
 def sort_tasks(tasks: Mapping[str, T]) -> dict[str, T]:

@@ -40,7 +40,7 @@ _LONGEST_SETTING = 100
 
 
 @dataclass(frozen=True, slots=True)
-class _Evaluation:
+class _HarnessEvaluation:
     """Files of one call of lm_eval, which have the same time in their names."""
 
     time: str
@@ -82,7 +82,7 @@ def read_lm_eval(path: Path) -> HarnessRun:
     return HarnessRun(form, PredictionFiles(predictions, files, digest.hexdigest(), tuple(ignored)), harness)
 
 
-def _find_evaluation(path: Path) -> _Evaluation:
+def _find_evaluation(path: Path) -> _HarnessEvaluation:
     if not path.exists():
         raise UsageError(f"{path} does not exist.", fix="Give lm_eval's output folder, or one of its files.")
     if path.is_file():
@@ -110,20 +110,20 @@ def _find_evaluation(path: Path) -> _Evaluation:
     return next(iter(evaluations.values()))
 
 
-def _evaluation_of_file(path: Path) -> _Evaluation:
+def _evaluation_of_file(path: Path) -> _HarnessEvaluation:
     if match := _SAMPLES.fullmatch(path.name):
         found = _evaluations(path.parent).get(match[2])
-        return _Evaluation(match[2], {match[1]: path}, found.results if found else None)
+        return _HarnessEvaluation(match[2], {match[1]: path}, found.results if found else None)
     if match := _RESULTS.fullmatch(path.name):
         found = _evaluations(path.parent)[match[1]]
-        return _Evaluation(match[1], found.samples, path)
+        return _HarnessEvaluation(match[1], found.samples, path)
     raise UsageError(
         f"{path} is not named like a file of lm_eval.",
         fix="Its files are called results_<time>.json and samples_<task>_<time>.jsonl; the name contains the task.",
     )
 
 
-def _evaluations(folder: Path) -> dict[str, _Evaluation]:
+def _evaluations(folder: Path) -> dict[str, _HarnessEvaluation]:
     """Return the evaluations in a folder by their time."""
     samples: dict[str, dict[str, Path]] = {}
     results: dict[str, Path] = {}
@@ -138,7 +138,7 @@ def _evaluations(folder: Path) -> dict[str, _Evaluation]:
                 )
             results[match[1]] = entry
     times = sorted({*samples, *results})
-    return {time: _Evaluation(time, samples.get(time, {}), results.get(time)) for time in times}
+    return {time: _HarnessEvaluation(time, samples.get(time, {}), results.get(time)) for time in times}
 
 
 def is_output_folder(folder: Path) -> bool:
@@ -272,7 +272,7 @@ def _harness_task(
         obstacles=_obstacles(settings),
         gaps=_gaps(settings),
         differences=list(_differences(task, settings, predictions)),
-        questions=list(_questions(task, settings, lines)),
+        unknowns=list(_unknowns(task, settings, lines)),
         remarks=list(_remarks(task, settings, predictions)),
     )
 
@@ -334,7 +334,7 @@ def _gaps(settings: _TaskSettings) -> list[str]:
     return []
 
 
-def _questions(task: str, settings: _TaskSettings, lines: Sequence[PredictionLine]) -> Iterator[str]:
+def _unknowns(task: str, settings: _TaskSettings, lines: Sequence[PredictionLine]) -> Iterator[str]:
     if not _fits_into_window(settings.results, lines):
         yield "whether prompts were cut (lm_eval cuts from the left)"
     if settings.results and not settings.results.get("chat_template") and not longbench_harnesses.is_bare(task):

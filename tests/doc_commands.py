@@ -105,6 +105,8 @@ def check(arguments: list[str]) -> None:
         return
     name = ""
     while hasattr(command, "commands"):
+        if (default := getattr(command, "default_part", "")) and rest[0] not in command.commands:
+            rest = [default, *rest]
         name, *rest = rest
         command = command.commands[name]
     context = command.make_context(name, list(rest), resilient_parsing=False)

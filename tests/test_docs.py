@@ -31,6 +31,7 @@ NOT_RUN = {
     "alias": "sets up podman, below",
     "apptainer": "is not on machines that test; the lbx behind it is parsed",
     "podman": "needs a container engine; the lbx behind it is parsed, and test_image.py runs the image",
+    "inspect": "opens a browser; test_inspect_log.py shows the same logs",
     "python3": "makes a virtual environment and needs the network",
     ".venv/bin/pip": "needs the network",
     ".": "activates that environment",

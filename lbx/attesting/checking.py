@@ -21,6 +21,7 @@ from lbx.bundle.signing.trust import SignedBy, Trust
 from lbx.store.row_digests import iterate_row_digests, runs_with_rows
 from lbx.store.runs import match_runs
 from lbx.store.store import Store
+from lbx.store.texts import ANSWERS, NO_TEXTS
 
 VERIFIED, CHANGED, MISSING = "verified", "changed", "missing"
 
@@ -56,20 +57,23 @@ class ResultsReport(Evidence):
         attested_at: time of the attestation, by its signer's clock.
         signatures: the signature; empty for an unsigned attestation.
         changes: each row once, even if several runs have it.
-        not_attested: runs of the file that the attestation does not name.
+        other_runs: runs of the file that the attestation does not name.
     """
 
     path: str
     attestation: str
     result: str
-    trusted: bool
     signatures: Sequence[SignedBy]
     attested_at: str
     attested_by: str
     runs: Sequence[RunCheck]
     changes: Sequence[Change]
-    not_attested: Sequence[str]
+    other_runs: Sequence[str]
     lbx_version: str = __version__
+
+    @property
+    def is_trusted(self) -> bool:
+        return any(signature.trusted for signature in self.signatures)
 
     def run_names(self, result: str) -> list[str]:
         """Names of the runs with this result."""
@@ -99,15 +103,17 @@ def check_results(results: Path, attestation: Path, trust: Trust, runs: Sequence
             if run.name not in names or run.name not in present:
                 deque(lines, maxlen=0)  # verified, too
                 if run.name in names:
-                    renamed = _find_renamed(run, {name: row for name, row in rows.items() if name not in attested})
+                    renamed = _find_new_name(run, {name: row for name, row in rows.items() if name not in attested})
                     checks.append(RunCheck(run.name, MISSING, run.rows, run.facts, maybe_renamed_to=renamed))
                 continue
             comparison = compare_rows(
                 lines,
                 iterate_row_digests(store, run.name, opened.statement.salt),
-                without_texts=_has_lost_texts(run, rows.get(run.name)),
+                texts=_kept_texts(run, rows.get(run.name)),
                 missing_runs=frozenset(attested - present),
             )
+            if comparison.remaining_texts:  # the record is false
+                comparison.changes.append(Change("changed", "runs", {"run_id": run.name}, ["texts"]))
             counts = Counter(str(change.kind) for change in comparison.changes)
             result = VERIFIED if counts.keys() <= {"missing"} else CHANGED
             checks.append(RunCheck(run.name, result, run.rows, run.facts, counts, comparison.unchecked_texts))
@@ -122,13 +128,12 @@ def check_results(results: Path, attestation: Path, trust: Trust, runs: Sequence
         path=str(results),
         attestation=str(attestation),
         result=CHANGED if CHANGED in results_of_runs else result,
-        trusted=signature is not None and signature.trusted,
         signatures=[signature] if signature else [],
         attested_at=opened.statement.created_at,
-        attested_by=f"lbx {opened.statement.lbx_version}",
+        attested_by=f"version {opened.statement.lbx_version} of lbx",
         runs=checks,
         changes=[*changes.values()],
-        not_attested=sorted(present - attested),
+        other_runs=sorted(present - attested),
     )
 
 
@@ -148,12 +153,14 @@ def _choose_runs(opened: Attestation, runs: Sequence[str]) -> set[str]:
     return chosen
 
 
-def _has_lost_texts(run: RunStatement, row: Mapping[str, Any] | None) -> bool:
-    """Whether the file records that texts of a run were removed, and the attested file did not."""
-    return row is not None and row["texts"] is not None and run.facts.get("texts") is None
+def _kept_texts(run: RunStatement, row: Mapping[str, Any] | None) -> str | None:
+    """Texts that were kept when others were removed after the attestation, by the file's record; None for all."""
+    if row is None or run.facts.get("texts") is not None or row["texts"] not in (ANSWERS, NO_TEXTS):
+        return None
+    return str(row["texts"])
 
 
-def _find_renamed(run: RunStatement, others: Mapping[str, dict[str, Any]]) -> str | None:
+def _find_new_name(run: RunStatement, others: Mapping[str, dict[str, Any]]) -> str | None:
     """Name of a run with the same start and settings as a missing one."""
     for name, row in others.items():
         with suppress(StoreError):

@@ -17,6 +17,7 @@ from lbx.base.errors import StoreError, UsageError
 from lbx.base.outputs import open_output
 from lbx.base.version import __version__
 from lbx.bundle.signing.signature import RESULTS_NAMESPACE, parse, sign
+from lbx.scoring.reading import runs_without_numbers
 from lbx.store.row_digests import iterate_row_digests
 from lbx.store.runs import resolve_runs
 from lbx.store.store import Store
@@ -68,7 +69,13 @@ def attest_results(results: Path, output: Path, key: Path, runs: Sequence[str] =
     with Store(results, allow_writer=True) as store:
         facts = {run["run_id"]: run for run in store.query("FROM runs ORDER BY run_id").dicts()}
         names = sorted(resolve_runs(store, runs) if runs else facts)
-        _refuse_unfinished(results, names, facts)
+        _require_end_of_runs(results, names, facts)
+        if without_numbers := sorted(runs_without_numbers(store).intersection(names)):
+            raise UsageError(
+                f"{', '.join(without_numbers)} in {results} has scores without the numbers computed from them.",
+                fix="A program was killed before it had written them. Compute them first.",
+                command=as_command("lbx", "score", results),
+            )
         statements = [
             RunStatement(name, *lines.add(iterate_row_digests(store, name, salt)), run_facts(facts[name]))
             for name in names
@@ -83,7 +90,7 @@ def attest_results(results: Path, output: Path, key: Path, runs: Sequence[str] =
     return AttestResult(output, statements, signer.fingerprint, len(content))
 
 
-def _refuse_unfinished(results: Path, names: Sequence[str], runs: dict[str, dict[str, Any]]) -> None:
+def _require_end_of_runs(results: Path, names: Sequence[str], runs: dict[str, dict[str, Any]]) -> None:
     if not names:
         raise UsageError(f"{results} has no runs.")
     unfinished = [name for name in names if runs[name]["status"] == "running"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lbx.base.errors import BundleError
-from lbx.store.row_digests import COLUMNS, DIGITS, LITERALS, MARK_DIGITS, PLAIN, is_removed
+from lbx.store.row_digests import COLUMNS, DIGITS, LITERALS, MARK_DIGITS, PLAIN, is_blank, may_have_text
 
 _MOST_LINES = 2_000_000
 """Differing lines in memory: a file in which more differ is another file."""
@@ -42,10 +42,12 @@ class Comparison:
 
     Attributes:
         unchecked_texts: texts that the file does not have any more, by its own record.
+        remaining_texts: texts that it has despite that record.
     """
 
     changes: list[Change] = field(default_factory=list)
     unchecked_texts: int = 0
+    remaining_texts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +64,13 @@ class _Row:
 
 
 def compare_rows(
-    attested: Iterable[str], current: Iterable[str], *, without_texts: bool, missing_runs: frozenset[str]
+    attested: Iterable[str], current: Iterable[str], *, texts: str | None, missing_runs: frozenset[str]
 ) -> Comparison:
     """Compare the lines of a run.
 
     Args:
-        without_texts: whether the file records that its texts were removed after the attestation.
+        texts: texts that were kept when others were removed after the attestation, by the file's own record
+            (``runs.texts``); None if the file has all texts.
         missing_runs: attested runs that the file does not have.
 
     Raises:
@@ -76,11 +79,11 @@ def compare_rows(
     result = Comparison()
     old: list[_Row] = []
     new: dict[tuple[str, Sequence[str | int | None]], list[_Row]] = {}
-    for old_line, new_line in _unequal_pairs(attested, current):
+    for old_line, new_line in _pair_lines(attested, current, with_equal=texts is not None):
         if len(old) + len(new) > _MOST_LINES:
             raise BundleError(f"More than {_MOST_LINES:,} rows differ.", fix="Is it the attestation of another file?")
-        if old_line is not None and new_line is not None:  # only texts differ
-            _compare_columns(_parse_row(old_line), _parse_row(new_line), without_texts, result)
+        if old_line is not None and new_line is not None:
+            _compare_columns(_parse_row(old_line), _parse_row(new_line), texts, result)
             continue
         if old_line is not None:
             old.append(_parse_row(old_line))
@@ -90,21 +93,23 @@ def compare_rows(
     for row in old:
         others = new.get((row.table, row.key))
         if others:
-            _compare_columns(row, others.pop(0), without_texts, result)
+            _compare_columns(row, others.pop(0), texts, result)
         else:
             result.changes.append(row.change("missing" if missing_runs.intersection(row.about) else "removed"))
     result.changes += [row.change("added") for rows in new.values() for row in rows]
     return result
 
 
-def _unequal_pairs(
-    attested: Iterable[str], current: Iterable[str]
+def _pair_lines(
+    attested: Iterable[str], current: Iterable[str], *, with_equal: bool
 ) -> Iterator[tuple[str, None] | tuple[None, str] | tuple[str, str]]:
-    """Yield lines of one side only, and pairs that are equal but for their texts."""
+    """Yield lines of one side only, pairs that are equal but for their texts, and equal ones on request."""
     old_lines, new_lines = iter(attested), iter(current)
     old, new = next(old_lines, None), next(new_lines, None)
     while old is not None and new is not None:
         if old == new:
+            if with_equal:
+                yield old, new
             old, new = next(old_lines, None), next(new_lines, None)
         elif old.rpartition(",[")[0] == new.rpartition(",[")[0]:
             yield old, new
@@ -123,7 +128,7 @@ def _unequal_pairs(
     yield from ((None, line) for line in new_lines)
 
 
-def _compare_columns(old: _Row, new: _Row, without_texts: bool, result: Comparison) -> None:
+def _compare_columns(old: _Row, new: _Row, kept_texts: str | None, result: Comparison) -> None:
     """Add the change of a row, if any.
 
     The mark of a text is that of its form without texts: of its hash, or of an object's entries without texts.
@@ -136,11 +141,13 @@ def _compare_columns(old: _Row, new: _Row, without_texts: bool, result: Comparis
     ]
     changed = [name for name in differing if name not in columns.texts]
     for name, before, after in zip(columns.texts, old.texts, new.texts, strict=True):
-        is_left_out = before != after and without_texts and is_removed(old.table, name, after)
-        if is_left_out and name not in differing:
+        may_be_removed = kept_texts is not None and is_blank(old.table, name, after)
+        if before != after and may_be_removed and name not in differing:
             result.unchecked_texts += before is not None
-        elif before != after or (name in differing and (without_texts or after == PLAIN)):
+        elif before != after or (name in differing and (kept_texts is not None or after == PLAIN)):
             changed.append(name)
+        elif kept_texts is not None and not may_be_removed and not may_have_text(old.table, name, kept_texts):
+            result.remaining_texts += 1
     if changed or old.values != new.values:
         result.changes.append(old.change("changed", changed or [UNKNOWN_COLUMN]))
 

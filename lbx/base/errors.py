@@ -10,7 +10,8 @@
     ├── PromptError           a prompt cannot be shortened to fit; the sample fails, the run continues
     │   └── EmptyPromptError  truncation removed the whole prompt
     ├── StoreError            the results file cannot be opened, read or written
-    │   └── ConflictError     its contents contradict the new rows; another results file (-o) can store them
+    │   ├── ConflictError     its contents contradict the new rows; another results file (-o) can store them
+    │   └── InUseError        another process writes it; a merge can add another results file (-o) later
     └── InterruptedByUserError  exit code 130 (Ctrl-C) or 143 (terminated): everything finished is safe
 
 Every error has a cause, and optionally a fix and the next command. The command line prints the three as one
@@ -19,6 +20,7 @@ paragraph. Foreign exceptions are mapped once, by ``raise XError(...) from exc``
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 
@@ -102,6 +104,20 @@ class StoreError(LbxError):
 
 class ConflictError(StoreError):
     """The results file contradicts the rows to be written. Another results file (-o) can store them."""
+
+
+class InUseError(StoreError):
+    """Another process uses the results file.
+
+    Args:
+        path: the file.
+        process: id of the process, if the system provides it.
+    """
+
+    def __init__(self, cause: str, *, path: Path, process: int | None = None, fix: str = "") -> None:
+        super().__init__(cause, fix=fix)
+        self.path = path
+        self.process = process
 
 
 class InterruptedByUserError(LbxError):

@@ -9,6 +9,10 @@ BLANK = r"[\s\x0B\x1C-\x1F\x85\p{Z}]*"
 """SQL pattern of the white space that ``str.strip`` removes."""
 COUNT_WORDS = r"len(regexp_extract_all({text}, '[^\t-\r\x{{1c}}-\x{{1f}}\x{{85}}\p{{Z}}]+'))"
 """SQL for the number of words of a text, as ``str.split`` counts them."""
+QUESTION_CHANGED, QUESTION_REMOVED = "QuestionChanged", "QuestionRemoved"
+"""Values of ``generations.error_type`` for answers to questions that another revision changed or removed."""
+OUTDATED = f"coalesce({{g}}.error_type IN ('{QUESTION_CHANGED}', '{QUESTION_REMOVED}'), false)"
+"""SQL condition for such an answer {g}."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,13 @@ MARKS: Sequence[Mark] = (
     ),
     Mark(
         "failed", "failed", "failed", "failed: no answer, no score", "answers failed",
-        "{g}.error IS NOT NULL AND {g}.error_type IS DISTINCT FROM 'EmptyPromptError'", 0,
-        on_answer="{g}.error IS NOT NULL", list_label="failed", of_answer="failed",
+        f"{{g}}.error IS NOT NULL AND {{g}}.error_type IS DISTINCT FROM 'EmptyPromptError' AND NOT {OUTDATED}", 0,
+        on_answer=f"{{g}}.error IS NOT NULL AND NOT {OUTDATED}", list_label="failed", of_answer="failed",
+    ),
+    Mark(
+        "question_changed", "question changed", "questions changed", "the question changed after the answer",
+        "answers are to questions that have changed", OUTDATED, 10, severity="fault", list_label="question changed",
+        of_answer="the question has changed since the answer",
     ),
     Mark(
         "doubled_bos", "doubled BOS", "doubled BOS", "two BOS tokens", "prompts began with two BOS tokens",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -187,6 +187,12 @@ class Prompt:
     @property
     def text(self) -> str:
         return self.before + self.document + self.after
+
+    @property
+    def instructions_sha256(self) -> str:
+        """SHA-256 of everything but the document that decides the request: texts, budget, stop strings, truncation."""
+        names = (column.name for column in fields(self) if column.name not in ("document", "source"))
+        return sha256_text(canonical_json({name: getattr(self, name) for name in names}))
 
     @property
     def system_in_text(self) -> Prompt:

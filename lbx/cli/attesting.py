@@ -34,7 +34,7 @@ def attest(options: AttestOptions) -> None:
     require_file(options.results)
     output = options.output or attestation_path(options.results)
     check_output(output)
-    if output.exists() and output.samefile(options.sign):
+    if output.exists() and options.sign.exists() and output.samefile(options.sign):
         raise UsageError(f"{output} is the key, and would be overwritten.", fix="Choose another file with -o.")
     result = attest_results(options.results, output, options.sign, options.runs)
     if options.as_json:
@@ -89,13 +89,13 @@ def _report_lines(report: ResultsReport) -> Iterator[str]:
     present = len(report.runs) - len(report.run_names(MISSING))
     counts = f"{format_count(present, 'run')} with {format_count(rows, 'attested row')}"
     state = {VERIFIED: "verified", CHANGED: "CHANGED"}.get(report.result, "INCOMPLETE")
-    yield f"{report.path}: {state}. {counts}; {bundling.describe_trust(report.trusted)}"
+    yield f"{report.path}: {state}. {counts}; {bundling.describe_trust(report.is_trusted)}"
     yield from map(bundling.signature_line, report.signatures)
     yield f"  attested   {report.attested_at}, by {report.attested_by}: {report.attestation}"
     for run in report.runs:
         yield f"  run        {run.name}: {_describe_run(run)}"
-    if report.not_attested:
-        yield f"  other runs {', '.join(report.not_attested)}: not attested, not checked"
+    if report.other_runs:
+        yield f"  other runs {', '.join(report.other_runs)}: not attested, not checked"
     changes = [change for change in report.changes if change.kind != "missing"]
     for change in changes[:_ROWS]:
         yield f"  {change.kind:10} {_describe_change(change)}"

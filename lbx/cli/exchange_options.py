@@ -41,12 +41,22 @@ RatingSetOption = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
-    """Example: lbx score results.duckdb"""
+    """With --bundle and -o, answers to your own benchmarks are scored by the rules of the bundle, into a new file.
+    Metrics, extraction and references may have changed; answers to changed questions are kept with a mark.
+
+    Example: lbx score results.duckdb --bundle handbook-2 -o rescored.duckdb
+    """
 
     results: ResultsArgument
     runs: OnlyRuns = ()
     embedding: Annotated[str | None, spec_option("embedding")] = None
-    bundle: Annotated[Path | None, bundle_option("The folder created by `lbx unpack`.")] = None
+    bundle: Annotated[
+        Path | None, bundle_option("The folder created by `lbx unpack`, with the embedding model or with new rules.")
+    ] = None
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="A new results file, with scores by the bundle's rules."),
+    ] = None
     workers: Workers = 0
     threads: Annotated[int | None, spec_option("threads")] = None
     as_json: AsJson = False

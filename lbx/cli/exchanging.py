@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
@@ -29,16 +30,20 @@ from lbx.report.harnesses import summaries
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import read_report
 from lbx.report.reports import sheets as report_sheets
+from lbx.running.bundle_rules import score_by_bundle
 from lbx.running.rescoring import score, score_with
 from lbx.scoring.adding_up import recompute_completed_samples
 from lbx.store import Store
 from lbx.store.runs import only_run, resolve_runs
-from lbx.store.texts import require_texts
+from lbx.store.texts import removal_notice, require_texts
 
 
 def score_outputs(options: ScoreOptions) -> None:
     if options.threads and not options.embedding:
         raise UsageError("--threads needs an embedding model.", fix="Pass one with --embedding.")
+    if options.output is not None:
+        _score_by_bundle(options, options.output)
+        return
     with RunBar() as bar:
         scored = score(
             options.results,
@@ -53,6 +58,29 @@ def score_outputs(options: ScoreOptions) -> None:
         answer_json(json.dumps({"scored": scored}))
     else:
         answer(f"{scored:,} outputs scored in {options.results}")
+
+
+def _score_by_bundle(options: ScoreOptions, output: Path) -> None:
+    """Score a file's answers by the rules of a bundle, into a new file."""
+    if options.bundle is None:
+        raise UsageError(
+            "-o needs --bundle: the new file has scores by the rules of a bundle.", fix="Pass --bundle DIR."
+        )
+    if options.runs or options.embedding:
+        option = "--run" if options.runs else "--embedding"
+        raise UsageError(
+            f"{option} and -o exclude each other: the new file has one rule for the answers of all runs, and own "
+            "benchmarks need no embedding model.",
+            fix=f"Leave out {option}.",
+        )
+    with RunBar() as bar:
+        scores = score_by_bundle(options.results, output, Bundle(options.bundle), workers=options.workers, listener=bar)
+    if options.as_json:
+        answer_json(json.dumps(scores.to_json()))
+        return
+    answer(f"{scores.score_count:,} outputs scored in {output} by the rules of {options.bundle}")
+    for changes in scores.tasks:
+        note(f"{changes}.")
 
 
 def import_files(options: ImportOptions) -> None:
@@ -147,7 +175,8 @@ def export_files(options: ExportOptions) -> None:
             fix="See --help.",
         )
     with Store(results, read_only=True) as store:
-        require_texts(store, "An export needs answers and references.")
+        if file_format not in EXPORT_FORMATS:
+            require_texts(store, "An export needs answers and references.")
         runs = resolve_runs(store, runs) if runs else (only_run(store, judges=judgements),)
         if judgements:
             done = export_judgements(store, runs, output, bundle=opened, force=force)
@@ -158,6 +187,8 @@ def export_files(options: ExportOptions) -> None:
         else:
             done = export_runs(store, file_format, runs, output, results=options.official, force=force)
         lacking = [text for run in runs for text in _lacking(store, run, file_format)]
+        if notice := removal_notice(store):
+            lacking.append(f"{notice} The export contains numbers only.")
     for text in lacking:
         note(text)
     if options.as_json:
@@ -167,27 +198,29 @@ def export_files(options: ExportOptions) -> None:
     files = format_count(len(done.files), "file")
     summary = (
         f"{files} for {format_count(done.rows, 'answer')}"
-        if options.official
+        if options.official or file_format in EXPORT_FORMATS
         else f"{format_count(done.rows, 'row')} in {files}"
     )
     answer(f"{summary} in {output}{left_out}")
 
 
-def _lacking(store: Store, run: str, benchmark: str) -> Iterator[str]:
+def _lacking(store: Store, run: str, file_format: str) -> Iterator[str]:
     """List warnings for readers of a run's files: the run is unfinished, lacks samples, or a harness asked it."""
     yield from summaries(store, [run])
     ((status,),) = store.query("SELECT status FROM runs WHERE run_id = ?", [run]).rows
     if status != "done":
         yield f"The run {run} is {status}: its files may lack rows."
     parts = store.query(
-        "SELECT task, samples, bundle_samples FROM coverage WHERE run_id = ? AND benchmark = ? "
+        "SELECT task, samples, bundle_samples FROM coverage WHERE run_id = ? AND (benchmark = ? OR ?) "
         "AND samples < bundle_samples ORDER BY ALL",
-        [run, benchmark],
+        [run, file_format, file_format in EXPORT_FORMATS],
     ).rows
     if parts:
         missing = ", ".join(f"{task} ({samples:,} of {every:,} samples)" for task, samples, every in parts)
+        official = "the official scorer assumes that every file is complete"
         yield (
-            f"The run {run} answered only a part of {missing}; the official scorer assumes that every file is complete."
+            f"The run {run} answered only a part of {missing}; "
+            f"{'the files state the counts' if file_format in EXPORT_FORMATS else official}."
         )
 
 

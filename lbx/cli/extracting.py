@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lbx.base.commands import as_command
-from lbx.base.errors import UsageError
+from lbx.base.errors import StoreError, UsageError
 from lbx.base.inputs import open_input
 from lbx.base.outputs import temporary_folder
 from lbx.base.units import format_count, size
@@ -22,7 +22,7 @@ from lbx.store.copies import exclusive_lock
 from lbx.store.extracting import ExtractSummary, copy_runs
 from lbx.store.opening import check_path, require_file
 from lbx.store.runs import resolve_runs
-from lbx.store.text_audit import text_columns
+from lbx.store.text_audit import UNKNOWN, text_columns
 from lbx.store.texts import NO_TEXTS
 
 
@@ -54,9 +54,23 @@ def _extract(options: ExtractRunsOptions, texts: str | None) -> ExtractSummary:
         part = folder / target.name
         with open_with_numbers(options.results, allowed_files=[part]) as store:
             summary = copy_runs(store, part, resolve_runs(store, options.runs), texts)
+        if texts:
+            _check_removal(options.results, part)
         _flush(part)
         part.replace(target)
     return summary
+
+
+def _check_removal(source: Path, copy: Path) -> None:
+    """Raise StoreError if a copy without texts has texts in columns of names, where lbx never writes them."""
+    with Store(copy, read_only=True) as store:
+        for column in text_columns(store):
+            if column.origin == UNKNOWN:
+                raise StoreError(
+                    f"{source} has texts in the column {column.column} of the table {column.table}, which is for "
+                    "names. No file was written.",
+                    fix="lbx never writes such a file: ask its author, or name runs without such texts.",
+                )
 
 
 def _flush(path: Path) -> None:

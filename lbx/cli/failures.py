@@ -16,10 +16,12 @@ from typing import NoReturn
 
 from lbx.base.commands import as_command
 from lbx.base.crash_report import explain_crashes
-from lbx.base.errors import InterruptedByUserError, LbxError
+from lbx.base.errors import InterruptedByUserError, InUseError, LbxError
 from lbx.base.stored_values import stored_value_error
 
 _OUTPUT_OPTIONS = ("-o", "--output")
+_MERGEABLE = ("run", "judge", "import")
+"""Commands that write answers to a results file, which a merge can add to another file."""
 _SAFE = "Results committed earlier are safe."
 
 
@@ -83,18 +85,34 @@ def _from_os_error(error: OSError) -> LbxError:
 
 def with_other_output(words: Sequence[str]) -> str:
     """Change the output in a command line, program name included, to a file that does not exist yet."""
+    return _with_other_output(words, "FILE")[0]
+
+
+def offer_own_file(error: InUseError, words: Sequence[str]) -> None:
+    """Add the command that writes to a file of its own, and the one that merges it, to an error about a used file."""
+    if len(words) < 2 or words[1] not in _MERGEABLE:
+        return
+    error.command, own_file = _with_other_output(words, _unused_name(str(error.path)))
+    merge = as_command("lbx", "merge", Path(own_file), "-o", error.path, "--force")
+    error.fix = f"Wait for it to end, or write to a file of your own, and merge it when both have ended: {merge}"
+
+
+def _with_other_output(words: Sequence[str], default: str) -> tuple[str, str]:
+    """Return the command with another output, and that output; ``default`` if the command names none."""
     arguments = list(words[1:])
     for at, word in enumerate(arguments):
         name, equals, value = word.partition("=")
         if name == "--output" and equals:
-            arguments[at] = f"{name}={_unused_name(value)}"
+            output = _unused_name(value)
+            arguments[at] = f"{name}={output}"
             break
         if word in _OUTPUT_OPTIONS and at + 1 < len(arguments):
-            arguments[at + 1] = _unused_name(arguments[at + 1])
+            arguments[at + 1] = output = _unused_name(arguments[at + 1])
             break
     else:
-        arguments += ["-o", "FILE"]
-    return as_command("lbx", *arguments)
+        output = default
+        arguments += ["-o", output]
+    return as_command("lbx", *arguments), output
 
 
 def _unused_name(name: str) -> str:

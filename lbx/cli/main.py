@@ -16,10 +16,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from lbx.base.errors import ConflictError, LbxError
+from lbx.base.errors import ConflictError, InUseError, LbxError
 from lbx.base.stored_values import files_read
 from lbx.base.version import __version__
-from lbx.cli.failures import as_lbx_error, with_other_output
+from lbx.cli.failures import as_lbx_error, offer_own_file, with_other_output
 from lbx.cli.loading import CommandSpec, PlainTypes, build_command
 from lbx.cli.output import Notes, answer, show_error, show_traceback, show_usage_error
 
@@ -70,6 +70,12 @@ _RUNS_COMMANDS = {
         "Rename a run or a judge.",
         "cli.run_options:RenameRunOptions",
         "cli.runs:rename",
+    ),
+    "remove": CommandSpec(
+        "Exchange",
+        "Remove runs or judges, and give their space back on request.",
+        "cli.run_options:RemoveRunsOptions",
+        "cli.runs:remove",
     ),
     "note": CommandSpec(
         "Exchange",
@@ -194,7 +200,8 @@ COMMANDS = {
     ),
     "export": CommandSpec(
         "Exchange",
-        "Export runs' answers in the official script's format for its own scorer, or write that scorer's result files.",
+        "Export runs' answers in the official script's format for its own scorer, write that scorer's result files, "
+        "or write files of other evaluation tools.",
         "cli.exchange_options:ExportOptions",
         "cli.exchanging:export_files",
     ),
@@ -315,6 +322,8 @@ def main() -> None:
             raise
         if isinstance(error, ConflictError):
             error.command = with_other_output(sys.argv)
+        if isinstance(error, InUseError):
+            offer_own_file(error, sys.argv)
         show_error(error)
         sys.exit(error.exit_code)
     except BrokenPipeError:

@@ -45,12 +45,7 @@ _SOURCES = {
 def rate(options: RateOptions) -> None:
     results = options.results
     require_file(results)
-    with Store(results, allow_writer=True) as store:
-        require_texts(store, "Raters need questions and answers.")
-    if options.collect:
-        _collect(results, options.journals)
-        return
-    if options.journals:
+    if options.journals and not options.collect:
         raise UsageError(
             "--journal needs --collect.", command=as_command("lbx", "rate", results, "--collect", "--journal", "FILE")
         )
@@ -58,6 +53,11 @@ def rate(options: RateOptions) -> None:
         raise UsageError(
             "--scale needs --kind score; for pairs, raters choose the better of two answers.", fix="Leave it out."
         )
+    with Store(results, allow_writer=True) as store:
+        require_texts(store, "Raters need questions and answers.")
+    if options.collect:
+        _collect(results, options.journals)
+        return
     _open_pages(options, import_web("web.rating:RatingPages"), import_web("web:Documents"))
 
 

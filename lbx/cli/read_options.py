@@ -98,6 +98,15 @@ class ReportOptions:
             autocompletion=completion("runs"),
         ),
     ] = None
+    baseline_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--baseline-file",
+            metavar="FILE",
+            help="The results file with the baseline, perhaps of another revision of the data: questions with equal "
+            "content are compared.",
+        ),
+    ] = None
     margin: Annotated[
         float | None,
         typer.Option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
@@ -22,12 +22,14 @@ from lbx.report import overview as overviews
 from lbx.report.comparing import mark_ties
 from lbx.report.labels import headline, progress, with_progress
 from lbx.report.report_types import ALL, BOARD, ReportQuery
+from lbx.report.revisions import open_baseline
 from lbx.report.sheets import Sheet
 from lbx.scoring.reading import open_with_numbers
-from lbx.store import Table
+from lbx.store import Store, Table
 from lbx.store.runs import resolve_runs_in
 
 _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
+_TWO_FILES = ("comparison", "changes", "revisions")
 _PICTURES = (ReportFormat.SVG, ReportFormat.PNG)
 _PIPE_WIDTH = 120
 """Columns of the overview if written to a pipe or a file; reports requested by name have all their columns."""
@@ -41,6 +43,8 @@ def report(options: ReportOptions) -> None:
     results, view = _resolve_report(results, view, has_published=published)
     output_format = options.output_format
     names = _views(view, output_format)
+    if options.baseline_file is not None:
+        names = _of_two_files(view, names, output_format)
     check_output(output)
     if results and {"rating_results", "agreement"} & {*names}:
         _note_unmoved_ratings(results)
@@ -59,6 +63,7 @@ def report(options: ReportOptions) -> None:
         with_published_models=published,
         without_intervals=options.no_interval,
         baseline=options.baseline or "",
+        baseline_file=options.baseline_file,
         margin=ALL.margin if options.margin is None else options.margin,
         force=options.force,
         tasks=options.tasks,
@@ -126,6 +131,27 @@ def _views(view: str | None, output_format: ReportFormat) -> list[str]:
     return names
 
 
+def _of_two_files(view: str | None, names: list[str], output_format: ReportFormat) -> list[str]:
+    """Reports of a comparison with another file: also the report on left-out questions, if the format has several."""
+    if view not in _TWO_FILES:
+        raise UsageError(
+            "--baseline-file compares two results files.", fix=f"Name one of the reports {', '.join(_TWO_FILES)}."
+        )
+    alone = output_format in (ReportFormat.CSV, ReportFormat.PARQUET, *_PICTURES) or view == "revisions"
+    return names if alone else [*names, "revisions"]
+
+
+@contextlib.contextmanager
+def _open(
+    results: Path, query: ReportQuery, *, output: Sequence[Path] = (), threads: int = 0, numbers: bool = True
+) -> Iterator[Store]:
+    """Open a results file to read its reports, with the baseline of another file, if any."""
+    others = [query.baseline_file] if query.baseline_file else []
+    with open_with_numbers(results, allowed_files=[*output, *others], threads=threads, numbers=numbers) as store:
+        open_baseline(store, query)
+        yield store
+
+
 def _special_options(options: ReportOptions) -> list[str]:
     """List the given options that only some reports accept."""
     values = {
@@ -133,6 +159,7 @@ def _special_options(options: ReportOptions) -> list[str]:
         "--against": options.against,
         "--expect": options.expected,
         "--baseline": options.baseline is not None,
+        "--baseline-file": options.baseline_file is not None,
         "--margin": options.margin is not None,
         "--force": options.force,
         "--tasks": options.tasks,
@@ -154,7 +181,7 @@ def _read_reports(results: Path | None, names: Sequence[str], query: ReportQuery
     """Read the reports; ``in_bold`` marks the paper's scores that do not differ significantly from the best."""
     if results is None:
         return Tables({name: reports.read_report(None, name, query) for name in names})
-    with open_with_numbers(results, numbers=reports.has_number_reports(names)) as store:
+    with _open(results, query, numbers=reports.has_number_reports(names)) as store:
         tables = Tables()
         tables.progress = progress(store, query.runs)
         for name in names:
@@ -176,7 +203,7 @@ def _page(results: Path | None, names: Sequence[str], query: ReportQuery, chars:
 
     if results is None:
         return pages.pieces(None, query, names=names)
-    with open_with_numbers(results) as store:
+    with _open(results, query) as store:
         return pages.pieces(store, query, names=names, chars=chars)
 
 
@@ -188,7 +215,7 @@ def _draw(
     from lbx.report.page.source import PageSource
 
     path = binary_file(output, "PNG") if output_format is ReportFormat.PNG else output
-    with open_with_numbers(results) if results else contextlib.nullcontext() as store:
+    with _open(results, query) if results else contextlib.nullcontext() as store:
         source = PageSource(store, query)
         figures = [figure for name in names for figure in drawings.figures(source, name)]
         drawings.check_figures(names, figures)
@@ -211,7 +238,7 @@ def _export(results: Path | None, names: Sequence[str], query: ReportQuery, outp
     numbers = reports.has_number_reports(names)
     with (
         atomic_path(output) as path,
-        open_with_numbers(results, allowed_files=[path], threads=1, numbers=numbers) as store,
+        _open(results, query, output=[path], threads=1, numbers=numbers) as store,
     ):
         return reports.write_parquet(store, names[0], query, path)
 

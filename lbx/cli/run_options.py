@@ -45,6 +45,35 @@ class RenameRunOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RemoveRunsOptions:
+    """Removes runs or judges with their answers, scores and sessions, and questions that no other run uses, all or
+    nothing. Refuses runs that a judge or people rated, unless --with-dependents. Removed texts stay in free blocks of
+    the file until --vacuum.
+
+    Example: lbx runs remove results.duckdb RUN --vacuum
+    """
+
+    results: ResultsArgument
+    runs: Annotated[
+        tuple[str, ...],
+        typer.Argument(
+            help=f"The runs, each {RUN_FORMS}; none to only --vacuum.",
+            metavar="[RUN]...",
+            autocompletion=completion("runs"),
+        ),
+    ] = ()
+    with_dependents: Annotated[
+        bool,
+        typer.Option("--with-dependents", help="Also remove judgements and people's ratings of their answers."),
+    ] = False
+    vacuum: Annotated[
+        bool,
+        typer.Option("--vacuum", help="Rewrite the file without free blocks. Needs room for a copy next to it."),
+    ] = False
+    as_json: AsJson = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class NoteRunOptions:
     """Leaderboards want these facts in result files: PE and IDD for L-Eval, Params for LongBench Pro. They are not part
     of the run's name. Without KEY=VALUE, shows the recorded facts.
@@ -54,7 +83,7 @@ class NoteRunOptions:
 
     results: ResultsArgument
     run: RunArgument
-    said: Annotated[
+    facts: Annotated[
         tuple[str, ...], typer.Argument(metavar="[KEY=VALUE]...", help="Facts to record; KEY= removes one.")
     ] = ()
     as_json: AsJson = False
@@ -74,7 +103,7 @@ class ExtractRunsOptions:
     runs: Annotated[
         tuple[str, ...],
         typer.Argument(
-            metavar="[RUN]...",
+            metavar="RUN",
             help=f"A run or judge: {RUN_FORMS}. Default: all.",
             autocompletion=completion("runs"),
             show_default=False,

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 from lbx.base.commands import as_command
 from lbx.base.database import files_of
+from lbx.base.errors import UsageError
 from lbx.base.option import key_values
 from lbx.base.units import format_count, size
 from lbx.cli.output import answer, answer_json, note
-from lbx.cli.run_options import ListRunsOptions, NoteRunOptions, RenameRunOptions
+from lbx.cli.run_options import ListRunsOptions, NoteRunOptions, RemoveRunsOptions, RenameRunOptions
 from lbx.cli.tables import show_table
 from lbx.report.sheets import plain, plain_columns
-from lbx.running.stored_runs import open_for_changes, rename_run
+from lbx.running.stored_runs import (
+    RemovalSummary,
+    describe_dependents,
+    open_for_changes,
+    remove_runs,
+    rename_run,
+)
 from lbx.store import Store, Table
 from lbx.store.listed_runs import ListedRun, listed_runs
+from lbx.store.rewriting import rewrite_file
 from lbx.store.runs import metadata, resolve_runs, set_metadata
 
 
@@ -59,8 +68,39 @@ def rename(options: RenameRunOptions) -> None:
     note(f"To continue it, repeat its command with {as_command('--name', options.new_name)}")
 
 
+def remove(options: RemoveRunsOptions) -> None:
+    if not options.runs and not options.vacuum:
+        raise UsageError("No run to remove.", fix="Name one, or pass --vacuum to only rewrite the file.")
+    results = options.results
+    removal = remove_runs(results, options.runs, with_dependents=options.with_dependents) if options.runs else None
+    sizes = rewrite_file(results) if options.vacuum else None
+    if options.as_json:
+        removed = asdict(removal) if removal else {}
+        vacuumed = dict(zip(("bytes_before", "bytes_after"), sizes, strict=True)) if sizes else None
+        answer_json(json.dumps({"results": str(results), **removed, "vacuum": vacuumed}, ensure_ascii=False))
+        return
+    if removal:
+        _show_removal(removal, results)
+    if sizes:
+        answer(f"{results} was rewritten: {size(sizes[0])} before, {size(sizes[1])} now")
+    else:
+        command = as_command("lbx", "runs", "remove", results, "--vacuum")
+        note(f"Removed texts stay in free blocks of the file, which keeps its size, until it is rewritten: {command}")
+
+
+def _show_removal(removal: RemovalSummary, results: Path) -> None:
+    questions = format_count(removal.samples, "question or judge's round", "questions and judges' rounds")
+    answer(f"Removed {', '.join(removal.runs)} and {questions} that no other run uses from {results}")
+    if dependents := describe_dependents(removal.dependents):
+        answer(f"Removed with them: {dependents}")
+    if removal.dependents.numbers:
+        answer(f"Computed again without them: {format_count(removal.dependents.numbers, 'number')} of other runs")
+    if removal.judges:
+        answer(f"Judges without any judgement left, and removed: {', '.join(removal.judges)}")
+
+
 def note_facts(options: NoteRunOptions) -> None:
-    changes = key_values("lbx runs note", options.said)
+    changes = key_values("lbx runs note", options.facts)
     opened = open_for_changes(options.results) if changes else Store(options.results, allow_writer=True)
     with opened as store:
         (run,) = resolve_runs(store, [options.run])

@@ -186,7 +186,8 @@ def _answer_lines(
         yield from _judge_line(row["meta"])
     choices = [("choice", f"{letter}. {text}") for letter, text in answer.choices.items()]
     references = [("reference", str(reference)) for reference in row["references"]]
-    for name, text in (("question", row["question"]), *choices, *references):
+    earlier = [("earlier", text) for text in answer.earlier_questions]
+    for name, text in (("question", row["question"]), *choices, *references, *earlier):
         yield f"{name:<10}{text if full else _ends(text)}"
     if isinstance(row["meta"], dict) and (expression := row["meta"].get("extract")):
         yield f"extract   {expression}"

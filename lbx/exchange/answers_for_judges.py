@@ -151,7 +151,7 @@ def export_judge_answers(
                 fix="Export them one at a time.",
             )
     written = write_files(directory, files, run_names=", ".join(runs), force=force)
-    return ExportSummary(written, sum(map(len, files.values())), +left_out)
+    return ExportSummary(written, sum(map(len, files.values())), dict(+left_out))
 
 
 def _answer_lines(

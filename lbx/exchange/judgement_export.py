@@ -79,7 +79,7 @@ def export_judgements(
             raise _not_a_judge_error(run_id)
         for name, lines in new_files.items():
             files.setdefault(name, []).extend(lines)
-    return ExportSummary(write_files(directory, files, run_names=", ".join(runs), force=force), rows, +left_out)
+    return ExportSummary(write_files(directory, files, run_names=", ".join(runs), force=force), rows, dict(+left_out))
 
 
 def _not_a_judge_error(run_id: str) -> UsageError:

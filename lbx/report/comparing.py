@@ -74,7 +74,7 @@ def compare_runs(store: Store, query: ReportQuery) -> list[ComparisonRow]:
         for key, tasks in read_scores(store, {run for pair in pairs for run in pair}, outputs=True).items()
         if (family := find_benchmark(key[1]))
     }
-    cautions = cautions_of(store, pairs, sides, force=query.force)
+    cautions = cautions_of(store, pairs, sides, query)
     lines = [
         line
         for run_a, run_b in pairs
@@ -239,7 +239,7 @@ def changes(store: Store, query: ReportQuery) -> Table:
         """,  # noqa: S608 (our own names)
         [[a for a, _ in pairs], [b for _, b in pairs], tasks, tasks, query.limit],
     )
-    unlike = runs_unlike(store)
+    unlike = runs_unlike(store, query)
     cautions = {(a, b): "; ".join(unlike(a, b)) or None for a, b in pairs}
     return Table([*answers.columns, "caution"], [(*row, cautions[row[0], row[1]]) for row in answers.rows])
 

@@ -43,6 +43,20 @@ def _harness_notes(table: Table) -> list[str]:
     ]
 
 
+def _revisions_notes(table: Table) -> list[str]:
+    rows = table.dicts()
+    reasons = {
+        "changed": "Changed: the same id, but another document, question or choices.",
+        "ambiguous": "Ambiguous: several questions with the same content and different references.",
+        "unknown": "Unknown: the document or the question is not in the file, as in imports without a bundle.",
+        "asked_again": "Asked again: the answers of the same run differ between the files.",
+    }
+    return [
+        "Only paired questions are compared.",
+        *(note for name, note in reasons.items() if any(row[name] for row in rows)),
+    ]
+
+
 def cautions(table: Table) -> list[str]:
     """Known or possible differences between the compared runs, other than the model."""
     return [f"Caution: {text}." for text in dict.fromkeys(row["caution"] for row in table.dicts()) if text]
@@ -73,7 +87,7 @@ COMPARISONS: dict[str, ReportDefinition] = {
         ),
         notes=_comparison_notes,
         empty="No two runs have answers to the same samples.",
-        takes=("--baseline", "--margin", "--force"),
+        takes=("--baseline", "--baseline-file", "--margin", "--force"),
         page=5,
     ),
     "changes": ReportDefinition(
@@ -97,7 +111,28 @@ COMPARISONS: dict[str, ReportDefinition] = {
         ),
         notes=cautions,
         empty="No answers differ: on their common samples, the runs have the same outputs and scores.",
-        takes=("--baseline", "--force", "--tasks", "--rows"),
+        takes=("--baseline", "--baseline-file", "--force", "--tasks", "--rows"),
+    ),
+    "revisions": ReportDefinition(
+        "Questions of the baseline's file and of this file, paired by document, question and choices",
+        "",
+        (
+            Column("run_a", "baseline"),
+            Column("benchmark", "benchmark"),
+            Column("task", "task"),
+            Column("paired", "paired", "count"),
+            Column("only_in_baseline", "only in baseline", "count"),
+            Column("only_in_file", "only in this file", "count"),
+            Column("changed", "changed", "count"),
+            Column("references_changed", "references changed", "count"),
+            Column("rules_changed", "rules changed", "count"),
+            Column("ambiguous", "ambiguous", "count", rank=1),
+            Column("unknown", "unknown", "count", rank=1),
+            Column("asked_again", "asked again", "count", rank=1),
+        ),
+        notes=_revisions_notes,
+        empty="No other results file given. Name it with --baseline-file.",
+        takes=("--baseline", "--baseline-file"),
     ),
     "reference": ReportDefinition(
         "Published figures for these benchmarks (lines and units of the report paper)",

@@ -157,7 +157,7 @@ class Results(Relations):
 
 
 def _make_query(store: Store, name: str, options: dict[str, Any]) -> ReportQuery:
-    known = [option.name for option in fields(ReportQuery)]
+    known = [option.name for option in fields(ReportQuery) if option.name != "baseline_file"]  # opened before reports
     for option in options:
         if option not in known:
             raise UsageError(f"Reports have no option {option!r}.", fix=nearest(option, known))

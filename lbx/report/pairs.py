@@ -7,7 +7,8 @@ from itertools import combinations
 
 from lbx.base.errors import UsageError
 from lbx.report.harnesses import harness_differences
-from lbx.report.report_types import ReportQuery
+from lbx.report.report_types import ALL, ReportQuery
+from lbx.report.revisions import open_baseline
 from lbx.report.sides import ComparisonSide
 from lbx.store import Store
 from lbx.store.runs import resolve_runs
@@ -19,6 +20,8 @@ MOST_RUNS = 6
 
 def select_pairs(store: Store, query: ReportQuery) -> list[tuple[str, str]]:
     """Pair the baseline with each other run, or all runs with each other without a baseline."""
+    if other := open_baseline(store, query):
+        return [(baseline, run) for run, baseline in other.names.items()]
     run_ids = [
         row[0]
         for row in store.query(
@@ -44,14 +47,15 @@ def find_run(store: Store, name: str) -> str:
 
 
 def cautions_of(
-    store: Store, pairs: Sequence[tuple[str, str]], sides: Mapping[tuple[str, str], ComparisonSide], *, force: bool
+    store: Store, pairs: Sequence[tuple[str, str]], sides: Mapping[tuple[str, str], ComparisonSide], query: ReportQuery
 ) -> dict[tuple[str, str, str], str]:
     """Explain why the numbers of runs may not be comparable, by (run, run, benchmark).
 
     Raises:
-        UsageError: Runs are known to differ, and ``force`` is false.
+        UsageError: Runs are known to differ, and ``query.force`` is false.
     """
-    unlike, differ_by_harness = runs_unlike(store), harness_differences(store)
+    other = open_baseline(store, query)
+    unlike, differ_by_harness = runs_unlike(store, query), harness_differences(store)
     bundles = dict(store.query("SELECT run_id, bundle_digest FROM runs").rows)
     versions: dict[tuple[str, str], set[int]] = {}
     sql = "SELECT DISTINCT run_id, benchmark, metric_version FROM scores"
@@ -60,10 +64,16 @@ def cautions_of(
     cautions, refused = {}, []
     for a, b in pairs:
         for benchmark in [name for run, name in sides if run == a and (b, name) in sides]:
-            differ, unknown = unlike(a, b), []
-            if not (bundles[a] and bundles[b]):
+            differ, unknown, known = unlike(a, b), [], []
+            if other is None and not (bundles[a] and bundles[b]):
                 unknown.append("whether the bundles are the same")
-            if versions.get((a, benchmark)) != versions.get((b, benchmark)):
+            if other and (other_count := _other_instructions(store, a, b, benchmark)) is None:
+                unknown.append("whether the instructions are the same")
+            elif other and other_count:
+                differ.append(f"{other_count:,} prompts with other instructions")
+            if other and b in other.rescored_runs:
+                known.append(other.rescored_runs[b])
+            elif versions.get((a, benchmark)) != versions.get((b, benchmark)):
                 differ.append("different metric versions")
             if (cut := _different_cuts(sides[a, benchmark], sides[b, benchmark])) is None:
                 unknown.append("whether the same prompts were cut")
@@ -72,8 +82,8 @@ def cautions_of(
             refused += [f"{benchmark}, {a} and {b}: {', '.join(differ)}"] if differ else []
             if unknown:
                 unknown = [f"unknown {' and '.join(unknown)}"]
-            cautions[a, b, benchmark] = "; ".join([*differ, *differ_by_harness(a, b), *unknown])
-    if refused and not force:
+            cautions[a, b, benchmark] = "; ".join([*known, *differ, *differ_by_harness(a, b), *unknown])
+    if refused and not query.force:
         raise UsageError(
             f"These runs have different prompts or settings: {'; '.join(refused)}.",
             fix="Compare runs with equal prompts and settings, or pass --force: each row then lists the differences.",
@@ -81,19 +91,38 @@ def cautions_of(
     return cautions
 
 
-def runs_unlike(store: Store) -> Callable[[str, str], list[str]]:
-    """Return a function that lists the known differences between two runs, except their models."""
+def runs_unlike(store: Store, query: ReportQuery = ALL) -> Callable[[str, str], list[str]]:
+    """Return a function that lists the known differences between two runs, except their models.
+
+    The bundles of a baseline from another file may differ: only equal questions are paired.
+    """
     sql = f"SELECT run_id, bundle_digest, {MODE_OF_RUN} FROM runs r"  # noqa: S608 (our own names)
     runs = {run: (bundle, mode or "plain") for run, bundle, mode in store.query(sql).rows}
 
     def unlike(a: str, b: str) -> list[str]:
         (bundle, mode), (other_bundle, other_mode) = runs[a], runs[b]
         return [
-            *(["different bundles"] if bundle and other_bundle and bundle != other_bundle else []),
+            *(
+                ["different bundles"]
+                if bundle and other_bundle and bundle != other_bundle and not query.baseline_file
+                else []
+            ),
             *([f"different modes ({mode}; {other_mode})"] if mode != other_mode else []),
         ]
 
     return unlike
+
+
+def _other_instructions(store: Store, first: str, second: str, benchmark: str) -> int | None:
+    """Count answers to the same question with other instructions; None if unknown for some."""
+    sql = """
+        SELECT count(*) FILTER (WHERE a.instructions_sha256 <> b.instructions_sha256),
+               count(*) FILTER (WHERE a.instructions_sha256 IS NULL OR b.instructions_sha256 IS NULL)
+        FROM generations a JOIN generations b USING (benchmark, task, sample_id, iteration)
+        WHERE a.run_id = ? AND b.run_id = ? AND benchmark = ? AND a.error IS NULL AND b.error IS NULL
+    """
+    ((different, unknown),) = store.query(sql, [first, second, benchmark]).rows
+    return None if unknown and not different else int(different)
 
 
 def _different_cuts(first: ComparisonSide, second: ComparisonSide) -> int | None:

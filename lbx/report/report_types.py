@@ -66,7 +66,8 @@ class ReportQuery:
         references: Files with published figures, which replace those of the package.
         expected_models: Published models that the runs should reproduce, each by a part of its name.
         with_published_models: Whether the report ``paper`` includes published models.
-        baseline: Run that the others are compared with.
+        baseline: Run that the others are compared with; of ``baseline_file``, if given.
+        baseline_file: Another results file with the baseline; see ``lbx.report.revisions``.
         margin: Largest difference that counts as negligible, in points.
         force: Whether to compare runs that differ in their prompts or settings.
         keep: Share of the score at the shortest length that a longer length must retain; None: the default.
@@ -80,6 +81,7 @@ class ReportQuery:
     with_published_models: bool = False
     without_intervals: bool = False
     baseline: str = ""
+    baseline_file: Path | None = None
     margin: float = 1.0
     force: bool = False
     tasks: Sequence[str] = ()
@@ -94,6 +96,7 @@ OPTION_NAMES = {
     "models": "--against",
     "expected_models": "--expect",
     "baseline": "--baseline",
+    "baseline_file": "--baseline-file",
     "margin": "--margin",
     "force": "--force",
     "tasks": "--tasks",

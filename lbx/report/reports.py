@@ -23,6 +23,7 @@ from lbx.report import (
     opinion_tables,
     papers,
     reference,
+    revisions,
     truncation_effect,
 )
 from lbx.report.cells import sheet, without_intervals
@@ -70,6 +71,7 @@ TABLE_BUILDERS: Mapping[str, Callable[[Store, ReportQuery], Table]] = {
     "cost": cost.table,
     "comparison": comparing.table,
     "changes": comparing.changes,
+    "revisions": revisions.table,
     "reference": reference.table,
     "expected": expecting.table,
     "judge_results": opinion_tables.results,

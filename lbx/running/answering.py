@@ -244,6 +244,7 @@ def _answer_row(run_id: str, steps: Sequence[Step], answer: str, evidence_cut: b
         reference_cut=evidence_cut,
         bos_tokens=max(request.bos_tokens for request in read),
         system_prompt=first.request.system_place,
+        instructions_sha256=first.prompt.instructions_sha256,
         steps=[step.to_json() for step in steps[:-1]] or None,
         output_ids=last.completion.output_ids,
     )

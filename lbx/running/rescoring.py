@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from lbx.base.layout import Bundle
 from lbx.benchmarks import BENCHMARKS
+from lbx.running.bundle_rules import refuse_new_rules, score_by_bundle
 from lbx.running.listening import Listener
 from lbx.running.models import load_embedding_model
 from lbx.scoring.scores import Rescoring, rescore
@@ -35,6 +36,7 @@ def score(
     runs: Sequence[str] = (),
     embedding: str | None = None,
     bundle: str | os.PathLike[str] | None = None,
+    output: str | os.PathLike[str] | None = None,
     workers: int = 0,
     threads: int | None = None,
     listener: Listener | None = None,
@@ -44,18 +46,24 @@ def score(
     Args:
         runs: names of runs; empty means all.
         embedding: card of the embedding model that computes half of the score of some tasks' answers.
-        bundle: where to look for its weights.
+        bundle: where to look for its weights. Own benchmarks that the file and the bundle have must be the same.
+        output: a new results file, with scores by the rules of the bundle's own benchmarks; see ``score_by_bundle``.
         workers: processes; 0 means every core.
 
     Raises:
-        LbxError: a run does not exist, or the embedding model cannot be loaded.
+        LbxError: a run does not exist, the embedding model cannot be loaded, or the bundle has other rules or
+            questions than the file and there is no ``output``.
     """
     path = Path(results)
     require_file(path)
     opened = Bundle(Path(bundle)) if bundle is not None else None
+    if output is not None and opened is not None:
+        return score_by_bundle(path, Path(output), opened, workers=workers, listener=listener).score_count
     with Store(path) as store:
         require_texts(store, "Scoring needs answers and references.")
         runs = resolve_runs(store, runs)
+        if opened is not None:
+            refuse_new_rules(store, opened)
         model = Embedding(embedding, opened, threads) if embedding else None
         return score_with(store, model, run_ids=runs, workers=workers, listener=listener)
 

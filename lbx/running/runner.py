@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from lbx.base.interrupts import defer_signals
+from lbx.base.marks import OUTDATED
 from lbx.base.records import SampleKey, encodable
 from lbx.running.answering import Asker
 from lbx.running.watching import RunMonitor
@@ -216,8 +217,8 @@ class Runner:
         return [name for (name,) in answered.rows]
 
     def _read_totals(self, run_id: str, outcome: Outcome) -> None:
-        failures = self.store.query("SELECT count(*) FROM failures WHERE run_id = ?", [run_id])
-        outcome.failures = failures.rows[0][0]
+        failures = "SELECT count(*) FROM generations g WHERE run_id = ? AND error IS NOT NULL AND NOT " + OUTDATED  # noqa: S608
+        outcome.failures = self.store.query(failures.format(g="g"), [run_id]).rows[0][0]
         stored = {
             f"{benchmark}/{task}": samples
             for benchmark, task, samples in self.store.query(

@@ -172,7 +172,7 @@ def _ask(
     if store.query("FROM samples LIMIT 1").rows:  # another session may have written while the model was loaded
         refuse_other_samples(store, run.sample_rows(), store.path)
     rows = [
-        find_run(store, row, [name] if name else generated_names(row, judges=bool(run.extra_settings)))
+        find_run(store, row, [name] if name else _run_names(store, row, judges=bool(run.extra_settings)))
         for row, name in zip(asker.rows, run.names, strict=True)
     ]
     done = [store.begin_run(row, failed=retry_failed, empty=retry_empty) for row in rows]
@@ -195,6 +195,12 @@ def _ask(
             outcomes = Runner(run_ids, agendas, store, done, watch, asker, size).run()
         _warn_of_no_reasoning(agendas, outcomes)
     return dict(zip(run_ids, outcomes, strict=True))
+
+
+def _run_names(store: Store, row: RunRow, *, judges: bool) -> list[str]:
+    """Generated names of an unnamed run, and runs that ``lbx score --bundle`` moved to another bundle."""
+    moved = store.query("SELECT run_id FROM runs WHERE rescorings IS NOT NULL ORDER BY ALL").rows
+    return [*generated_names(row, judges=judges), *(name for (name,) in moved)]
 
 
 def _warn_of_same_family(rows: Sequence[RunRow]) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.option import fields_of
+from lbx.base.units import format_count
 from lbx.benchmarks import official_judge
 from lbx.judging.content_names import content_set_ids, renamed_rounds
 from lbx.judging.journal import journal_of
@@ -16,6 +18,8 @@ from lbx.scoring import opinions
 from lbx.spec.run_spec import RunSpec
 from lbx.store import Store
 from lbx.store.copies import exclusive_lock
+from lbx.store.dependents import Dependents, find_dependents
+from lbx.store.removing import remove_judgements, remove_ratings, remove_run_rows
 from lbx.store.renaming import rename_rating_set, rename_rounds, rename_run_rows
 from lbx.store.runs import resolve_runs
 
@@ -65,6 +69,65 @@ def rename_run(results: Path, old: str, new: str) -> str:
     return run
 
 
+@dataclass(frozen=True, slots=True)
+class RemovalSummary:
+    """Result of a removal.
+
+    Attributes:
+        runs: removed runs and judges.
+        judges: those of them that were left without a judgement.
+        samples: number of removed questions and judges' rounds.
+        dependents: judgements and ratings that were removed, too, and numbers that were computed from them.
+    """
+
+    runs: Sequence[str]
+    judges: Sequence[str]
+    samples: int
+    dependents: Dependents
+
+
+def remove_runs(results: Path, names: Sequence[str], *, with_dependents: bool = False) -> RemovalSummary:
+    """Remove runs or judges with all their rows, in one transaction.
+
+    Args:
+        names: their names; see ``lbx.store.runs.match_runs``.
+        with_dependents: also remove other judges' judgements and people's ratings of their answers.
+
+    Raises:
+        UsageError: a run does not exist, or judgements or ratings depend on it.
+        StoreError: see ``open_for_changes``; or a journal has ratings for the file.
+    """
+    with open_for_changes(results) as store:
+        _refuse_journal(results)
+        runs = resolve_runs(store, names)
+        with store.transaction() as connection:
+            dependents, sets_before = find_dependents(store, runs), content_set_ids(store)
+            if (dependents.judgements or dependents.ratings) and not with_dependents:
+                raise _dependents_error(results, runs, dependents)
+            judges = [judge for judge in remove_judgements(connection, runs) if judge not in runs]
+            remove_ratings(connection, runs, [*dependents.ratings])
+            samples = remove_run_rows(connection, [*runs, *judges])
+            _rename_sets(store, sets_before)
+            opinions.add_up_all(store)
+    return RemovalSummary([*runs, *judges], judges, samples, dependents)
+
+
+def describe_dependents(dependents: Dependents) -> str:
+    """Describe judgements and ratings: "4 judgements by umpire, 2 ratings in the set score-1234"."""
+    judgements = [f"{format_count(count, 'judgement')} by {judge}" for judge, count in dependents.judgements.items()]
+    ratings = [f"{format_count(count, 'rating')} in the set {name}" for name, count in dependents.ratings.items()]
+    return ", ".join([*judgements, *ratings])
+
+
+def _dependents_error(results: Path, runs: Sequence[str], dependents: Dependents) -> UsageError:
+    return UsageError(
+        f"{', '.join(runs)} cannot be removed alone: {describe_dependents(dependents)} depend on it, and "
+        f"{format_count(dependents.numbers, 'number')} of other runs.",
+        fix="--with-dependents removes these, too. Removed ratings cannot be repeated: keep a copy of the file.",
+        command=as_command("lbx", "runs", "remove", results, *runs, "--with-dependents"),
+    )
+
+
 def _check_new_name(store: Store, run: str, new: str) -> None:
     if not new.strip():
         raise UsageError("The new name is empty.", fix="Give the run a name.")
@@ -81,8 +144,7 @@ def _check_new_name(store: Store, run: str, new: str) -> None:
 
 def _rename_sets(store: Store, ids_before: dict[str, str]) -> None:
     """Rename sets of ratings whose names were the hashes of their contents, after a change of their contents."""
-    ids = content_set_ids(store)
     with store.transaction() as connection:
-        for name, content_id in ids.items():
+        for name, content_id in content_set_ids(store).items():
             if ids_before[name] == name != content_id:
                 rename_rating_set(connection, name, content_id)

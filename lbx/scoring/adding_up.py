@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lbx.base.marks import QUESTION_REMOVED
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
 from lbx.benchmarks import CustomBenchmark
 from lbx.benchmarks.base.aggregates import Average
@@ -82,8 +83,8 @@ class _AddingUp:
         self._scorable: dict[str, int | None] = dict(store.query(sql, self._names).rows)
         counts = store.query(
             "SELECT task, count(DISTINCT sample_id), count(error), count(*) FROM generations "
-            "WHERE run_id = ? AND benchmark = ? GROUP BY ALL",
-            self._names,
+            "WHERE run_id = ? AND benchmark = ? AND error_type IS DISTINCT FROM ? GROUP BY ALL",
+            [*self._names, QUESTION_REMOVED],
         ).rows
         # Samples that only judges and people rate are not part of any number.
         self._sample_counts = {task: min(count, self._scorable.get(task) or count) for task, count, *_ in counts}

@@ -26,6 +26,11 @@ _UNFINISHED = """
 """Scores without numbers: the run is running, was killed, or was being rescored."""
 
 
+def runs_without_numbers(store: Store) -> set[str]:
+    """Runs with scores that were not added up, because the run or a rescoring has not ended."""
+    return {run for run, _, _ in store.query(_UNFINISHED).rows}
+
+
 def add_missing_numbers(store: Store) -> None:
     """Compute missing numbers of scored answers; in memory if the file is open read-only."""
     unfinished = store.query(_UNFINISHED).rows

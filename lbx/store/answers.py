@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from lbx.base.errors import UsageError
-from lbx.base.marks import OF_ANSWERS, WORST_FIRST, Mark
+from lbx.base.marks import OF_ANSWERS, QUESTION_CHANGED, WORST_FIRST, Mark
 from lbx.base.records import SampleKey
-from lbx.store.rows import Table
+from lbx.store.rows import EARLIER, Table
 from lbx.store.store import Store
 
 _JSON = ("references", "meta", "steps")
@@ -55,9 +55,20 @@ class StoredAnswer:
     @property
     def choices(self) -> dict[str, str]:
         """{letter: text} of a multiple-choice question; else empty."""
-        meta = self.values["meta"]
-        choices = meta.get("choices") if isinstance(meta, dict) else None
-        return {str(letter): str(text) for letter, text in choices.items()} if isinstance(choices, dict) else {}
+        return _choices(self.values["meta"])
+
+    @property
+    def earlier_questions(self) -> list[str]:
+        """Earlier texts, with their choices, of a question that has changed since the answer; oldest first."""
+        meta = self.values["meta"] if self.values["error_type"] == QUESTION_CHANGED else None
+        contents = meta.get(EARLIER) if isinstance(meta, dict) else None
+        return [
+            "\n".join(
+                [str(content.get("question", "")), *(f"{key}. {text}" for key, text in _choices(content).items())]
+            )
+            for content in (contents if isinstance(contents, list) else ())
+            if isinstance(content, dict)
+        ]
 
     @property
     def marks(self) -> list[str]:
@@ -65,6 +76,11 @@ class StoredAnswer:
         cut = self.values.get("tokens_cut") or "some"
         texts = {mark.name: mark.of_answer.format(tokens_cut=cut) for mark in WORST_FIRST if mark.of_answer}
         return [words for name, words in texts.items() if name in self.mark_names]
+
+
+def _choices(content: Any) -> dict[str, str]:
+    choices = content.get("choices") if isinstance(content, dict) else None
+    return {str(letter): str(text) for letter, text in choices.items()} if isinstance(choices, dict) else {}
 
 
 def has_mark(mark: Mark) -> str:

@@ -7,6 +7,7 @@ another name and renamed.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shutil
@@ -24,7 +25,8 @@ from lbx.base.interrupts import defer_signals
 from lbx.base.outputs import atomic_file, open_or_create, write_file
 from lbx.base.processes import try_lock
 from lbx.base.records import sha256_text
-from lbx.store.opening import connect, lock_path
+from lbx.store.file_users import read_record, this_process
+from lbx.store.opening import connect, in_use_error, lock_path
 from lbx.store.store import Store
 
 _BLOCK = 1 << 20
@@ -140,14 +142,14 @@ def exclusive_lock(target: Path) -> Iterator[None]:
             raise StoreError(f"{target.parent} cannot be written: {exc.strerror or exc}.") from exc
         if not any(map(_try_lock_after, (0.0, 0.05, 0.1), [descriptor] * 3)):
             os.close(descriptor)
-            raise StoreError(
-                f"{target} is in use by another run or merge.",
-                fix="Wait for it to end, or stop it.",
-            )
+            raise in_use_error(target, user=read_record(lock))
         if os.fstat(descriptor).st_nlink:
             break
         os.close(descriptor)  # the previous owner removed it between opening and locking
     try:
+        with contextlib.suppress(OSError):  # a full disk, which the lock does not need
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, this_process().record(), 0)
         yield
     finally:
         lock.unlink(missing_ok=True)

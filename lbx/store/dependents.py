@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from lbx.base.database import sql_literal
@@ -31,3 +32,42 @@ def read_rounds(store: Store, run_id: str) -> list[dict[str, Any]]:
             AND b.iteration = try_cast(a.meta->>'against_iteration' AS INTEGER)
         """
     ).dicts()
+
+
+@dataclass(frozen=True, slots=True)
+class Dependents:
+    """Rows about some runs that belong to others.
+
+    Attributes:
+        judgements: {judge: number of its answers about these runs}, of judges that are not among them.
+        ratings: {set of ratings: number of people's ratings of these runs}, of sets that contain one of them.
+        numbers: number of other runs' numbers that were computed from these judgements, from these ratings or by a
+            judge among these runs.
+    """
+
+    judgements: Mapping[str, int]
+    ratings: Mapping[str, int]
+    numbers: int
+
+
+def find_dependents(store: Store, runs: Collection[str]) -> Dependents:
+    """Return the rows about these runs that belong to other runs and to people."""
+    judgements = store.query(
+        "SELECT run_id, count(*) FROM generations "
+        f"SEMI JOIN (FROM samples WHERE {rounds_on(runs)}) USING (benchmark, task, sample_id) "
+        "WHERE NOT list_contains($1::VARCHAR[], run_id) GROUP BY ALL ORDER BY ALL",
+        [list(runs)],
+    ).rows
+    ratings = store.query(
+        "SELECT set_id, count(r.set_id) FROM rating_sets s LEFT JOIN (FROM ratings "
+        "WHERE list_contains($1::VARCHAR[], run_id) OR list_contains($1::VARCHAR[], against_run_id)) r USING (set_id) "
+        "WHERE r.set_id IS NOT NULL OR list_has_any(s.runs->>'$[*]', $1::VARCHAR[]) "
+        "GROUP BY ALL ORDER BY ALL",
+        [list(runs)],
+    ).rows
+    ((numbers,),) = store.query(
+        "SELECT count(*) FROM numbers WHERE kind = 'opinion' AND NOT list_contains($1::VARCHAR[], run_id) "
+        "AND (list_contains($1::VARCHAR[], judge) OR list_contains($1::VARCHAR[], against))",
+        [list(runs)],
+    ).rows
+    return Dependents(dict(judgements), dict(ratings), numbers)

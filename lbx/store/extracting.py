@@ -21,7 +21,7 @@ from lbx.store.contents import COLUMN_TYPES
 from lbx.store.judging_views import ANSWER_HASH
 from lbx.store.opening import first_line
 from lbx.store.rows import as_json
-from lbx.store.same_samples import META_PARTS
+from lbx.store.same_samples import TEXT_PARTS, part_hash
 from lbx.store.store import Store
 from lbx.store.texts import (
     ANSWERS,
@@ -208,14 +208,9 @@ def plain_columns(texts: str, sample_meta: str, item_meta: str) -> dict[str, dic
 
 
 def _text_hashes() -> str:
-    """SQL for ``samples.text_hashes``: the texts that distinguish revisions of a dataset."""
-    parts = {
-        "question": "nullif(r.question, '')",
-        "references": "nullif(r.\"references\"::VARCHAR, '[]')",
-        **{key: f"r.meta->>'{key}'" for key in META_PARTS},
-    }
-    pairs = ", ".join(f"'{part}', sha256({text})" for part, text in parts.items())
-    return f"json_merge_patch(json_merge_patch('{{}}', json_object({pairs})), coalesce(r.text_hashes, '{{}}'))"
+    """SQL for ``samples.text_hashes``."""
+    pairs = ", ".join(f"'{part}', {part_hash('r', part)}" for part in TEXT_PARTS)
+    return f"json_merge_patch('{{}}', json_object({pairs}))"
 
 
 def _write_plain_metas(store: Store, table: str, plain: Callable[[object], dict[str, Any]]) -> None:

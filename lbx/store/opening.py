@@ -11,9 +11,11 @@ from weakref import WeakValueDictionary
 import duckdb
 
 from lbx.base.database import files_of, open_database, parts_of
-from lbx.base.errors import StoreError
+from lbx.base.errors import InUseError, StoreError
 from lbx.base.inputs import is_database, open_input
 from lbx.base.outputs import refuse_foreign_link
+from lbx.base.records import encodable
+from lbx.store.file_users import FileUser, find_user
 
 _START = 12
 """Number of bytes that identify a file's type."""
@@ -21,12 +23,6 @@ _START = 12
 _PATIENCE_S, _PAUSE_S = 5.0, 0.1
 WRITERS: WeakValueDictionary[Path, object] = WeakValueDictionary()
 """{file: its writer} in this process. DuckDB's lock is released as soon as its process closes the file anywhere."""
-
-
-class InUseError(StoreError):
-    """Another process writes the file; ``process`` is its id, if the system provides it."""
-
-    process: int | None = None
 
 
 def check_path(path: Path) -> None:
@@ -37,6 +33,8 @@ def check_path(path: Path) -> None:
         )
     if "?" in str(path.absolute()):
         raise StoreError(f"DuckDB reads the text after the question mark in {path} as options.", fix="Rename it.")
+    if str(path.absolute()) != encodable(str(path.absolute())):
+        raise StoreError(f"DuckDB cannot open {path}: its path is not UTF-8.", fix="Rename it.")
     if path.is_dir():
         raise StoreError(
             f"{path} is a folder, not a results file.", fix=f"Give a file in it, e.g. {path}/results.duckdb."
@@ -132,14 +130,7 @@ def _open_error(path: Path, exc: duckdb.Error) -> StoreError:
     text = str(exc)
     if _is_lock_error(exc):
         process = re.search(r"PID (\d+)", text)
-        holder = f"another process ({process[0]})" if process else "another process"
-        error = InUseError(
-            f"{path} is in use by {holder}, probably a run.",
-            fix="Wait for it to end. `lbx report`, `show`, `sql`, `browse` and `judge -o OTHER_FILE` can read its "
-            "committed answers.",
-        )
-        error.process = int(process[1]) if process else None
-        return error
+        return in_use_error(path, int(process[1]) if process else None)
     if "replaying WAL" in text or "WAL was created" in text:
         return StoreError(
             f"{path}.wal is not the log of {path.name}: {first_line(exc)}",
@@ -154,6 +145,25 @@ def _open_error(path: Path, exc: duckdb.Error) -> StoreError:
             f"{path} is truncated: {first_line(exc)}", fix="Copy the complete file again from its original location."
         )
     return StoreError(f"{path} cannot be opened: {first_line(exc)}")
+
+
+def in_use_error(path: Path, process: int | None = None, user: FileUser | None = None) -> InUseError:
+    """Error that describes the process that uses a file.
+
+    Args:
+        process: its id according to DuckDB.
+        user: its description, if it is known otherwise.
+    """
+    user = user or (find_user(path, process) if process else None)
+    number = f" (PID {process})" if process else ""
+    unknown = f"another process{number}, which may run on another machine: this machine has no description of it"
+    return InUseError(
+        f"{path} is in use by {user or unknown}.",
+        path=path,
+        process=process,
+        fix="Wait for it to end. `lbx report`, `show`, `sql`, `browse` and `judge -o OTHER_FILE` can read its "
+        "committed answers.",
+    )
 
 
 def first_line(exc: BaseException) -> str:

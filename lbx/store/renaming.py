@@ -22,14 +22,14 @@ def rename_run_rows(connection: duckdb.DuckDBPyConnection, old: str, new: str) -
     def rename(value: Any) -> Any:
         return new if value == old else value
 
-    def rename_listed(value: Any) -> Any:
+    def rename_in_list(value: Any) -> Any:
         return [*map(rename, value)] if isinstance(value, list) else value
 
     def rename_keys(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
         single = {key: rename(value[key]) for key in ("run_id", "against_run_id", "name", "against") if key in value}
-        lists = {key: rename_listed(value[key]) for key in ("runs", "same_family_as") if key in value}
+        lists = {key: rename_in_list(value[key]) for key in ("runs", "same_family_as") if key in value}
         answers = value.get("answers")
         nested = {"answers": [*map(rename_keys, answers)]} if isinstance(answers, list) else {}
         return {**value, **single, **lists, **nested}
@@ -38,7 +38,7 @@ def rename_run_rows(connection: duckdb.DuckDBPyConnection, old: str, new: str) -
     for table in ("runs", "sessions"):
         change_json(connection, table, "hardware", rename_keys)
     change_json(connection, "sessions", "spec", rename_keys)
-    change_json(connection, "rating_sets", "runs", rename_listed)
+    change_json(connection, "rating_sets", "runs", rename_in_list)
     change_json(connection, "rating_items", "meta", rename_keys)
 
 

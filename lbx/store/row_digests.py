@@ -23,7 +23,7 @@ from lbx.store.opening import first_line
 from lbx.store.rows import as_json
 from lbx.store.schema import SCHEMA
 from lbx.store.store import Store
-from lbx.store.texts import NO_TEXTS, REMOVED_MESSAGE, TEXT_COLUMNS, plain_item_meta, plain_meta
+from lbx.store.texts import ANSWERS, NO_TEXTS, REMOVED_MESSAGE, TEXT_COLUMNS, plain_item_meta, plain_meta
 
 _BATCH = 5_000
 DIGITS, MARK_DIGITS = 32, 2
@@ -104,11 +104,18 @@ def runs_with_rows(store: Store) -> set[str]:
     return {run for (run,) in store.query(" UNION ".join(f"SELECT run_id FROM {table}" for table in tables)).rows}
 
 
-def is_removed(table: str, column: str, text: str | None) -> bool:
+def is_blank(table: str, column: str, text: str | None) -> bool:
     """Whether a text of a line is what `lbx runs extract --without-texts` leaves of it."""
     if (table, column) in EXTRACTION_COLUMNS:
         return True
     return text is None or text == _REMOVED.get((table, column))
+
+
+def may_have_text(table: str, column: str, kept_texts: str) -> bool:
+    """Whether `lbx runs extract --without-texts` may leave such a text: answers on request, and verdicts of judges."""
+    return (table, column) == ("scores", "extracted") or (
+        kept_texts == ANSWERS and (table, column) == ("generations", "output")
+    )
 
 
 def iterate_row_digests(store: Store, run_id: str, salt: str) -> Iterator[str]:
@@ -123,12 +130,13 @@ def iterate_row_digests(store: Store, run_id: str, salt: str) -> Iterator[str]:
     Raises:
         StoreError: the file cannot be read.
     """
-    tables = " UNION ALL ".join(f"SELECT {_line(table)} AS line FROM ({_plain_rows(table)})" for table in _ROWS)
     try:
         store.compute_once("lbx_plain_meta", lambda: _add_functions(store.connection))
-        cursor = store.connection.execute(f"{tables} ORDER BY line", {"run": run_id, "salt": salt})
-        while rows := cursor.fetchmany(_BATCH):
-            yield from (line for (line,) in rows)
+        for table in sorted(_ROWS):
+            sql = f"SELECT {_line(table)} AS line FROM ({_encoded_rows(table)}) ORDER BY line"
+            cursor = store.connection.execute(sql, {"run": run_id, "salt": salt})
+            while rows := cursor.fetchmany(_BATCH):
+                yield from (line for (line,) in rows)
     except duckdb.Error as exc:
         raise StoreError(f"{store.path} cannot be read: {first_line(exc)}") from exc
 
@@ -155,27 +163,34 @@ def _on_json(plain: Callable[[object], dict[str, Any]]) -> Callable[[str], str]:
     return run
 
 
-def _plain_rows(table: str) -> str:
-    """Rows of a table with their values without texts as further columns."""
-    plain = "".join(f', {sql} AS "plain_{name}"' for name, sql in _PLAIN_COLUMNS.get(table, {}).items())
-    return f"SELECT r.*{plain} FROM ({_ROWS[table]}) r"
+def _encoded_rows(table: str) -> str:
+    """Rows of a table with the encodings of their values without texts, their keys, and the start of what is hashed."""
+    columns, plain = COLUMNS[table], _PLAIN_COLUMNS.get(table, {})
+    values = "".join(f', {plain.get(name, f"r.{_quote(name)}")} AS "plain_{name}"' for name in columns.values)
+    encoded = ", ".join(
+        f'{_encode(f"plain_{name}", COLUMN_TYPES[table, name])} AS "encoded_{name}"' for name in columns.values
+    )
+    key = f"json_array({', '.join(map(_quote, columns.key))})::VARCHAR"
+    return (
+        f"SELECT *, {key} AS lbx_key, $salt || '{table}' || {key} AS lbx_start, {encoded} "
+        f"FROM (SELECT r.*{values} FROM ({_ROWS[table]}) r)"
+    )
 
 
 def _line(table: str) -> str:
     columns = COLUMNS[table]
-    key = f"json_array({', '.join(map(_quote, columns.key))})::VARCHAR"
     about = "to_json(list_filter(about, lambda name: name NOT IN ('', $run)))::VARCHAR"
-    start = f"$salt || '{table}' || {key}"
-    plain = {name: f"plain_{name}" if name in _PLAIN_COLUMNS.get(table, {}) else name for name in columns.values}
-    encoded = {name: _encode(plain[name], COLUMN_TYPES[table, name]) for name in columns.values}
-    row = f"sha256({start} || {' || '.join(encoded.values())})[:{DIGITS}]"
-    marks = " || ".join(f"sha256({start} || '{name}' || {value})[:{MARK_DIGITS}]" for name, value in encoded.items())
-    texts = " || ',' || ".join(_text(table, name, start) for name in columns.texts) or "''"
-    head = f"""'["{table}",' || {key} || ',' || coalesce({about}, '[]')"""
-    return f"""{head} || ',"' || {row} || '","' || {marks} || '",[' || {texts} || ']]'"""
+    row = " || ".join(f'"encoded_{name}"' for name in columns.values)
+    marks = " || ".join(
+        f"sha256(lbx_start || '{name}' || \"encoded_{name}\")[:{MARK_DIGITS}]" for name in columns.values
+    )
+    texts = " || ',' || ".join(_text(table, name) for name in columns.texts) or "''"
+    head = f"""'["{table}",' || lbx_key || ',' || coalesce({about}, '[]')"""
+    digest = f"sha256(lbx_start || {row})[:{DIGITS}]"
+    return f"""{head} || ',"' || {digest} || '","' || {marks} || '",[' || {texts} || ']]'"""
 
 
-def _text(table: str, column: str, start: str) -> str:
+def _text(table: str, column: str) -> str:
     value = f"{_quote(column)}::VARCHAR"
     literals = ", ".join(f"'{text}'" for text in sorted(LITERALS - {PLAIN}))
     is_plain = ""
@@ -184,7 +199,7 @@ def _text(table: str, column: str, start: str) -> str:
         is_plain = f"WHEN {function}({value})[1] = '{PLAIN}' THEN '\"{PLAIN}\"'"
     return (
         f"CASE WHEN {value} IS NULL THEN 'null' {is_plain} WHEN {value} IN ({literals}) THEN '\"' || {value} || '\"' "
-        f"ELSE '\"' || sha256({start} || '{column}' || {_encode(column, 'VARCHAR')})[:{DIGITS}] || '\"' END"
+        f"ELSE '\"' || sha256(lbx_start || '{column}' || {_encode(column, 'VARCHAR')})[:{DIGITS}] || '\"' END"
     )
 
 

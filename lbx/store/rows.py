@@ -30,6 +30,9 @@ def as_json(value: object) -> str:
 PROMPT_TOKENS = "prompt tokens"
 """Unit of lengths in tokens of the model's tokenizer, before truncation."""
 
+EARLIER = "earlier"
+"""Key of ``samples.meta`` with the contents of a changed question at the time of earlier answers, oldest first."""
+
 _IDENTITY = ("model", "backend", "bundle_digest")
 
 
@@ -120,6 +123,7 @@ class GenerationRow(TableRow):
         output_ids: every generated token of the last prompt's answer (``Completion.output_ids``); None if unknown:
             imports, servers.
         system_prompt: place of the prompt's system message (``Request.system_place``).
+        instructions_sha256: hash of the prompt without its document (``Prompt.instructions_sha256``).
     """
 
     run_id: str
@@ -152,6 +156,7 @@ class GenerationRow(TableRow):
     source_row: str | None = None
     output_ids: Sequence[int] | None = None
     system_prompt: str | None = None
+    instructions_sha256: str | None = None
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 

@@ -6,7 +6,7 @@ from a row that has it. New rows are given as SQL, a SELECT of the columns in ``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from lbx.base.commands import as_command
 from lbx.base.errors import ConflictError
 from lbx.base.units import format_count
 from lbx.store.inserting import rows_of_json
@@ -79,6 +80,20 @@ def _meta_differs(key: str) -> str:
 
 
 META_PARTS = ("choices", "metrics", "extract", "answer_cues", "turns")
+_PART_TEXTS = {
+    "question": "nullif({row}.question, '')",
+    "references": "nullif({row}.\"references\"::VARCHAR, '[]')",
+    **{key: f"{{row}}.meta->>'{key}'" for key in META_PARTS},
+}
+TEXT_PARTS = tuple(_PART_TEXTS)
+"""Parts of a sample with hashes in ``samples.text_hashes`` if their texts were removed."""
+
+
+def part_hash(row: str, part: str) -> str:
+    """SQL for the SHA-256 of a part of a sample, whose text may have been removed; NULL if it has none."""
+    return f"coalesce({row}.text_hashes->>'{part}', sha256({_PART_TEXTS[part].format(row=row)}))"
+
+
 _DIFFERENCES = {
     "document": "old.context_sha256 <> new.context_sha256",
     "question": "old.question <> new.question AND '' NOT IN (old.question, new.question)",
@@ -94,6 +109,28 @@ def _differs(part: str, test: str) -> str:
     return f"({test}) OR old.text_hashes->>'{part}' <> new.text_hashes->>'{part}'"
 
 
+def _differing_samples(new_rows: str) -> str:
+    """SQL for the names of new rows of known samples, and the ``parts`` in which they differ."""
+    parts = ", ".join(f"CASE WHEN {_differs(part, test)} THEN '{part}' END" for part, test in _DIFFERENCES.items())
+    return f"""
+        SELECT new.benchmark, new.task, new.sample_id, new.position,
+               list_filter([{parts}], lambda part: part IS NOT NULL) AS parts
+        FROM ({new_rows}) new JOIN samples old USING (benchmark, task, sample_id)
+    """
+
+
+def differing_parts(store: Store, samples: Sequence[Mapping[str, object]]) -> dict[str, Sequence[str]]:
+    """Compare new rows of a task's samples with the file's.
+
+    Returns:
+        {sample_id: names of the parts that differ}, for the samples that the file has.
+    """
+    rows = rows_of_json(store.connection, "samples")
+    sql = f"SELECT sample_id, parts FROM ({_differing_samples(rows)}) ORDER BY position, sample_id"
+    batches = (samples[begin : begin + _BATCH_ROWS] for begin in range(0, len(samples), _BATCH_ROWS))
+    return dict(row for batch in batches for row in store.query(sql, [as_json(batch)]).rows)
+
+
 def find_other_samples(
     connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()
 ) -> OtherSamples | None:
@@ -102,15 +139,13 @@ def find_other_samples(
     Rows of another data revision would be scored against these samples. The same applies to a user's own benchmark with
     changed metrics or turns.
     """
-    parts = ", ".join(f"CASE WHEN {_differs(part, test)} THEN '{part}' END" for part, test in _DIFFERENCES.items())
     count, first, differing = connection.execute(
         f"""
         SELECT count(DISTINCT name), arg_min(name, place), arg_min(parts, place)
         FROM (
-            SELECT concat_ws('/', new.benchmark, new.task, new.sample_id) AS name,
-                   (new.benchmark, new.task, new.position, new.sample_id) AS place,
-                   list_filter([{parts}], lambda part: part IS NOT NULL) AS parts
-            FROM ({new_rows}) new JOIN samples old USING (benchmark, task, sample_id)
+            SELECT concat_ws('/', benchmark, task, sample_id) AS name, (benchmark, task, position, sample_id) AS place,
+                   parts
+            FROM ({_differing_samples(new_rows)})
         ) WHERE len(parts) > 0
         """,
         list(parameters),
@@ -120,9 +155,11 @@ def find_other_samples(
 
 def other_samples_error(path: Path, other_samples: OtherSamples) -> ConflictError:
     """Error for samples that a results file has with other content."""
+    report = as_command("lbx", "report", "FILE", "comparison", "--baseline-file", path, "--baseline", "RUN")
     return ConflictError(
         f"{path} contains answers to a different revision of the data. {other_samples}. The file is unchanged.",
-        fix="Write answers to this revision to another results file (-o FILE).",
+        fix=f"Write answers to this revision to another results file (-o FILE). {report} then compares both on their "
+        "equal questions.",
     )
 
 

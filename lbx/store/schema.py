@@ -39,6 +39,7 @@ CREATE TABLE runs (
     metadata JSON,
     unscored_samples JSON,
     texts VARCHAR,
+    rescorings JSON,
     PRIMARY KEY (run_id)
 );
 CREATE TABLE samples (
@@ -90,6 +91,7 @@ CREATE TABLE generations (
     system_prompt VARCHAR,
     output_sha256 VARCHAR,
     output_words INTEGER,
+    instructions_sha256 VARCHAR,
     PRIMARY KEY (run_id, benchmark, task, sample_id, iteration)
 );
 CREATE TABLE scores (

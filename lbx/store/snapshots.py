@@ -26,12 +26,12 @@ from typing import Any, BinaryIO
 import duckdb
 
 from lbx.base.database import files_of, open_database
-from lbx.base.errors import StoreError
+from lbx.base.errors import InUseError, StoreError
 from lbx.base.inputs import open_input
 from lbx.base.outputs import new_file, temporary_folder
 from lbx.base.processes import lock, process_began
 from lbx.base.units import size
-from lbx.store.opening import InUseError, connect, first_line, lock_path
+from lbx.store.opening import connect, first_line, lock_path
 
 _HEADERS = 3 * 4096
 _ATTEMPTS, _PAUSE_S = 12, 0.05

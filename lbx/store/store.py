@@ -19,7 +19,7 @@ import duckdb
 from lbx.base.database import RESULTS, attach, files_of
 from lbx.base.errors import StoreError
 from lbx.base.interrupts import defer_signals
-from lbx.base.marks import BLANK
+from lbx.base.marks import BLANK, QUESTION_CHANGED, QUESTION_REMOVED
 from lbx.base.records import SampleKey
 from lbx.base.stored_values import files_read
 from lbx.store import numbers
@@ -36,6 +36,7 @@ from lbx.store.texts import require_texts
 
 T = TypeVar("T")
 
+_CHANGED = f"error_type = '{QUESTION_CHANGED}'"
 _FAILED = "error IS NOT NULL"
 # For a question asked in steps, one blank answer suffices: the answers may be joined with words between.
 _EMPTY = f"""error IS NULL AND len(list_filter(
@@ -157,7 +158,7 @@ class Store:
             failed, empty: whether to ask failed answers, or answers of only white space, again.
 
         Returns:
-            Keys of finished answers (including failures), which the caller skips.
+            Keys of finished answers (including failures, but not answers to changed questions), which the caller skips.
 
         Raises:
             StoreError: a run of this name exists with other settings, or was scored with another metric version; or
@@ -197,7 +198,7 @@ class Store:
                 connection.execute(
                     f"INSERT INTO runs ({', '.join(values)}) VALUES ({', '.join('?' * len(encoded))})", encoded
                 )
-        again = [f"({rule})" for rule, applies in ((_FAILED, failed), (_EMPTY, empty)) if applies] or ["false"]
+        again = [f"({rule})" for rule, applies in ((_CHANGED, True), (_FAILED, failed), (_EMPTY, empty)) if applies]
         done = self.query(
             "SELECT benchmark, task, sample_id, iteration FROM generations "
             f"WHERE run_id = ? AND NOT coalesce({' OR '.join(again)}, false)",
@@ -359,7 +360,7 @@ class Store:
     def samples(self, run_id: str, benchmark: str, task: str, *, failed: bool = False) -> Iterator[dict[str, Any]]:
         """Yield a run's answered samples with their outputs, or its failed ones, in the data's order, for scoring.
 
-        ``document`` is the document's hash; "" if unknown.
+        Questions that a later revision removed are neither. ``document`` is the document's hash; "" if unknown.
         """
         table = self.query(
             f"""
@@ -368,6 +369,7 @@ class Store:
                    coalesce(a.context_sha256, '') AS document
             FROM generations g JOIN samples a USING (benchmark, task, sample_id)
             WHERE g.run_id = ? AND g.benchmark = ? AND g.task = ? AND g.error IS {"NOT " if failed else ""}NULL
+                AND g.error_type IS DISTINCT FROM '{QUESTION_REMOVED}'
             ORDER BY a.position, a.sample_id, g.iteration
             """,
             [run_id, benchmark, task],

@@ -69,7 +69,7 @@ def _texts(store: Store, table: str, column: str) -> Iterator[TextColumn]:
 def _long_labels(store: Store, table: str, column: str) -> Iterator[TextColumn]:
     """Texts in a column of names, which lbx never writes."""
     if column in LABEL_COLUMNS.get(table, ()) and COLUMN_TYPES[table, column] == "VARCHAR":
-        is_text = f"(length({_quoted(column)}) > {LONGEST_LABEL} OR contains({_quoted(column)}, chr(10)))"
+        is_text = f"(length({_quote_name(column)}) > {LONGEST_LABEL} OR contains({_quote_name(column)}, chr(10)))"
         yield from _count(store, table, column, UNKNOWN, is_text)
 
 
@@ -85,10 +85,10 @@ def _other_columns(store: Store) -> list[tuple[str, str]]:
 
 
 def _count(store: Store, table: str, column: str, origin: str, condition: str = "true") -> Iterator[TextColumn]:
-    value = f"{_quoted(column)}::VARCHAR"
+    value = f"{_quote_name(column)}::VARCHAR"
     no_text = ", ".join(f"'{text}'" for text in _NO_TEXT)
     ((rows, size_bytes),) = store.query(
-        f"SELECT count(*), coalesce(sum(strlen({value})), 0)::BIGINT FROM {RESULTS}.main.{_quoted(table)} "
+        f"SELECT count(*), coalesce(sum(strlen({value})), 0)::BIGINT FROM {RESULTS}.main.{_quote_name(table)} "
         f"WHERE {condition} AND {value} NOT IN ({no_text}) AND NOT ends_with({value}, '{REMOVED_MESSAGE}')"
     ).rows
     if rows:
@@ -107,5 +107,5 @@ def _metas(store: Store, table: str, plain: Callable[[object], dict[str, object]
         yield TextColumn(table, "meta", TEXT_COLUMNS[table, "meta"], rows, size_bytes)
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -48,10 +48,10 @@ LABEL_COLUMNS: Mapping[str, frozenset[str]] = {
     table: frozenset(columns.split())
     for table, columns in {
         "runs": "run_id model backend backend_version benchmark_versions bundle_digest settings hardware lbx_version "
-        "status task_samples metadata unscored_samples",
-        "samples": "benchmark task sample_id language length_unit context_sha256",
+        "status task_samples metadata unscored_samples texts rescorings",
+        "samples": "benchmark task sample_id language length_unit context_sha256 text_hashes",
         "generations": "run_id benchmark task sample_id finish_reason prompt_sha256 prompt_source error_type "
-        "system_prompt",
+        "system_prompt output_sha256 instructions_sha256",
         "scores": "run_id benchmark task sample_id metric partial",
         "numbers": "run_id benchmark kind task grouping name metric judge against questions length_unit cluster_by "
         "method",

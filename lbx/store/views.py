@@ -229,7 +229,7 @@ VIEWS: dict[str, str] = {
         SELECT m.run_id, r.model, r.backend, m.benchmark, m.task, m.n, m.empty_prompts, m.failed, m.doubled_bos,
                m.reasoning_unclosed, m.answers_cut, m.stop_in_reasoning, m.truncated, m.tokens_cut, m.reference_cut,
                coalesce(j.official_errors, 0) AS official_errors, coalesce(j.partial, 0) AS partial, j.lacks,
-               r.mode, coalesce(j.unextracted, 0) AS unextracted, m.empty_answers
+               r.mode, coalesce(j.unextracted, 0) AS unextracted, m.empty_answers, m.question_changed
         FROM marked m JOIN {_RUNS} r USING (run_id) LEFT JOIN judged j USING (run_id, benchmark, task)
     """,
     "leaderboard": f"""

@@ -17,7 +17,7 @@ from unittest import mock
 
 import duckdb
 
-from lbx.store import GenerationRow, Store, copies
+from lbx.store import GenerationRow, Store, copies, rewriting
 from lbx.store.opening import WRITERS
 
 Answers = dict[tuple[str, str, str, str, int], tuple[str | None, bool]]
@@ -136,7 +136,20 @@ def _patches(watch: Watch) -> list[tuple[Any, str, Any]]:
         (Store, "close", closes),
         (copies.Copies, "_publish", publishes),
         (copies, "_note_copy", notes),
+        *((rewriting, name, _after_moment(watch, getattr(rewriting, name))) for name in _REWRITING),
     ]
+
+
+_REWRITING = ("open_database", "open_input", "sync_folder")
+"""Before a file is written anew, before the new file takes the old one's place, and after it."""
+
+
+def _after_moment(watch: Watch, call: Callable[..., Any]) -> Callable[..., Any]:
+    def passes(*arguments: Any, **options: Any) -> Any:
+        watch.pass_moment()
+        return call(*arguments, **options)
+
+    return passes
 
 
 def _writing(rows: tuple[GenerationRow, ...]) -> Callable[[Answers], None]:

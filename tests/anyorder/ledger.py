@@ -18,7 +18,7 @@ from lbx.store import Store
 
 SCORES = ("scores", "numbers")
 _OF_PEOPLE = ("rating_sets", "rating_items", "ratings")
-_SHOWN = ("task_scores", "group_scores", "leaderboard", "judge_results", "rating_results", "paper", "comparison")
+SHOWN = ("task_scores", "group_scores", "leaderboard", "judge_results", "rating_results", "paper", "comparison")
 _MADE_OF = {
     "runs": "run_id, benchmark_versions, task_samples, settings",
     "samples": "*",
@@ -98,8 +98,8 @@ def _check_numbers(path: Path, held: Held, empty: Path) -> None:
     some may not be there yet.
     """
     with Store(path, read_only=True) as store:
-        made_of = repr([_rows(store, f"SELECT {columns} FROM {table}") for table, columns in _MADE_OF.items()])
-        tables = {table: _rows(store, f"FROM {table}") for table in SCORES}
+        made_of = repr([sorted_rows(store, f"SELECT {columns} FROM {table}") for table, columns in _MADE_OF.items()])
+        tables = {table: sorted_rows(store, f"FROM {table}") for table in SCORES}
     made_of += str(BENCHMARKS["tales"].metric_version)
     if made_of not in _WANTED:
         _WANTED[made_of] = _from_scratch(path, empty)
@@ -111,14 +111,14 @@ def _check_numbers(path: Path, held: Held, empty: Path) -> None:
 def check_views(path: Path, empty: Path) -> None:
     """What reports show is that of a file made from scratch."""
     with _fresh(path, empty) as made, Store(path, read_only=True) as store:
-        for view in _SHOWN:
-            wanted, there = (_rows(one, f"FROM {view}") for one in (made, store))
+        for view in SHOWN:
+            wanted, there = (sorted_rows(one, f"FROM {view}") for one in (made, store))
             assert there == wanted, f"{view}: {_apart(wanted, there)}"
 
 
 def _from_scratch(path: Path, empty: Path) -> dict[str, list[dict[str, Any]]]:
     with _fresh(path, empty) as made:
-        return {table: _rows(made, f"FROM {table}") for table in SCORES}
+        return {table: sorted_rows(made, f"FROM {table}") for table in SCORES}
 
 
 @contextlib.contextmanager
@@ -144,7 +144,7 @@ def _fill(store: Store, source: Path) -> None:
     store.query("DETACH given")
 
 
-def _rows(store: Store, query: str) -> list[dict[str, Any]]:
+def sorted_rows(store: Store, query: str) -> list[dict[str, Any]]:
     return sorted(store.query(query).dicts(), key=repr)
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from command_line import Done
 from held_files import FINE, Files
 from killing import watched
-from ledger import Held, rows_in
+from ledger import SHOWN, Held, rows_in, sorted_rows
 
 from lbx.cluster.folder import RunFolder
 from lbx.forecast.shards import read_shards
+from lbx.scoring.reading import open_with_numbers
 
 
 class Merges(Files):
-    """``lbx merge`` and ``lbx submit``."""
+    """``lbx merge``, ``lbx runs extract`` and ``lbx submit``."""
 
     def merge(self, sources: tuple[str, ...], output: str, *, force: bool = False, kill: int = 0) -> None:
         """``lbx merge`` of files; what only the replaced file holds stays in it, or the merge is refused."""
@@ -63,6 +64,28 @@ class Merges(Files):
         joined.unsure.clear()
         joined.journal = there.journal if there else set()
         self.held[output] = joined
+
+    def extract(self, file: str, *, without_texts: bool, kill: int = 0) -> None:
+        """``lbx runs extract``: every row and number in another file, or no file; the source stays as it was."""
+        if not self.is_there(file):
+            return
+        output = self.folder / "extract.duckdb"
+        with watched(self.folder, kill) as watch:
+            done = self.lbx("runs", "extract", self.path(file), "-o", output,
+                            *(["--without-texts"] if without_texts else []))  # fmt: skip
+        assert watch.dead or done.returncode == 0, done.stderr
+        if output.exists():
+            answers, ratings = rows_in(self.path(file))
+            if without_texts:
+                answers = {key: (None, failed) for key, (_, failed) in answers.items()}
+            assert rows_in(output) == (answers, ratings)
+            with open_with_numbers(self.path(file)) as source, open_with_numbers(output) as copy:
+                for view in SHOWN:
+                    assert sorted_rows(copy, f"FROM {view}") == sorted_rows(source, f"FROM {view}"), view
+            output.unlink()
+        else:
+            assert watch.dead
+        self.check(file)
 
     @staticmethod
     def _joined(files: list[Held]) -> Held | None:

@@ -81,6 +81,10 @@ class AnyOrder(RuleBasedStateMachine):
     def merge(self, **asked: Any) -> None:
         self.journey.merge(**asked, output="c")
 
+    @rule(file=all_files, without_texts=st.booleans(), kill=st.integers(0, 4))
+    def extract(self, **asked: Any) -> None:
+        self.journey.extract(**self._there(asked))
+
     @rule(file=files, run=place, name=st.sampled_from(["mine", "other"]), kill=kill)
     def rename(self, **asked: Any) -> None:
         self.journey.rename(**self._there(asked))
@@ -88,6 +92,14 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(file=files, run=place, value=st.integers(1, 5), kill=kill)
     def note(self, **asked: Any) -> None:
         self.journey.note(**self._there(asked))
+
+    @rule(file=files, run=place, with_dependents=st.booleans(), vacuum=st.booleans(), kill=kill)
+    def remove(self, **asked: Any) -> None:
+        self.journey.remove(**self._there(asked))
+
+    @rule(file=files, kill=kill)
+    def vacuum(self, **asked: Any) -> None:
+        self.journey.vacuum(**self._there(asked))
 
     @rule()
     def upgrade(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
+import pytest
 from held_files import EMPTY, FAILS
 from journey import Journey
 
@@ -55,7 +57,7 @@ def test_a_renamed_run_has_the_new_name_everywhere(journey: Journey) -> None:
     for name in (mine, theirs, *journey.runs("a", judges=True)):
         assert places_of(name, journey.path("a"))
         new_names[name] = f"new-{len(new_names)}"
-        there = sorted([*journey.runs("a"), *journey.runs("a", judges=True)])
+        there = [*journey.runs("a"), *journey.runs("a", judges=True)]
         journey.rename("a", there.index(name), new_names[name])
         assert not places_of(name, journey.path("a"))
     before = journey.held["a"].answers
@@ -69,6 +71,16 @@ def test_a_renamed_run_has_the_new_name_everywhere(journey: Journey) -> None:
     journey.look_at_reports()
 
 
+@pytest.mark.parametrize("without_texts", [False, True])
+def test_an_extract_that_is_killed_at_any_moment_is_whole_or_absent(journey: Journey, without_texts: bool) -> None:
+    journey.run("a", mood=FAILS)
+    journey.run("a", weights=1)
+    journey.judge("a", weights=0, run=0, against=1)
+    journey.rate("a", 2)
+    for kill in range(4):
+        journey.extract("a", without_texts=without_texts, kill=kill)
+
+
 def places_of(text: str, path: Path) -> set[tuple[str, str]]:
     """Every (table, column) of a results file that has a value with this text."""
     with Store(path, read_only=True) as store:
@@ -77,6 +89,44 @@ def places_of(text: str, path: Path) -> set[tuple[str, str]]:
     return {
         (table, name) for table in tables for row in rows[table] for name, value in row.items() if text in str(value)
     }
+
+
+def test_a_removed_run_takes_with_it_all_that_is_about_it(journey: Journey) -> None:
+    journey.run("a", tasks="tales,leval")
+    journey.run("a", tasks="tales", weights=1)
+    journey.judge("a", weights=0, run=0, against=1)
+    journey.judge("a", weights=1, run=1, against=0)
+    journey.rate("a", 2)
+    journey.run("a", limit=1, name="third")
+    both = journey.runs("a")[:2]
+    journey.remove("a", 0, with_dependents=False)
+    assert {*both} <= {*journey.runs("a")}
+    journey.remove("a", 0)
+    assert not places_of(both[0], journey.path("a")) and journey.runs("a") == [both[1], "third"]
+    journey.run("a", tasks="tales,leval")
+    journey.judge("a", weights=0, run=0, against=0)
+    journey.merge(("a",), "c")
+    journey.remove("a", journey.runs("a").index("third"), vacuum=True)
+    journey.merge(("a",), "c", force=True)
+    journey.look_at_reports()
+
+
+def test_a_removal_killed_at_each_moment_leaves_the_old_rows_or_the_new_ones(journey: Journey) -> None:
+    journey.run("a", limit=1)
+    journey.run("a", limit=1, weights=1)
+    journey.judge("a", weights=0, run=0, against=1)
+    journey.rate("a", 2)
+    names = {*journey.held["a"].kinds}
+    kills = 0
+    while journey.held["a"].kinds.keys() == names:
+        kills += 1
+        journey.remove("a", 0, vacuum=True, kill=kills)
+    assert kills > 3
+    kills = itertools.count(1)
+    while journey.vacuum("a", kill=next(kills)):
+        pass
+    assert next(kills) > 4
+    journey.look_at_reports()
 
 
 def test_a_killed_run_that_goes_on_with_other_tasks_has_all_its_numbers(journey: Journey) -> None:

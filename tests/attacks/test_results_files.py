@@ -160,7 +160,7 @@ def test_tables_that_are_not_as_they_should_be(victim: Path) -> None:
     refused(lbx("report", victim))
 
 
-@pytest.mark.parametrize("name", [":memory:", ":memory:x", "", "x?access_mode=read_only"])
+@pytest.mark.parametrize("name", [":memory:", ":memory:x", "", "x?access_mode=read_only", os.fsdecode(b"\xff.duckdb")])
 def test_no_file_at_all_is_refused_before_anything_is_lost(tmp_path: Path, name: str) -> None:
     predictions = tmp_path / "qasper.jsonl"
     predictions.write_text('{"pred": "a", "answers": ["a"], "all_classes": null, "length": 1}\n')

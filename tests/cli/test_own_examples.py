@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,13 +21,14 @@ from lbx.benchmarks import BENCHMARKS
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "own-benchmark.md").read_text("utf-8")
 
 
-def examples() -> dict[str, tuple[str, str]]:
-    """{heading: (definition, data)}."""
+def examples() -> dict[str, tuple[str, str, dict[str, str]]]:
+    """{heading: (definition, data, {path: text of a document, which the line before its block names})}."""
     section = DOCUMENT.split("## Examples")[1].split("\n## ")[0]
     found = {}
     for part in section.split("\n### ")[1:]:
-        definition, data = [one.content for one in MarkdownIt().parse(part) if one.type == "fence"]
-        found[part.partition("\n")[0]] = (definition, data)
+        definition, data, *texts = [one.content for one in MarkdownIt().parse(part) if one.type == "fence"]
+        names = re.findall(r"^`(\S+)`:$", part, re.MULTILINE)
+        found[part.partition("\n")[0]] = (definition, data, dict(zip(names, texts, strict=True)))
     return found
 
 
@@ -37,12 +39,14 @@ class Made:
     """An example's bundle, and a model that says the same to everything."""
 
     def __init__(self, lbx: Lbx, folder: Path, heading: str, change: Callable[[bytes], bytes] = bytes) -> None:
-        definition, data = EXAMPLES[heading]
+        definition, data, documents = EXAMPLES[heading]
         self.lbx, self.folder, self.bundle = lbx, folder, folder / "harbour"
         (table,) = tomllib.loads(definition)["task"]
         self.task: str = table["name"]
         (folder / "benchmark.toml").write_text(definition, "utf-8")
-        (folder / table["data"]).write_bytes(change(data.encode()))
+        for name, text in {table["data"]: data, **documents}.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(change(text.encode()))
         self.call("bundle", folder / "benchmark.toml", "-o", folder / "out")
         self.call("unpack", folder / "out" / "harbour.tar", "--allow-unsigned", "--to", self.bundle)
 
@@ -117,6 +121,17 @@ def test_csv_with_choices(made: Make, change: Callable[[bytes], bytes], tmp_path
     one.call(
         "import", "harbour", tmp_path / "p", "--model", "m", "--bundle", one.bundle, "-o", tmp_path / "again.duckdb"
     )
+
+
+@MARKED
+def test_documents_in_files(made: Make, change: Callable[[bytes], bytes]) -> None:
+    one = made("Documents in files", change)
+    boat, oil, tower = one.samples
+    assert boat.context == oil.context == change(b"The boat comes on Tuesdays and brings oil.\n").decode("utf-8-sig")
+    assert tower.context.startswith("The tower has 31 metres")
+    stored = one.bundle / "data" / "files" / "benchmarks" / "harbour"
+    assert sorted(path.name for path in (stored / "texts").iterdir()) == ["boat.txt", "tower.txt"]
+    assert [row["score"] for row in one.run("Tuesday")] == [1, 0, 0]
 
 
 @MARKED
@@ -264,7 +279,7 @@ def test_chunks_or_no_document(made: Make) -> None:
 
 
 def test_every_example_is_run_here() -> None:
-    assert len(EXAMPLES) == 8
+    assert len(EXAMPLES) == 9
     source = Path(__file__).read_text("utf-8")
     for heading in EXAMPLES:
         assert f'made("{heading}"' in source, heading

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails, holding
+from command_line import Done, Lbx, fails, holding
 from judge_parts import RATING
 from kill_parts import start
 
@@ -140,7 +142,7 @@ def test_a_judge_reads_what_is_committed_and_goes_on_with_the_rest(
         return int(row["n"])
 
     with going_on(bundle, model, path) as process:
-        fails(lbx(*judge), 1, "is in use", "`judge -o OTHER_FILE`")
+        fails(lbx(*judge), 1, "is in use", f"--no-plan -o {tmp_path / 'results-2.duckdb'}")
         done = lbx.ok(*judge, "-o", opinions)
         assert f"results.duckdb is being written (PID {process.pid})" in done.stderr
         assert process.poll() is None
@@ -150,3 +152,44 @@ def test_a_judge_reads_what_is_committed_and_goes_on_with_the_rest(
         assert 0 < first <= answered < SAMPLES
     assert lbx(*judge, "-o", opinions).returncode == 0
     assert count() == answered
+
+
+def test_the_second_writer_gets_a_file_of_its_own_that_merges(
+    lbx: Lbx,
+    bundle: Path,
+    answers: Path,
+    model: Path,
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "results.duckdb"
+    run = ("run", "-b", bundle, "-m", answers, "-t", "needle/single_en", "-o", path, "--name", "second", "--no-plan")
+    with going_on(bundle, model, path, "--name", "slow") as process:
+        refused = lbx.process(*run)
+        told = " ".join(refused.stderr.split())
+        assert refused.returncode == 1 and f"{path} is in use by " in told
+        assert f"process {process.pid} on {socket.gethostname()} since 20" in told
+        assert f"lbx run -b {bundle}" in told and "it when both have ended: lbx merge" in told
+        program, *words = command_in(refused)
+        own = tmp_path / "results-2.duckdb"
+        assert program == "lbx" and words[-5:] == ["-o", str(own), "--name", "second", "--no-plan"]
+        assert lbx.process(*words).returncode == 0
+        fails(lbx("merge", own, "-o", path, "--force"), 1, f"process {process.pid}")
+        for change in (
+            ("rename", path, "slow", "x"),
+            ("remove", path, "slow"),
+            ("remove", path, "--vacuum"),
+            ("note", path, "slow", "a=b"),
+        ):
+            fails(lbx("runs", *change), 1, f"process {process.pid} on", "Wait for it to end")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    merge = told.partition("when both have ended: ")[2].partition(" try:")[0]
+    assert lbx.process(*shlex.split(merge)[1:]).returncode == 0
+    runs = {row["run_id"]: row["answers"] for row in json.loads(lbx.ok("runs", path, "--json").stdout)["runs"]}
+    assert runs["slow"] >= 1 and runs["second"] == 8
+
+
+def command_in(done: Done) -> list[str]:
+    """The command that an error offers, as a shell reads it."""
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("  try: ")]
+    return shlex.split(line.removeprefix("  try: "))

@@ -1,4 +1,4 @@
-"""``lbx runs``: the runs of a results file are listed."""
+"""``lbx runs``: the runs of a results file are listed, renamed, removed and described."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 from command_line import Lbx, fails
 
@@ -47,3 +48,73 @@ def test_a_word_that_is_no_subcommand_is_a_file(lbx: Lbx, results: Path) -> None
     results.rename(results.with_name("lits"))
     assert "3 runs" in lbx.ok("runs", "lits", cwd=results.parent).stdout
     assert lbx("runs").stderr + lbx("runs").stdout and lbx("runs").returncode == 2
+
+
+def test_a_run_is_removed_with_what_depends_on_it_or_not_at_all(lbx: Lbx, results: Path) -> None:
+    before = results.read_bytes()
+    told = ("1 judgement by umpire", "1 rating in the set pairs", "2 ratings in the set scores", "--with-dependents")
+    fails(lbx("runs", "remove", results, "one"), 2, "cannot be removed alone", *told)
+    fails(lbx("runs", "remove", results, "one", "none"), 2, "No run 'none'")
+    fails(lbx("runs", "remove", results), 2, "No run to remove")
+    assert lbx.rows(results, "SELECT count(*) AS n FROM generations") == [{"n": 25}]
+    done = lbx.ok("runs", "remove", results, "one", "--with-dependents", "--json")
+    removal = json.loads(done.stdout)
+    assert removal["runs"] == ["one", "umpire"] and removal["judges"] == ["umpire"]
+    assert removal["dependents"]["ratings"] == {"pairs": 1, "scores": 2} and removal["vacuum"] is None
+    assert [row["run_id"] for row in json.loads(lbx.ok("runs", results, "--json").stdout)["runs"]] == ["two"]
+    for table in ("rating_sets", "rating_items", "ratings"):
+        assert not lbx.rows(results, f"FROM {table}")
+    assert len(lbx.rows(results, "FROM samples")) == 12, "run two answered them, too"
+    assert len(before) <= results.stat().st_size, "DuckDB keeps the blocks"
+
+
+def test_a_run_goes_with_its_judge(lbx: Lbx, results: Path) -> None:
+    """What is removed itself does not depend on the removed."""
+    lbx.ok("runs", "remove", results, "umpire")
+    assert not lbx.rows(results, "FROM numbers WHERE judge = 'umpire'")
+    assert len(lbx.rows(results, "FROM ratings")) == 3
+
+
+def test_a_file_without_a_removed_run_is_smaller_after_a_rewrite(lbx: Lbx, results: Path) -> None:
+    with duckdb.connect(str(results)) as connection:
+        connection.execute("CREATE TABLE mine AS SELECT 7 AS n; CREATE VIEW mine_too AS FROM mine")
+    results.chmod(0o640)
+    shown = lbx.ok("runs", "remove", results, "one", "--with-dependents").stderr
+    assert "stay in free blocks" in shown and f"lbx runs remove {results} --vacuum" in " ".join(shown.split())
+    size = results.stat().st_size
+    rows = {table: lbx.rows(results, f"FROM {table} ORDER BY ALL") for table in ("generations", "scores", "samples")}
+    lbx.ok("runs", "remove", results, "--vacuum")
+    assert results.stat().st_size < size
+    assert results.stat().st_mode & 0o777 == 0o640 and [*results.parent.iterdir()] == [results]
+    assert rows == {table: lbx.rows(results, f"FROM {table} ORDER BY ALL") for table in rows}
+    with duckdb.connect(str(results)) as connection:
+        assert connection.execute("FROM mine_too").fetchall() == [(7,)]
+        keys = connection.execute("SELECT count(*) FROM duckdb_constraints() WHERE constraint_type = 'PRIMARY KEY'")
+        assert keys.fetchall() == [(11,)]
+
+
+def test_ratings_in_a_journal_keep_a_run(lbx: Lbx, results: Path) -> None:
+    journal = results.with_name(f"{results.name}.ratings.jsonl")
+    journal.write_text("")
+    for words in (("rename", results, "one", "other"), ("remove", results, "two", "--with-dependents")):
+        fails(lbx("runs", *words), 1, "ratings that are not in the file yet", f"lbx rate {results} --collect")
+
+
+@pytest.mark.parametrize("name", ["two", "", " ", "published-x"])
+def test_a_name_that_a_run_cannot_get(lbx: Lbx, results: Path, name: str) -> None:
+    fails(lbx("runs", "rename", results, "one", name), 2)
+    assert [row["run_id"] for row in lbx.rows(results, "FROM runs ORDER BY run_id")] == ["one", "two", "umpire"]
+
+
+def test_another_database_stays_as_it_is(lbx: Lbx, tmp_path: Path) -> None:
+    other = tmp_path / "other.duckdb"
+    duckdb.connect(str(other)).close()
+    before = other.read_bytes()
+    for words in (
+        ("rename", other, "a", "b"),
+        ("remove", other, "a"),
+        ("remove", other, "--vacuum"),
+        ("note", other, "a", "k=v"),
+    ):
+        assert lbx("runs", *words).returncode == 1, words
+    assert other.read_bytes() == before

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Lbx
 
 from lbx.base.records import Sample, ScoredSample
 from lbx.benchmarks import BENCHMARKS
 from lbx.store import Store
+from lbx.store.runs import set_metadata
 
 Numbers = dict[str, dict[str, float | None]]
 Scored = Callable[..., Numbers]
 WriteLines = Callable[[str, Sequence[Mapping[str, Any]]], Path]
+
+
+@pytest.fixture(scope="session")
+def lbx() -> Lbx:
+    return Lbx()
 
 
 @pytest.fixture
@@ -87,3 +95,14 @@ def _sample(benchmark: str, task: str, row: Mapping[str, Any]) -> Sample:
         length_unit=row["length_unit"],
         meta=json.loads(row["meta"]),
     )
+
+
+@pytest.fixture(scope="session")
+def published(imports: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The published predictions, with their models' developers."""
+    path = tmp_path_factory.mktemp("published") / "all.duckdb"
+    shutil.copyfile(imports, path)
+    with Store(path) as store:
+        for run, model in store.query("SELECT run_id, model FROM runs").rows:
+            set_metadata(store, run, {"developer": "openai" if model.startswith("gpt") else "meta-llama"})
+    return path

@@ -273,7 +273,7 @@ GOOD = lm_eval_row("qasper", 0, ROW)
 BAD_LM_EVAL: dict[str, tuple[str, list[Row], Row, str]] = {
     "v2": ("longbench2_detective", [GOOD], {}, "by the likelihood of each choice"),
     "another task": ("gsm8k", [GOOD], {}, "contains no LongBench task, but gsm8k"),
-    "lbx's own": ("lbx_longbench_qasper", [GOOD], {}, "was exported by lbx"),
+    "lbx's own": ("lbx-longbench-qasper", [GOOD], {}, "was exported by lbx"),
     "a wrong count": ("longbench_qasper", [GOOD], lm_eval_results({"qasper": 2}), "but its results file counts 2"),
     "a question twice": ("longbench_qasper", [GOOD, GOOD], {}, "2 rows have the doc_id 0"),
     "no row": ("longbench_qasper", [], {}, "the file is empty"),

@@ -107,6 +107,7 @@ def test_every_mark_is_counted_once(store: Store) -> None:
         "partial": 1,
         "lacks": "no embedding model",
         "mode": None,
+        "question_changed": 0,
     }
     (shown,) = read_report(store, "task_scores").dicts()
     assert shown["partial"] is True

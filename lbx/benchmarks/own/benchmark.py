@@ -42,6 +42,7 @@ from lbx.benchmarks.own.definition import (
     choice_lines,
     read_definition,
 )
+from lbx.benchmarks.own.documents import document_files
 from lbx.benchmarks.own.rows import count_samples, samples_in
 from lbx.metrics.registry import METRICS, VERSION, ScoringTarget
 
@@ -232,8 +233,8 @@ def custom_names(bundle: Bundle, reserved_names: Mapping[str, str]) -> list[str]
     return names
 
 
-def read_for_bundle(path: Path, reserved_names: Mapping[str, str]) -> tuple[Definition, list[str]]:
-    """Read a definition for bundling, and the names of its data files, after checking every line of them.
+def read_for_bundle(path: Path, reserved_names: Mapping[str, str]) -> tuple[Definition, list[str], list[str]]:
+    """Read a definition for bundling, and the names of its data files and documents, after checking every line.
 
     Raises:
         UsageError: something is wrong, with its place.
@@ -244,12 +245,15 @@ def read_for_bundle(path: Path, reserved_names: Mapping[str, str]) -> tuple[Defi
         as_command("lbx", "bundle", path, "--dry-run"),
     ):
         definition = read_definition(path, reserved_names)
+        documents: list[str] = []
         for task in definition.tasks:
             data = path.parent / task.data
             if not data.is_file():
                 raise UsageError(f"{task.location}: there is no file {data}.")
             count_samples(data, definition.name, task)
-    return definition, list(dict.fromkeys(task.data for task in definition.tasks))
+            documents += document_files(data, task)
+    names = dict.fromkeys(task.data for task in definition.tasks)
+    return definition, list(names), [name for name in dict.fromkeys(documents) if name not in names]
 
 
 def _texts_in(value: object) -> list[str]:

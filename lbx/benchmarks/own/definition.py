@@ -44,7 +44,9 @@ READERS: Mapping[str, Callable[[Path], Iterator[DataRow]]] = {
 }
 STANDARD_FIELDS = ("id", *VARIABLES, "references")
 """Fields that a row may have in any task."""
-OPTIONAL_FIELDS = ("turns", "max_new_tokens", "stop")
+DOCUMENT_FILE = "document_file"
+"""Field with the path of a text file that has the row's document."""
+OPTIONAL_FIELDS = (DOCUMENT_FILE, "turns", "max_new_tokens", "stop")
 """Fields that a row may have if ``fields`` names them."""
 MAX_NEW_TOKENS = 1 << 20
 TRUNCATIONS = {

@@ -15,7 +15,15 @@ from lbx.base.records import Sample, encodable
 from lbx.base.tables import entry_error, nearest
 from lbx.base.visible import one_line
 from lbx.benchmarks.base.files import DataRow, cached_by_mtime
-from lbx.benchmarks.own.definition import MAX_NEW_TOKENS, OPTIONAL_FIELDS, READERS, STANDARD_FIELDS, CustomTask
+from lbx.benchmarks.own.definition import (
+    DOCUMENT_FILE,
+    MAX_NEW_TOKENS,
+    OPTIONAL_FIELDS,
+    READERS,
+    STANDARD_FIELDS,
+    CustomTask,
+)
+from lbx.benchmarks.own.documents import DocumentReader
 from lbx.metrics.registry import ScoringTarget, unscorable_reason
 
 _MAX_ID_LENGTH = 200
@@ -28,18 +36,19 @@ def samples_in(path: Path, benchmark: str, task: CustomTask) -> Iterator[Sample]
     """Yield the samples of a task's file, in its order.
 
     Raises:
-        UsageError: a line is wrong, has a field that is never read or a reference that a metric cannot score; names
-            file and line.
+        UsageError: a line is wrong, has a field that is never read, a document that cannot be read or a reference that
+            a metric cannot score; names file and line.
         BundleError: the file cannot be read as data.
     """
     seen: dict[str, str] = {}
+    documents = DocumentReader(path.parent)
     for number, row in enumerate(READERS[path.suffix](path)):
         if not _is_encodable(row.values):
             raise entry_error(
                 row.location, "it contains half of a surrogate pair, such as \\ud83d", "Write both halves."
             )
         _refuse_unknown(row, task)
-        sample = _sample(row, benchmark, task, number, cells=path.suffix == ".csv")
+        sample = _sample(row, documents, benchmark, task, number, cells=path.suffix == ".csv")
         _refuse_unscorable(row, sample, task)
         first_location = seen.setdefault(sample.sample_id, row.location)
         if first_location is not row.location:
@@ -90,12 +99,17 @@ def _refuse_unscorable(row: DataRow, sample: Sample, task: CustomTask) -> None:
                 )
 
 
-def _sample(row: DataRow, benchmark: str, task: CustomTask, number: int, *, cells: bool) -> Sample:
+def _sample(
+    row: DataRow, documents: DocumentReader, benchmark: str, task: CustomTask, number: int, *, cells: bool
+) -> Sample:
     field_names = {name: name for name in STANDARD_FIELDS} | dict(task.fields)
     values = {
         standard_name: _value(row, standard_name, row_name, cells=cells)
         for standard_name, row_name in field_names.items()
     }
+    values["document"] = documents.document(row, values, field_names)
+    if DOCUMENT_FILE in field_names:
+        field_names["document"] = field_names[DOCUMENT_FILE]  # for messages
     for name in ("references", *sorted(task.variables | ({"choices"} if "accuracy" in task.metrics else set()))):
         if values[name] is None:
             raise entry_error(row.location, f"the field {field_names[name]!r} is missing (the {name} of {task.name!r})")

@@ -176,7 +176,7 @@ class Planner:
         return SourcePlan(source, record, (PlannedFile(f"{IMAGES}/{name}", name, file, file.size),))
 
     def _plan_path(self, source: PathSource) -> SourcePlan:
-        local_files = _local_files(source)
+        local_files = {name: source.full_path / name for name in source.names} or _local_files(source)
         names = _match_patterns(local_files, source.files, source, f"{source.path}")
         files = _hash_files([local_files[name] for name in names], self._progress)
         ends = {name: local_files[name].resolve() for name in names}

@@ -36,7 +36,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lbx.backends.cards import ModelCard, parse_card
@@ -47,10 +48,10 @@ from lbx.benchmarks.own.benchmark import FOLDER as OWN_FOLDER
 from lbx.benchmarks.own.benchmark import read_for_bundle
 from lbx.benchmarks.own.definition import FILE as OWN_FILE
 from lbx.bundle.making.sources import KINDS, BundleSource, HttpsSource, HubSource, PathSource
-from lbx.bundle.names import is_bundle_name
+from lbx.bundle.names import is_bundle_name, unsafe_format
 
 _REQUIRED = {"hub": ("repo", "type"), "https": ("url", "sha256", "to"), "path": ("path",)}
-_NOT_IN_TOML = ("origin", "folder")
+_NOT_IN_TOML = ("origin", "folder", "names")
 _LISTS = ("files", "optional", "allow")
 _MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "LICENSE*")
 _OUTSIDE_NAMES = re.compile(r"[^A-Za-z0-9._+-]+")
@@ -152,14 +153,23 @@ def _recipe_of_card(card: ModelCard, path: Path) -> Recipe:
 
 def _recipe_of_benchmark(path: Path) -> Recipe:
     """Make the recipe of a custom benchmark, its definition and data, after checking every line of the data."""
-    definition, data = read_for_bundle(path, reserved_names())
+    definition, data, documents = read_for_bundle(path, reserved_names())
     folder = f"{OWN_FOLDER}/{definition.name}"
     targets = {path.name: f"{folder}/{OWN_FILE}", **{name: f"{folder}/{name}" for name in data}}
-    sources = tuple(
-        PathSource(name, to, licence=definition.licence, folder=path.parent, origin=f"{path}, {name}")
-        for name, to in targets.items()
-    )
-    return Recipe(definition.name, f"The benchmark {definition.name}", sources)
+    make = partial(PathSource, licence=definition.licence, folder=path.parent)
+    try:
+        sources = [make(name, to, origin=f"{path}, {name}") for name, to in targets.items()]
+    except ValueError as exc:
+        raise UsageError(f"{path}: {exc}") from exc
+    for name in documents:
+        if kind := unsafe_format(name):
+            raise UsageError(
+                f"{path}: no bundle can have the document {name}: by its name, it is {kind}.",
+                fix=f"Rename it to {PurePosixPath(name).name}.txt, in the data, too.",
+            )
+    if documents:
+        sources.append(make(".", folder, names=tuple(documents), origin=f"{path}, its documents"))
+    return Recipe(definition.name, f"The benchmark {definition.name}", tuple(sources))
 
 
 def _read_recipe(path: Path) -> dict[str, Any]:
@@ -225,4 +235,4 @@ def _merge_two(a: BundleSource, b: BundleSource) -> BundleSource:
 
 
 def _same_path(a: PathSource, b: PathSource) -> bool:
-    return a.full_path == b.full_path and (a.files, a.licence) == (b.files, b.licence)
+    return a.full_path == b.full_path and (a.files, a.names, a.licence) == (b.files, b.names, b.licence)

@@ -84,6 +84,7 @@ class PathSource:
     Attributes:
         path: path as written in the recipe; recorded in the bundle.
         folder: folder of the recipe; ``path`` is relative to it.
+        names: the only files below ``path``, without patterns.
     """
 
     path: str
@@ -94,6 +95,7 @@ class PathSource:
     licence: str = ""
     allow: tuple[str, ...] = ()
     folder: Path = field(default=Path(), compare=False)
+    names: tuple[str, ...] = ()
     origin: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.inputs import read_file_or_pipe
 from lbx.base.processes import run_tool
@@ -208,10 +209,12 @@ def _is_valid(signature: Signature, message: bytes, location: str) -> bool:
         if key.text() != curve:
             raise ValueError("two curves")
         return publickey.ecdsa(curve, key.last(), r, s, message)
+    arguments = ("-Y", "verify", "-f", "KEYS", "-I", "SIGNER", "-n", signature.namespace, "-s", "FILE.sig")
+    command = f"{as_command('ssh-keygen', *arguments)} < FILE"
     raise BundleError(
         f"{location} was made with a key of type {kind} by the method {signature.method}, which lbx cannot check.",
         fix="Sign with an Ed25519, ECDSA or RSA key, or let ssh-keygen check it.",
-        command=f"ssh-keygen -Y verify -f KEYS -I SIGNER -n {signature.namespace} -s FILE.sig < FILE",
+        command=command,
     )
 
 

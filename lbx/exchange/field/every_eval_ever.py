@@ -31,7 +31,7 @@ def every_eval_ever_files(run: RunRecord) -> dict[str, Iterable[str]]:
         tasks = [task for task in run.tasks if task.benchmark == benchmark and task.numbers]
         if tasks:
             evaluation = _Evaluation(run, benchmark, tasks, developer, model)
-            if any(task.has_texts for task in tasks):
+            if run.has_samples:
                 files[evaluation.samples_path] = evaluation.samples()
             files[evaluation.path] = evaluation.aggregate()
     return files
@@ -46,7 +46,7 @@ def _model_id(run: RunRecord) -> tuple[str, str]:
             f"Every Eval Ever sorts results by the developer of a model, and {run.model!r} does not begin with one, "
             "such as meta-llama/.",
             fix="Record the developer and export again:",
-            command=as_command("lbx", "metadata", run.store.path, "--run", run.run_id, "developer=NAME"),
+            command=as_command("lbx", "runs", "note", run.store.path, run.run_id, "developer=NAME"),
         )
     name = _path_part(name)
     return developer, f"model-{name}".rstrip("-") if not name or _RESERVED.fullmatch(name) else name
@@ -95,7 +95,7 @@ class _Evaluation:
                 "name": run.model,
                 "id": f"{self._developer}/{self._model}",
                 "developer": self._developer,
-                "inference_engine": {"name": run.backend, "version": run.backend_version},
+                "inference_engine": {"name": run.backend, "version": run.backend_version or "unknown"},
                 "additional_details": {
                     "deployment_type": "unknown" if run.backend in ("import", "endpoint") else "self_deployed",
                     "model_availability": "unknown",
@@ -152,13 +152,12 @@ class _Evaluation:
     def samples(self) -> Iterator[str]:
         """Yield a row for each answer and metric."""
         for task in self._tasks:
-            for answer in self._run.answers(task) if task.has_texts else ():
+            for answer in self._run.answers(task):
                 for score in answer["scores"] if answer["error"] is None else ():
-                    if score["metric"] in task.metrics:
-                        line = ascii_json(self._sample(task, answer, score)) + "\n"
-                        self._digest.update(line.encode())
-                        self._n_rows += 1
-                        yield line
+                    line = ascii_json(self._sample(task, answer, score)) + "\n"
+                    self._digest.update(line.encode())
+                    self._n_rows += 1
+                    yield line
 
     def _sample(self, task: TaskRecord, answer: Mapping[str, Any], score: Mapping[str, Any]) -> dict[str, Any]:
         name = f"{task.name}/{answer['sample_id']}" + (f"#{answer['iteration']}" if answer["iteration"] else "")
@@ -182,7 +181,7 @@ class _Evaluation:
                     "turn_idx": 0,
                     "source": "output.raw",
                     "extracted_value": value,
-                    "extraction_method": f"lbx {task.benchmark} {score['metric']}",
+                    "extraction_method": f"{task.benchmark}.{score['metric']}",
                     "is_terminal": True,
                 }
             ],

@@ -46,10 +46,10 @@ def export_for_tool(
     """
     add_missing_numbers(store)
     files: dict[str, Iterable[str]] = {}
-    n_answers, left_out, has_texts = 0, Counter[str](), False
+    n_answers, left_out, has_samples = 0, Counter[str](), False
     for run_id in dict.fromkeys(run_ids):
         run = read_run(store, run_id)
-        run_files = _WRITERS[format_name](run)
+        run_files = _WRITERS[format_name](run) if run.tasks else {}
         if not run_files:
             raise _no_numbers_error(store, run)
         if shared := files.keys() & run_files.keys():
@@ -58,14 +58,15 @@ def export_for_tool(
                 fix="Export each run into a separate folder.",
             )
         files |= run_files
+        has_samples |= run.has_samples
         for task in run.tasks:
-            n_answers += task.counts["answered"] or 0
+            n_answers += task.answered if task.numbers else 0
+            left_out["unscored"] += 0 if task.numbers else task.answered
             left_out["failed"] += task.counts["failed"] or 0
-            has_texts |= task.has_texts
-    if has_texts and not (directory / NOTICE).exists():
+    if has_samples and not (directory / NOTICE).exists():
         files[NOTICE] = [_NOTICE_TEXT]
     paths = write_files(directory, files, run_names=", ".join(run_ids), force=force)
-    return ExportSummary(paths, n_answers, {} if format_name == "inspect" else +left_out)
+    return ExportSummary(paths, n_answers, {} if format_name == "inspect" else dict(+left_out))
 
 
 def _no_numbers_error(store: Store, run: RunRecord) -> UsageError:

@@ -24,6 +24,7 @@ from lbx.benchmarks.base.prediction_lines import (
 )
 from lbx.benchmarks.base.predictions import Prediction
 from lbx.exchange.field.harness_runs import HarnessRun, judge_task, sort_tasks
+from lbx.exchange.field.run_records import TASK_PREFIX
 from lbx.exchange.prediction_files import PredictionFiles, file_entry
 from lbx.store.harnesses import Harness, HarnessTask, finite_number
 
@@ -32,14 +33,14 @@ NAME = "lm_eval"
 _TIME = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d{1,6})?"
 _SAMPLES = re.compile(rf"samples_(.+)_({_TIME})\.jsonl")
 _RESULTS = re.compile(rf"(?!samples_).+_({_TIME})\.json")
-_PREFIX, _OWN_PREFIXES, _V2_PREFIX = "longbench_", ("lbx-", "lbx_"), "longbench2_"
+_PREFIX, _V2_PREFIX = "longbench_", "longbench2_"
 _SETTINGS = ("max_length", "max_model_len", "truncation_side", "revision", "dtype")
 _MOST_SAMPLES = 1 << 31
 _LONGEST_SETTING = 100
 
 
 @dataclass(frozen=True, slots=True)
-class _Evaluation:
+class _HarnessEvaluation:
     """Files of one call of lm_eval, which have the same time in their names."""
 
     time: str
@@ -81,7 +82,7 @@ def read_lm_eval(path: Path) -> HarnessRun:
     return HarnessRun(form, PredictionFiles(predictions, files, digest.hexdigest(), tuple(ignored)), harness)
 
 
-def _find_evaluation(path: Path) -> _Evaluation:
+def _find_evaluation(path: Path) -> _HarnessEvaluation:
     if not path.exists():
         raise UsageError(f"{path} does not exist.", fix="Give lm_eval's output folder, or one of its files.")
     if path.is_file():
@@ -109,20 +110,20 @@ def _find_evaluation(path: Path) -> _Evaluation:
     return next(iter(evaluations.values()))
 
 
-def _evaluation_of_file(path: Path) -> _Evaluation:
+def _evaluation_of_file(path: Path) -> _HarnessEvaluation:
     if match := _SAMPLES.fullmatch(path.name):
         found = _evaluations(path.parent).get(match[2])
-        return _Evaluation(match[2], {match[1]: path}, found.results if found else None)
+        return _HarnessEvaluation(match[2], {match[1]: path}, found.results if found else None)
     if match := _RESULTS.fullmatch(path.name):
         found = _evaluations(path.parent)[match[1]]
-        return _Evaluation(match[1], found.samples, path)
+        return _HarnessEvaluation(match[1], found.samples, path)
     raise UsageError(
         f"{path} is not named like a file of lm_eval.",
         fix="Its files are called results_<time>.json and samples_<task>_<time>.jsonl; the name contains the task.",
     )
 
 
-def _evaluations(folder: Path) -> dict[str, _Evaluation]:
+def _evaluations(folder: Path) -> dict[str, _HarnessEvaluation]:
     """Return the evaluations in a folder by their time."""
     samples: dict[str, dict[str, Path]] = {}
     results: dict[str, Path] = {}
@@ -137,7 +138,7 @@ def _evaluations(folder: Path) -> dict[str, _Evaluation]:
                 )
             results[match[1]] = entry
     times = sorted({*samples, *results})
-    return {time: _Evaluation(time, samples.get(time, {}), results.get(time)) for time in times}
+    return {time: _HarnessEvaluation(time, samples.get(time, {}), results.get(time)) for time in times}
 
 
 def is_output_folder(folder: Path) -> bool:
@@ -166,7 +167,7 @@ def _select_tasks(path: Path, samples: Mapping[str, Path]) -> dict[str, Path]:
             f"{path} contains no answers: lm_eval was called without --log_samples.",
             fix="Call lm_eval again with --log_samples.",
         )
-    if own := [name for name in samples if name.startswith(_OWN_PREFIXES)]:
+    if own := [name for name in samples if name.startswith(TASK_PREFIX)]:
         raise UsageError(
             f"{samples[own[0]]} was exported by lbx: it lacks most of the run.",
             fix="Use the results file that it was exported from:",

@@ -36,7 +36,7 @@ _END_TOKENS = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _OpenCompassAnswer:
     """An entry of a file: the prompt's form, the answers, and the references."""
 
     location: str
@@ -59,7 +59,7 @@ def read_opencompass(path: Path) -> HarnessRun:
     predictions, files, tasks = {}, [], {}
     n_ends = 0
     for task, parts in task_files.items():
-        answers: list[_Answer] = []
+        answers: list[_OpenCompassAnswer] = []
         for part in parts:
             data = read_bytes(part)
             digest.update(f"{task} {len(data)}\n".encode() + data)
@@ -210,7 +210,7 @@ def _is_part(file: Path, task: str) -> bool:
     return bool(match and match[1] == task and match[2])
 
 
-def _read_answers(path: Path, data: bytes) -> list[_Answer]:
+def _read_answers(path: Path, data: bytes) -> list[_OpenCompassAnswer]:
     values = parse_document(path, data)
     keys = [str(position) for position in range(len(values))]
     if missing := next((key for key in keys if key not in values), None):
@@ -224,7 +224,7 @@ def _read_answers(path: Path, data: bytes) -> list[_Answer]:
     return [_answer(f"{path}, entry {key}", values[key]) for key in keys]
 
 
-def _answer(location: str, values: object) -> _Answer:
+def _answer(location: str, values: object) -> _OpenCompassAnswer:
     if not isinstance(values, dict):
         raise prediction_file_error(location, f"it must be an object, not {describe_value(values)}")
     if "prediction" not in values:
@@ -237,7 +237,7 @@ def _answer(location: str, values: object) -> _Answer:
     gold, classes = values.get("gold", []), None
     if isinstance(gold, dict):
         gold, classes = gold.get("answers", []), gold.get("all_classes")
-    return _Answer(location, isinstance(values.get("origin_prompt"), list), outputs, gold, classes)
+    return _OpenCompassAnswer(location, isinstance(values.get("origin_prompt"), list), outputs, gold, classes)
 
 
 def _without_end(text: str) -> str:
@@ -249,7 +249,7 @@ def _without_end(text: str) -> str:
     return shorter
 
 
-def _harness_task(task: str, answers: Sequence[_Answer], folder: Path) -> HarnessTask:
+def _harness_task(task: str, answers: Sequence[_OpenCompassAnswer], folder: Path) -> HarnessTask:
     other = longbench_harnesses.OPENCOMPASS_OTHER.get(task)
     score = _own_score(folder, task)
     return judge_task(
@@ -263,7 +263,7 @@ def _harness_task(task: str, answers: Sequence[_Answer], folder: Path) -> Harnes
     )
 
 
-def _differences(task: str, answers: Sequence[_Answer]) -> Iterator[str]:
+def _differences(task: str, answers: Sequence[_OpenCompassAnswer]) -> Iterator[str]:
     if task in longbench_harnesses.OPENCOMPASS_PROMPTS:
         yield longbench_harnesses.OPENCOMPASS_PROMPTS[task]
     if longbench_harnesses.is_bare(task) and any(answer.has_roles for answer in answers):

@@ -19,7 +19,7 @@ def inspect_files(run: RunRecord) -> dict[str, Iterable[str]]:
     names = task_names(run.tasks)
     time = run.started_at.strftime("%Y-%m-%dT%H-%M-%S+00-00")
     return {f"{time}_{names[task.benchmark, task.name]}_{_task_id(run, task)}.json": _log(run, task)
-            for task in run.tasks if task.numbers or task.has_texts}  # fmt: skip
+            for task in run.tasks if task.numbers or run.has_samples}  # fmt: skip
 
 
 def _task_id(run: RunRecord, task: TaskRecord) -> str:
@@ -31,15 +31,17 @@ def _log(run: RunRecord, task: TaskRecord) -> Iterator[str]:
         "version": 2,
         "status": _STATUS.get(run.status, "cancelled"),
         "eval": _spec(run, task),
+        "plan": {"name": "lbx"},
         "results": _results(task),
         "stats": {
             "started_at": run.started_at.isoformat(),
             "completed_at": run.finished_at.isoformat() if run.finished_at else "",
+            "model_usage": _model_usage(run, task.tokens),
         },
     }
     yield ascii_json(head)[:-1] + ', "samples": ['
     separator = "\n"
-    for answer in run.answers(task) if task.has_texts else ():
+    for answer in run.answers(task) if run.has_samples else ():
         yield separator + ascii_json(_sample(run, task, answer))
         separator = ",\n"
     yield "]}\n"
@@ -104,7 +106,7 @@ def _sample(run: RunRecord, task: TaskRecord, answer: Mapping[str, Any]) -> dict
         "messages": [asked, message],
         "output": {"model": run.model, "choices": [choice], **({"usage": usage} if usage else {})},
         "scores": {score["metric"]: _score(score) for score in answer["scores"]},
-        "model_usage": {run.model: usage} if usage else {},
+        "model_usage": _model_usage(run, answer),
     }
 
 
@@ -121,9 +123,14 @@ def _score(score: Mapping[str, Any]) -> dict[str, Any]:
     return {"value": score["score"], **answer, **({"metadata": facts} if facts else {})}
 
 
-def _usage(answer: Mapping[str, Any]) -> dict[str, int]:
+def _model_usage(run: RunRecord, tokens: Mapping[str, Any]) -> dict[str, Any]:
+    usage = _usage(tokens)
+    return {run.model: usage} if usage else {}
+
+
+def _usage(tokens: Mapping[str, Any]) -> dict[str, int]:
     """Token counts as Inspect defines them: tokens that a cache saved are not input tokens, but part of the total."""
-    read, written, cached = answer["prompt_tokens"], answer["output_tokens"], answer["cached_tokens"] or 0
+    read, written, cached = tokens["prompt_tokens"], tokens["output_tokens"], tokens["cached_tokens"] or 0
     if read is None or written is None:
         return {}
     return {
@@ -131,5 +138,5 @@ def _usage(answer: Mapping[str, Any]) -> dict[str, int]:
         "output_tokens": written,
         "total_tokens": read + written,
         "input_tokens_cache_read": cached,
-        **({} if answer["reasoning_tokens"] is None else {"reasoning_tokens": answer["reasoning_tokens"]}),
+        **({} if tokens["reasoning_tokens"] is None else {"reasoning_tokens": tokens["reasoning_tokens"]}),
     }

@@ -25,7 +25,7 @@ def lm_eval_files(run: RunRecord) -> dict[str, Iterable[str]]:
     files: dict[str, Iterable[str]] = {
         f"{folder}/samples_{names[task.benchmark, task.name]}_{time}.jsonl": _samples(run, task)
         for task in tasks
-        if task.has_texts
+        if run.has_samples
     }
     if tasks:
         results = _results(run, {names[task.benchmark, task.name]: task for task in tasks})
@@ -106,13 +106,13 @@ def _samples(run: RunRecord, task: TaskRecord) -> Iterator[str]:
     """Yield a row for each answer; failed ones have no place in the format."""
     for answer in run.answers(task):
         if answer["error"] is None:
-            yield ascii_json(_sample(task, answer)) + "\n"
+            yield ascii_json(_sample(answer)) + "\n"
 
 
-def _sample(task: TaskRecord, answer: Mapping[str, Any]) -> dict[str, Any]:
+def _sample(answer: Mapping[str, Any]) -> dict[str, Any]:
     doc = {"_id": answer["sample_id"], "question": answer["question"], "answers": answer["references"]}
     doc |= {fact: answer[fact] for fact in ("language", "length", "length_unit", "context_sha256")}
-    scores = {_metric_key(score): score["score"] for score in answer["scores"] if score["metric"] in task.metrics}
+    scores = {_metric_key(score): score["score"] for score in answer["scores"]}
     target, output = str(answer["references"]), answer["output"] or ""
     return {
         "doc_id": answer["position"],

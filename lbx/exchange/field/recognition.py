@@ -35,6 +35,7 @@ _OTHER_NAMES = {
     "lmeval": "lm_eval", "lm_evaluation_harness": "lm_eval", "lm-evaluation-harness": "lm_eval",
 }  # fmt: skip
 _ZIP = b"PK"
+_INSPECT_FILE = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d[^_]*_[^_]*_[^_]*\.json")
 _EEE_FILE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}(_samples\.jsonl|\.json)")
 
 
@@ -88,9 +89,11 @@ def _recognise_folder(folder: Path) -> str | None:
         return imported_lm_eval.NAME
     if imported_opencompass.is_output_folder(folder):
         return imported_opencompass.NAME
-    if any(name.endswith(".eval") for name in names):
+    if any(name.endswith(".eval") or _INSPECT_FILE.fullmatch(name) for name in names):
         return "inspect"
-    return "every_eval_ever" if any(_EEE_FILE.fullmatch(name) for name in names) else None
+    if any(_EEE_FILE.fullmatch(name) for name in names) or any(folder.glob("data/*/*/*/*_samples.jsonl")):
+        return "every_eval_ever"
+    return None
 
 
 def _recognise_file(path: Path) -> str | None:

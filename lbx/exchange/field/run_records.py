@@ -12,25 +12,33 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lbx.base.records import encodable, sha256_text
+from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.judge import NAME as JUDGE
 from lbx.store import Store
 from lbx.store.runs import check_runs, metadata_of
+from lbx.store.texts import texts_of
 
 CONFIDENCE = 0.95
+TASK_PREFIX = "lbx-"
+"""First part of the names of lbx's tasks in other tools."""
 _LONGEST_NAME = 80
 
 _TASKS = """
     SELECT g.benchmark, g.task, count(*) AS asked, count(*) - count(g.error) AS answered, count(g.error) AS failed,
            CASE WHEN count(truncated) > 0 THEN count(*) FILTER (WHERE truncated) END AS truncated,
            count(DISTINCT sample_id) AS samples_asked, c.bundle_samples AS samples_in_data,
-           max(iteration) + 1 AS iterations, count(output) > 0 AS has_texts
+           max(iteration) + 1 AS iterations,
+           sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens,
+           sum(output_tokens) AS output_tokens, sum(reasoning_tokens) AS reasoning_tokens
     FROM generations g LEFT JOIN coverage c USING (run_id, benchmark, task)
     WHERE g.run_id = ? AND g.benchmark <> ? GROUP BY ALL
 """
 _NUMBERS = """
-    SELECT * EXCLUDE (run_id, position, task_position, in_paper, df, within) FROM task_results
-    WHERE run_id = ? ORDER BY task_position, task, headline DESC, position
+    SELECT * EXCLUDE (run_id, position, task_position, in_paper, df, within)
+    FROM task_results SEMI JOIN (FROM scores WHERE run_id = $1) USING (run_id, benchmark, task, metric)
+    WHERE run_id = $1 ORDER BY task_position, task, headline DESC, position
 """
+"""Numbers of metrics that score single answers; others are over a part of a task, and averages would count it twice."""
 _ANSWERS = """
     SELECT g.sample_id, g.iteration, g.output, g.reasoning, g.error, g.error_type, g.finish_reason, g.prompt_tokens,
            g.cached_tokens, g.output_tokens, g.reasoning_tokens, g.original_tokens, g.truncated, g.tokens_cut,
@@ -41,9 +49,9 @@ _ANSWERS = """
         SELECT run_id, benchmark, task, sample_id, iteration,
                list({metric: metric, score: score, extracted: extracted, error: error, partial: partial}
                     ORDER BY headline DESC, metric) AS scores
-        FROM scores WHERE isfinite(score) GROUP BY ALL
+        FROM scores WHERE run_id = $1 AND benchmark = $2 AND task = $3 AND isfinite(score) GROUP BY ALL
     ) c USING (run_id, benchmark, task, sample_id, iteration)
-    WHERE g.run_id = ? AND g.benchmark = ? AND g.task = ? ORDER BY s.position, g.sample_id, g.iteration
+    WHERE g.run_id = $1 AND g.benchmark = $2 AND g.task = $3 ORDER BY s.position, g.sample_id, g.iteration
 """
 ANSWER_FACTS = (
     "iteration", "finish_reason", "truncated", "original_tokens", "tokens_cut", "reference_cut", "prompt_sha256",
@@ -54,6 +62,7 @@ _NUMBER_FACTS = (
     "official", "unit", "partial", "headline", "metric_version", "n", "cluster_by", "clusters", "method", "low", "high",
     "failed_as_0", "failed_as_1",
 )  # fmt: skip
+_TOKENS = ("prompt_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 _COUNTS = ("asked", "answered", "failed", "truncated", "samples_asked", "samples_in_data")
 
 
@@ -64,23 +73,23 @@ class TaskRecord:
     Attributes:
         numbers: rows of ``task_results``, the headline first; [] if no metric scores the task.
         counts: numbers of answers that were asked, answered, failed and truncated, and of samples; None if unknown.
-        has_texts: whether the file still has texts of answers.
+        tokens: sums of the answers' token counts; None if unknown.
     """
 
     benchmark: str
     name: str
     iterations: int
-    has_texts: bool
     numbers: Sequence[Mapping[str, Any]]
     counts: Mapping[str, int | None]
+    tokens: Mapping[str, int | None]
+
+    @property
+    def answered(self) -> int:
+        return self.counts["answered"] or 0
 
     def facts_of(self, number: Mapping[str, Any]) -> dict[str, Any]:
         """Facts of a number without a field of their own in the tools' files."""
         return {**{name: number[name] for name in _NUMBER_FACTS}, **self.counts}
-
-    @property
-    def metrics(self) -> frozenset[str]:
-        return frozenset(number["metric"] for number in self.numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,7 @@ class RunRecord:
 
     Attributes:
         settings: the run's settings without the list of imported files.
+        texts: texts that the file still has (``lbx.store.texts.texts_of``); None for all.
     """
 
     store: Store
@@ -103,17 +113,25 @@ class RunRecord:
     finished_at: datetime | None
     settings: Mapping[str, Any]
     metadata: Mapping[str, str]
+    texts: str | None
     tasks: Sequence[TaskRecord]
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether the file has the texts of questions, references and answers."""
+        return self.texts is None
 
     @property
     def facts(self) -> dict[str, Any]:
         """Facts of the run without a field of their own in the tools' files."""
         names = ("run_id", "status", "backend", "backend_version", "bundle_digest", "settings")
-        return {name: getattr(self, name) for name in names}
+        return {**{name: getattr(self, name) for name in names}, "texts": self.texts or "all"}
 
     def answers(self, task: TaskRecord) -> Iterator[dict[str, Any]]:
         """Yield a task's answers with question, references and scores, in the order of the data."""
+        metrics = {number["metric"] for number in task.numbers}
         for row in self.store.query(_ANSWERS, [self.run_id, task.benchmark, task.name]).dicts():
+            row["scores"] = [score for score in row["scores"] if score["metric"] in metrics]
             references = json.loads(row["references"] or "[]")
             row["references"] = [str(text) for text in references] if isinstance(references, list) else []
             row["question"] = row["question"] or ""
@@ -134,7 +152,8 @@ def read_run(store: Store, run_id: str) -> RunRecord:
     (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
     numbers: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in store.query(_NUMBERS, [run_id]).dicts():
-        if row["score"] is not None and math.isfinite(row["score"]):
+        uncounted = BENCHMARKS[row["benchmark"]].scoring.uncounted_metric
+        if row["metric"] != uncounted and row["score"] is not None and math.isfinite(row["score"]):
             numbers.setdefault((row["benchmark"], row["task"]), []).append(row)
     order = {key: place for place, key in enumerate(numbers)}
     rows = store.query(_TASKS, [run_id, JUDGE]).dicts()
@@ -143,9 +162,9 @@ def read_run(store: Store, run_id: str) -> RunRecord:
             row["benchmark"],
             row["task"],
             row["iterations"],
-            row["has_texts"],
             numbers.get((row["benchmark"], row["task"]), []),
             {name: row[name] for name in _COUNTS},
+            {name: row[name] for name in _TOKENS},
         )
         for row in sorted(rows, key=lambda row: (order.get((row["benchmark"], row["task"]), len(order)), row["task"]))
     ]
@@ -163,6 +182,7 @@ def read_run(store: Store, run_id: str) -> RunRecord:
         run["finished_at"] and run["finished_at"].replace(tzinfo=UTC),
         {name: value for name, value in settings.items() if name != "files"},
         metadata_of(run),
+        texts_of(store),
         tasks,
     )
 
@@ -185,7 +205,7 @@ def _writable(value: object) -> object:
 def as_texts(facts: Mapping[str, Any]) -> dict[str, str]:
     """Facts as texts, for formats without other values; unknown facts are "unknown"."""
     return {
-        name: value if isinstance(value, str) else "unknown" if value is None else ascii_json(value)
+        name: "unknown" if value in (None, "") else value if isinstance(value, str) else ascii_json(value)
         for name, value in facts.items()
     }
 
@@ -209,6 +229,6 @@ def task_names(tasks: Iterable[TaskRecord]) -> dict[tuple[str, str], str]:
     parts = {key: file_name_part(name) for key, name in names.items()}
     uses = Counter(parts.values())
     return {
-        key: f"lbx-{part}" if uses[part] == 1 else f"lbx-{part}-{sha256_text(names[key])[:8]}"
+        key: f"{TASK_PREFIX}{part}" if uses[part] == 1 else f"{TASK_PREFIX}{part}-{sha256_text(names[key])[:8]}"
         for key, part in parts.items()
     }

@@ -1,0 +1,275 @@
+"""Comparison with a run of another results file, whose questions may be another revision of the data.
+
+Questions are paired within a task by content: document, question, choices and turns. Their ids may differ. The rows of
+the other file's run are read under a name that no run of this file has, with the ids that this file has.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lbx.base.database import RESULTS
+from lbx.base.errors import UsageError
+from lbx.base.marks import QUESTION_REMOVED
+from lbx.base.units import format_count
+from lbx.report.report_types import ReportQuery
+from lbx.scoring.score_columns import as_table
+from lbx.store import Store, Table
+from lbx.store.runs import only_run, resolve_runs, run_names
+from lbx.store.same_samples import part_hash
+from lbx.store.texts import texts_of
+from lbx.store.views import HEADS
+
+_OTHER = "lbx_baseline"
+COLUMNS = (
+    "run_a", "benchmark", "task", "paired", "only_in_baseline", "only_in_file", "changed", "references_changed",
+    "rules_changed", "ambiguous", "unknown", "asked_again",
+)  # fmt: skip
+_KINDS = COLUMNS[3:]
+
+
+def _hashes(*parts: str) -> str:
+    return ", ".join(part_hash("s", part) for part in parts)
+
+
+# Own benchmarks may have no document; then their samples name their metrics. Imports may lack any part.
+_QUESTIONS = f"""
+    SELECT s.benchmark, s.task, s.sample_id, s.position, coalesce({part_hash("s", "references")}, '') AS refs,
+           [s.context_sha256, {_hashes("question", "choices", "turns")}] AS content,
+           [s.language, {_hashes("metrics", "extract", "answer_cues")}] AS rules,
+           s.context_sha256 IS NOT NULL OR ({part_hash("s", "question")} IS NOT NULL AND s.meta->>'metrics' IS NOT NULL)
+               AS known
+    FROM {{file}}.main.samples s SEMI JOIN (
+        FROM {{file}}.main.generations
+        WHERE list_contains(?::VARCHAR[], run_id) AND error_type IS DISTINCT FROM '{QUESTION_REMOVED}'
+    ) USING (benchmark, task, sample_id)
+    WHERE benchmark <> 'judge'
+"""  # noqa: S608 (our own names)
+_TASK = "benchmark, task"
+_MATCHES = f"""
+    WITH numbered_here AS (
+        SELECT *, row_number() OVER (PARTITION BY {_TASK}, content, refs, rules ORDER BY position, sample_id) AS nth
+        FROM lbx_here WHERE known
+    ), numbered_there AS (
+        SELECT *, row_number() OVER (PARTITION BY {_TASK}, content, refs, rules ORDER BY position, sample_id) AS nth
+        FROM lbx_there WHERE known
+    ), equal AS (
+        SELECT {_TASK}, h.sample_id AS here, t.sample_id AS there
+        FROM numbered_here h JOIN numbered_there t USING (benchmark, task, nth)
+        WHERE h.content = t.content AND h.refs = t.refs AND h.rules = t.rules
+    ), rest_here AS (
+        SELECT *, count(*) OVER (PARTITION BY {_TASK}, content) AS n
+        FROM lbx_here h WHERE known AND (benchmark, task, sample_id) NOT IN (SELECT ({_TASK}, here) FROM equal)
+    ), rest_there AS (
+        SELECT *, count(*) OVER (PARTITION BY {_TASK}, content) AS n
+        FROM lbx_there t WHERE known AND (benchmark, task, sample_id) NOT IN (SELECT ({_TASK}, there) FROM equal)
+    ), alike AS (
+        SELECT {_TASK}, h.sample_id AS here, t.sample_id AS there,
+               CASE WHEN h.n > 1 OR t.n > 1 THEN 'ambiguous' WHEN h.refs <> t.refs THEN 'references_changed'
+                    ELSE 'rules_changed' END AS kind
+        FROM rest_here h JOIN rest_there t USING (benchmark, task) WHERE h.content = t.content
+    ), other_here AS (
+        FROM rest_here WHERE (benchmark, task, sample_id) NOT IN (SELECT ({_TASK}, here) FROM alike)
+    ), other_there AS (
+        FROM rest_there WHERE (benchmark, task, sample_id) NOT IN (SELECT ({_TASK}, there) FROM alike)
+    )
+    SELECT {_TASK}, here, there, 'paired' AS kind FROM equal
+    UNION ALL FROM alike
+    UNION ALL
+    SELECT {_TASK}, h.sample_id, t.sample_id, CASE WHEN t.sample_id IS NULL THEN 'only_in_file'
+           WHEN h.sample_id IS NULL THEN 'only_in_baseline' ELSE 'changed' END
+    FROM other_here h FULL JOIN other_there t USING (benchmark, task, sample_id)
+    UNION ALL
+    SELECT {_TASK}, sample_id, sample_id, 'unknown'
+    FROM (SELECT {_TASK}, sample_id FROM lbx_here WHERE NOT known
+          UNION SELECT {_TASK}, sample_id FROM lbx_there WHERE NOT known)
+"""  # noqa: S608 (our own names)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherBaseline:
+    """A run of another results file.
+
+    Attributes:
+        names: {run of this file: name of the baseline for it}. Runs with the same answers have another one than others.
+        rescored_runs: {run of this file with the answers of the baseline, perhaps scored by other rules: description}.
+        questions: rows of the report ``revisions``.
+    """
+
+    names: Mapping[str, str]
+    rescored_runs: Mapping[str, str]
+    questions: Sequence[Mapping[str, Any]]
+
+
+def open_baseline(store: Store, query: ReportQuery) -> OtherBaseline | None:
+    """Add the run ``query.baseline`` of the file ``query.baseline_file`` to the open file's runs, in memory.
+
+    Returns None without such a file. Call it before any report is read, with the file in ``allowed_files``.
+
+    Raises:
+        UsageError: the run does not exist, or the files have no question in common and some are unknown.
+        StoreError: the file cannot be read.
+    """
+    if query.baseline_file is None:
+        return None
+    key = ("baseline", query.baseline_file, query.baseline, *query.runs)
+    return store.compute_once(key, partial(_open_baseline, store, query.baseline_file, query.baseline, query.runs))
+
+
+def table(store: Store, query: ReportQuery) -> Table:
+    """The report ``revisions``: numbers of questions by task that are paired with the baseline's, or left out."""
+    baseline = open_baseline(store, query)
+    return as_table(COLUMNS, baseline.questions if baseline else ())
+
+
+def _open_baseline(store: Store, path: Path, name: str, runs: Sequence[str]) -> OtherBaseline:
+    if path.resolve() == store.path.resolve():
+        raise UsageError(f"{path} is the file itself.", fix="Leave out --baseline-file to compare its own runs.")
+    with Store(path, read_only=True) as other:
+        run_id = resolve_runs(other, [name], judges=False)[0] if name else only_run(other)
+        if texts_of(other) != texts_of(store):
+            raise UsageError(
+                f"`lbx runs extract --without-texts` removed texts from only one of {path} and {store.path}.",
+                fix="Extract both in the same way, then compare the extracted files.",
+            )
+    store.attach(path, _OTHER)
+    compared = resolve_runs(store, runs, judges=False) if runs else run_names(store)
+    rescored = [run for run in _runs_with_answers_of(store, run_id) if run in compared]
+    others = [run for run in compared if run not in rescored]
+    taken = {run for (run,) in store.query("SELECT run_id FROM runs").rows}
+    candidates = (f"{run_id} in {path.name}{f' ({n})' if n > 1 else ''}" for n in itertools.count(1))
+    free = (candidate for candidate in candidates if candidate not in taken)
+    groups = {next(free): group for group in (others, *([run] for run in rescored)) if group}
+    _match_questions(store, compared, run_id)
+    for virtual_run, group in groups.items():
+        _pair_answers(store, virtual_run, run_id, group[0] if group[0] in rescored else "")
+    _create_views(store, run_id)
+    name_of = {run: virtual_run for virtual_run, group in groups.items() for run in group}
+    questions = _count_questions(store)
+    if not any(row["paired"] for row in questions) and (unknown := sum(row["unknown"] for row in questions)):
+        raise UsageError(
+            f"The questions of {path} and {store.path} cannot be paired by content: "
+            f"{format_count(unknown, 'question has', 'questions have')} an unknown document or text, as in imports "
+            "without a bundle.",
+            fix="Import the answers with --bundle DIR.",
+        )
+    return OtherBaseline(
+        {run: name_of[run] for run in compared}, {run: _describe(store, name_of[run]) for run in rescored}, questions
+    )
+
+
+def _runs_with_answers_of(store: Store, baseline: str) -> list[str]:
+    """Runs of this file with answers of the baseline: their times and texts are equal, whatever the scores."""
+    sql = f"""
+        SELECT DISTINCT a.run_id FROM {RESULTS}.main.generations a JOIN {_OTHER}.main.generations b
+            USING (benchmark, task, sample_id, iteration, created_at)
+        WHERE b.run_id = ? AND a.output = b.output ORDER BY ALL
+    """  # noqa: S608 (our own names)
+    return [run for (run,) in store.query(sql, [baseline]).rows]
+
+
+def _match_questions(store: Store, runs: Sequence[str], baseline: str) -> None:
+    """Create the table ``lbx_matches`` of both files' questions, and the empty tables of pairs."""
+    for name, file, asked in (("lbx_here", RESULTS, [*runs]), ("lbx_there", _OTHER, [baseline])):
+        store.query(f"CREATE TEMP TABLE {name} AS {_QUESTIONS.format(file=file)}", [asked])
+    store.query(f"CREATE TEMP TABLE lbx_matches AS {_MATCHES}")
+    store.query("CREATE TEMP TABLE lbx_names (name VARCHAR, rescored_run VARCHAR)")
+    store.query(
+        "CREATE TEMP TABLE lbx_pairs (name VARCHAR, benchmark VARCHAR, task VARCHAR, here VARCHAR, there VARCHAR, "
+        "iteration INTEGER, head VARCHAR)"
+    )
+
+
+def _pair_answers(store: Store, name: str, run_id: str, rescored_run: str) -> None:
+    """Pair the baseline's answers with this file's questions, or with the equal answers of a rescored run.
+
+    ``head`` is this file's headline metric, if the same answers were scored by another one.
+    """
+    store.query("INSERT INTO lbx_names VALUES (?, ?)", [name, rescored_run])
+    here, there = f"{RESULTS}.main", f"{_OTHER}.main"
+    store.query(
+        f"""
+        INSERT INTO lbx_pairs
+        WITH heads AS (FROM ({HEADS.format(scores=f"{here}.scores")}) WHERE run_id = $3)
+        SELECT $1, m.benchmark, m.task, m.here, m.there, b.iteration, h.metric
+        FROM lbx_matches m
+        JOIN {there}.generations b ON (b.run_id, b.benchmark, b.task, b.sample_id) = ($2, m.benchmark, m.task, m.there)
+        LEFT JOIN {here}.generations a ON (a.run_id, a.benchmark, a.task, a.sample_id, a.iteration)
+                                        = ($3, m.benchmark, m.task, m.here, b.iteration)
+        LEFT JOIN heads h ON (h.benchmark, h.task) = (m.benchmark, m.task)
+        WHERE CASE WHEN $3 = '' THEN m.kind = 'paired'
+                   ELSE (m.kind IN ('paired', 'references_changed', 'rules_changed')
+                         OR (m.kind = 'ambiguous' AND m.here = m.there))
+                        AND a.output = b.output AND a.prompt_sha256 IS NOT DISTINCT FROM b.prompt_sha256 END
+        """,  # noqa: S608 (our own names)
+        [name, run_id, rescored_run],
+    )
+
+
+def _create_views(store: Store, run_id: str) -> None:
+    """Hide the tables of runs, answers and scores by views that also have the baseline's rows."""
+    store.query("CREATE TEMP TABLE lbx_baseline_run AS SELECT ? AS run_id", [run_id])
+    pairs = (
+        f"FROM {_OTHER}.main.{{table}} t SEMI JOIN lbx_baseline_run USING (run_id) JOIN lbx_pairs p "
+        "ON (p.benchmark, p.task, p.there, p.iteration) = (t.benchmark, t.task, t.sample_id, t.iteration)"
+    )
+    key = "p.name AS run_id, p.here AS sample_id"
+    metric = "CASE WHEN t.headline THEN coalesce(p.head, t.metric) ELSE t.metric END AS metric"
+    compared = "t.headline OR t.metric IS DISTINCT FROM p.head"
+    rows = {
+        "runs": f"p.name AS run_id) FROM {_OTHER}.main.runs t SEMI JOIN lbx_baseline_run USING (run_id), lbx_names p",
+        "generations": f"{key}) {pairs.format(table='generations')}",
+        "scores": f"{key}, {metric}) {pairs.format(table='scores')} WHERE {compared}",
+    }
+    for table_name, replaced in rows.items():
+        store.query(
+            f"CREATE TEMP VIEW {table_name} AS FROM {RESULTS}.main.{table_name} "
+            f"UNION ALL BY NAME SELECT t.* REPLACE ({replaced}"
+        )
+
+
+def _count_questions(store: Store) -> list[dict[str, Any]]:
+    """For each name of the baseline and task, the number of questions of each kind."""
+    rows = store.query(
+        f"""
+        WITH asked AS (SELECT DISTINCT run_id, benchmark, task, sample_id FROM {RESULTS}.main.generations),
+        paired AS (SELECT DISTINCT name, benchmark, task, here FROM lbx_pairs)
+        SELECT n.name, m.benchmark, m.task,
+               CASE WHEN p.here IS NOT NULL THEN 'paired' WHEN n.rescored_run <> '' AND m.kind IN (
+                   'paired', 'references_changed', 'rules_changed') THEN 'asked_again' ELSE m.kind END AS kind,
+               greatest(count(DISTINCT m.here), count(DISTINCT m.there)) AS n
+        FROM lbx_names n CROSS JOIN lbx_matches m
+        LEFT JOIN paired p ON (p.name, p.benchmark, p.task, p.here) = (n.name, m.benchmark, m.task, m.here)
+        LEFT JOIN asked a ON (a.run_id, a.benchmark, a.task, a.sample_id)
+                           = (n.rescored_run, m.benchmark, m.task, m.here)
+        WHERE n.rescored_run = '' OR m.here IS NULL OR a.run_id IS NOT NULL
+        GROUP BY ALL ORDER BY ALL
+        """  # noqa: S608 (our own names)
+    ).rows
+    counts: dict[tuple[str, str, str], dict[str, int]] = {}
+    for name, benchmark, task, kind, n in rows:
+        counts.setdefault((name, benchmark, task), dict.fromkeys(_KINDS, 0))[kind] = n
+    return [
+        {"run_a": name, "benchmark": benchmark, "task": task, **kinds}
+        for (name, benchmark, task), kinds in counts.items()
+    ]
+
+
+def _describe(store: Store, name: str) -> str:
+    """Describe the difference between two scorings of the same answers."""
+    metrics = store.query(
+        f"""
+        SELECT DISTINCT p.benchmark || '/' || p.task, h.metric, p.head FROM lbx_pairs p
+        JOIN ({HEADS.format(scores=f"{_OTHER}.main.scores")}) h USING (benchmark, task)
+        SEMI JOIN lbx_baseline_run b ON b.run_id = h.run_id
+        WHERE p.name = ? AND h.metric <> p.head ORDER BY ALL
+        """,  # noqa: S608 (our own names)
+        [name],
+    ).rows
+    changes = "; ".join(f"{task}: {before} in the first run, {after} in the second" for task, before, after in metrics)
+    return f"the same answers scored twice{f' ({changes})' if changes else ''}"

@@ -1,0 +1,59 @@
+"""A results file written anew, without the free blocks that DuckDB keeps for later rows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+
+from lbx.base.database import RESULTS, attach, files_of, open_database
+from lbx.base.errors import StoreError
+from lbx.base.inputs import open_input
+from lbx.base.outputs import sync_folder, temporary_folder
+from lbx.store.copies import exclusive_lock
+from lbx.store.opening import first_line
+from lbx.store.store import Store
+
+_OLD = "lbx_source"
+
+
+def rewrite_file(path: Path) -> tuple[int, int]:
+    """Replace a results file by a copy of its rows, whole or not at all; returns its sizes before and after, in bytes.
+
+    The copy needs room next to the file.
+
+    Raises:
+        StoreError: the file is in use, or the disk is full; the file is then unchanged.
+    """
+    target = path.resolve()
+    Store(path, read_only=True).close()  # opening another database for writing would create tables in it
+    with exclusive_lock(target):
+        Store(path).close()  # joins the log of a killed process
+        try:
+            with temporary_folder(target) as (folder, _):
+                return _replace_by_copy(target, folder / target.name)
+        except (duckdb.Error, OSError) as exc:
+            reason = first_line(exc) if isinstance(exc, duckdb.Error) else exc.strerror or exc
+            raise StoreError(
+                f"{path} could not be rewritten: {reason}.",
+                fix="The file is unchanged. The copy needs as much room as its rows: make room, then repeat it.",
+            ) from exc
+
+
+def _replace_by_copy(target: Path, copy: Path) -> tuple[int, int]:
+    size_before = target.stat().st_size
+    with closing(open_database(copy, read_only=False, allowed_files=[target])) as connection:
+        attach(connection, target, _OLD, read_only=True)  # until the end, so that no other process writes the old file
+        if files_of(target)[1:]:
+            raise StoreError(f"{target} was written by another process meanwhile.", fix="Repeat the command.")
+        connection.execute(f"COPY FROM DATABASE {_OLD} TO {RESULTS}")
+        connection.execute("CHECKPOINT")
+        with open_input(copy) as file:
+            os.fsync(file.fileno())
+        shutil.copymode(target, copy)
+        copy.replace(target)
+    sync_folder(target.parent)
+    return size_before, target.stat().st_size

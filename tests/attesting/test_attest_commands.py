@@ -1,0 +1,250 @@
+"""``lbx attest`` and ``lbx verify`` on results files, as people use them, and the signature checked by ssh-keygen."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import duckdb
+import pytest
+from attested_file import attest, changed_rows, check, make_key, results_to_attest
+from command_line import Lbx, fails, holding
+from page_parts import results_file
+
+from lbx.attesting.attestation import attestation_path
+from lbx.store import Store
+
+ANSWER = ("longbench", "qasper", "extra 0", 0)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with results.duckdb, its attestation, and the signer's key."""
+    folder = tmp_path_factory.mktemp("made")
+    attest(results_to_attest(folder / "results.duckdb"), make_key(folder))
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    """A copy of that folder."""
+    return Path(shutil.copytree(made, tmp_path / "copy"))
+
+
+@pytest.fixture
+def lbx() -> Lbx:
+    return Lbx()
+
+
+def change(path: Path, *statements: str) -> None:
+    """Run another program's SQL on a file."""
+    with duckdb.connect(str(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_a_file_is_attested_and_verified(lbx: Lbx, folder: Path) -> None:
+    attestation_path(folder / "results.duckdb").unlink()
+    done = lbx.ok("attest", "results.duckdb", "--sign", "key", cwd=folder)
+    assert "3 runs, 104 rows" in done.stdout
+    command = done.stderr.partition("has changed: lbx ")[2].split()
+    first, signature, attested, *runs = lbx.ok(*command, cwd=folder).stdout.splitlines()
+    assert first == "results.duckdb: verified. 3 runs with 104 attested rows; signed by a trusted key"
+    assert "key@lab (trusted), ssh-ed25519 SHA256:" in signature
+    assert "by lbx " in attested
+    assert [line.split()[1] for line in runs] == ["first:", "second:", "umpire:"]
+    evidence = json.loads(lbx.ok("verify", "results.duckdb", "--trust", "key.pub", "--json", cwd=folder).stdout)
+    assert (evidence["result"], evidence["signatures"][0]["trusted"], evidence["changes"]) == ("verified", True, [])
+    facts = {run["name"]: run["facts"] for run in evidence["runs"]}["first"]
+    assert (facts["weights"], facts["bundleDigest"], facts["settings"]["dtype"]) == ("cd", "ab" * 32, "bf16")
+
+
+def test_standard_tools_check_the_signature_and_the_rows(folder: Path) -> None:
+    content = gzip.decompress(attestation_path(folder / "results.duckdb").read_bytes())
+    statement, signature, *rows = content.splitlines(keepends=True)
+    (folder / "sig").write_text(json.loads(signature)["signature"])
+    (folder / "signers").write_text(f'lab namespaces="lbx-results" {(folder / "key.pub").read_text()}')
+    for namespace, code in (("lbx-results", 0), ("lbx-bundle", 255)):
+        command = ["ssh-keygen", "-Y", "verify", "-f", "signers", "-I", "lab", "-n", namespace, "-s", "sig"]
+        assert subprocess.run(command, cwd=folder, input=statement, capture_output=True, check=False).returncode == code
+    document = json.loads(statement)
+    assert document["_type"] == "https://in-toto.io/Statement/v1"
+    start = 0
+    for subject, run in zip(document["subject"], document["predicate"]["runs"], strict=True):
+        lines = rows[start : start + run["rows"]]
+        assert subject == {"name": run["name"], "digest": {"sha256": hashlib.sha256(b"".join(lines)).hexdigest()}}
+        start += run["rows"]
+    assert start == len(rows)
+
+
+def test_a_changed_row_is_named_with_its_column(lbx: Lbx, folder: Path) -> None:
+    path = folder / "results.duckdb"
+    change(path, "UPDATE scores SET score = score / 10 WHERE run_id = 'second' AND sample_id = 'extra 0'")
+    done = lbx("verify", "results.duckdb", "--trust", "key.pub", cwd=folder)
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("results.duckdb: CHANGED. ")
+    assert lines[-1] == (
+        "  changed    scores (run_id 'second', benchmark 'longbench', task 'qasper', sample_id 'extra 0', iteration 0, "
+        "metric 'qa_f1'): score"
+    )
+
+
+def test_rows_that_were_swapped_removed_or_added_are_named(folder: Path) -> None:
+    path, key = folder / "results.duckdb", folder / "key"
+    change(
+        path,
+        "UPDATE generations SET output = CASE run_id WHEN 'first' THEN 'second: blue' ELSE 'first: blue' END "
+        "WHERE sample_id = 'extra 0'",
+        "DELETE FROM generations WHERE run_id = 'first' AND error IS NOT NULL",
+        "INSERT INTO ratings BY NAME SELECT * REPLACE ('eve' AS rater) FROM ratings WHERE rater = 'ann'",
+    )
+    failed = ("first", "longbench", "qasper", "qasper-003", 0)
+    rating = ("pairs", 0, "eve", "first", 0, "second", 0, 0)
+    assert sorted(changed_rows(check(path, key))) == [
+        ("added", "ratings", rating, ()),
+        *(("changed", "generations", (run, *ANSWER), ("output",)) for run in ("first", "second")),
+        ("removed", "generations", failed, ()),
+        ("removed", "samples", ("longbench", "qasper", "qasper-003"), ()),
+    ]
+
+
+@pytest.mark.parametrize("keep", [(), ("--keep", "answers")])
+def test_after_texts_were_removed_everything_else_is_verified(lbx: Lbx, folder: Path, keep: tuple[str, ...]) -> None:
+    lbx.ok("runs", "extract", "results.duckdb", "--without-texts", *keep, "-o", "plain.duckdb", cwd=folder)
+    path, key, attestation = folder / "plain.duckdb", folder / "key", folder / "results.duckdb.attestation.jsonl.gz"
+    report = check(path, key, attestation=attestation)
+    assert (report.result, report.changes) == ("verified", [])
+    assert all(run.unchecked_texts for run in report.runs)
+    for statement, table, column in (
+        (
+            "UPDATE generations SET output_words = 9 WHERE sample_id = 'extra 0'",
+            "generations",
+            "output_words",
+        ),
+        ("UPDATE scores SET extracted = NULL WHERE sample_id = 'round 0'", "scores", "extracted"),
+        ("""UPDATE samples SET meta = '{"category":"other"}' WHERE sample_id = 'extra 1'""", "samples", "meta"),
+        ("UPDATE samples SET question = 'Another?' WHERE sample_id = 'extra 2'", "samples", "question"),
+        ("UPDATE generations SET error = NULL WHERE error IS NOT NULL AND run_id = 'second'", "generations", "error"),
+    ):
+        shutil.copyfile(path, folder / "changed.duckdb")
+        change(folder / "changed.duckdb", statement)
+        report = check(folder / "changed.duckdb", key, attestation=attestation)
+        assert (table, column) in [(row[1], name) for row in changed_rows(report) for name in row[3]], statement
+
+
+def test_a_file_that_claims_to_have_no_texts_is_not_believed(folder: Path) -> None:
+    path = folder / "results.duckdb"
+    change(path, "UPDATE runs SET texts = 'none'", "UPDATE generations SET reasoning = NULL WHERE run_id = 'first'")
+    report = check(path, folder / "key", "first")
+    assert changed_rows(report) == [("changed", "runs", ("first",), ("texts",))]
+
+
+def test_a_run_without_the_others_is_verified_on_request(lbx: Lbx, folder: Path) -> None:
+    lbx.ok("runs", "extract", "results.duckdb", "first", "-o", "one.duckdb", cwd=folder)
+    options = ("--trust", "key.pub", "--attestation", "results.duckdb.attestation.jsonl.gz")
+    done = lbx("verify", "one.duckdb", *options, cwd=folder)
+    assert done.returncode == 1
+    assert done.stdout.startswith("one.duckdb: INCOMPLETE. ")
+    assert "second: NOT IN THIS FILE" in done.stdout
+    assert "umpire: verified, 10 rows; 3 rows about runs that are not in this file" in done.stdout
+    again = lbx.ok(*done.stderr.partition("others alone: lbx ")[2].split(), cwd=folder)
+    assert again.stdout.startswith("one.duckdb: verified. 2 runs with ")
+
+
+def test_parts_of_a_run_are_never_missing_unnamed(folder: Path) -> None:
+    """The row of the run alone is gone, as if the run was not in the file; its answers are."""
+    change(folder / "results.duckdb", "DELETE FROM runs WHERE run_id = 'second'")
+    report = check(folder / "results.duckdb", folder / "key")
+    assert (report.result, changed_rows(report)) == ("changed", [("removed", "runs", ("second",), ())])
+
+
+def test_a_renamed_run_is_named(lbx: Lbx, folder: Path) -> None:
+    tables = ("runs", "generations", "scores", "numbers")
+    change(folder / "results.duckdb", *(f"UPDATE {name} SET run_id = 'new' WHERE run_id = 'second'" for name in tables))
+    done = lbx("verify", "results.duckdb", "--trust", "key.pub", cwd=folder)
+    assert done.returncode == 1
+    assert "second: NOT IN THIS FILE; the run new has its settings and start" in done.stdout
+    assert "other runs new: not attested" in done.stdout
+
+
+def test_runs_that_are_added_later_are_other_runs(lbx: Lbx, folder: Path) -> None:
+    results_file(folder / "more.duckdb", ("third",), ("hotpotqa",), 3)
+    assert lbx("merge", "results.duckdb", "more.duckdb", "-o", "both.duckdb", cwd=folder).returncode == 3
+    report = check(folder / "both.duckdb", folder / "key", attestation=folder / "results.duckdb.attestation.jsonl.gz")
+    assert (report.result, report.other_runs) == ("verified", ["third"])
+
+
+def test_one_run_is_attested_alone(folder: Path) -> None:
+    path, key = folder / "results.duckdb", folder / "key"
+    attest(path, key, "first")
+    change(path, "UPDATE generations SET output = 'x' WHERE run_id = 'second'")
+    report = check(path, key)
+    assert (report.result, report.other_runs) == ("verified", ["second", "umpire"])
+
+
+def test_an_unfinished_run_is_other_runs(lbx: Lbx, folder: Path) -> None:
+    change(folder / "results.duckdb", "UPDATE runs SET status = 'running' WHERE run_id = 'second'")
+    done = lbx("attest", "results.duckdb", "--sign", "key", cwd=folder)
+    fails(
+        done,
+        2,
+        "second in results.duckdb has not ended",
+        "lbx attest results.duckdb --sign KEY --run first --run umpire",
+    )
+    assert lbx("attest", "results.duckdb", "--sign", "key", "--run", "second", cwd=folder).returncode == 2
+    lbx.ok("attest", "results.duckdb", "--sign", "key", "--run", "first", cwd=folder)
+
+
+def test_scores_without_numbers_are_other_runs(lbx: Lbx, folder: Path) -> None:
+    change(folder / "results.duckdb", "DELETE FROM numbers WHERE run_id = 'first'")
+    fails(lbx("attest", "results.duckdb", "--sign", "key", cwd=folder), 2, "first in results.duckdb has scores without")
+
+
+def test_a_file_that_is_being_written_is_attested_from_a_snapshot(folder: Path, lbx: Lbx) -> None:
+    with holding(folder / "results.duckdb"):
+        lbx.ok("attest", "results.duckdb", "--sign", "key", cwd=folder)
+        verified = lbx.ok("verify", "results.duckdb", "--trust", "key.pub", cwd=folder)
+    assert verified.stdout.startswith("results.duckdb: verified")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "texts"),
+    [
+        (("verify", "results.duckdb"), 1, ("untrusted key SHA256:", "no trusted keys were given")),
+        (("verify", "results.duckdb", "--trust", "other.pub"), 1, ("it is not among the trusted keys",)),
+        (("verify", "results.duckdb", "--trust", "bundles"), 1, ("not trusted for the namespace lbx-results",)),
+        (("verify", "results.duckdb", "--trust", "old"), 1, ("no longer valid",)),
+        (("verify", "results.duckdb", "--trust", "key.pub", "--refuse-unsafe"), 2, ("is for archives",)),
+        (("verify", "results.duckdb", "--trust", "key.pub", "--run", "x"), 2, ("--run x matches none of the runs",)),
+        (("verify", "results.duckdb", "--attestation", "none"), 2, ("none does not exist", "lbx attest results")),
+        (("verify", "results.duckdb", "--attestation", "key"), 1, ("key is damaged, or not an attestation",)),
+        (("verify", "key", "--run", "first"), 2, ("are for results files, and key is not one",)),
+        (("attest", "results.duckdb", "--sign", "none"), 2, ("Key none does not exist",)),
+        (("attest", "none.duckdb", "--sign", "key"), 1, ("The results file none.duckdb does not exist",)),
+        (("attest", "results.duckdb", "--sign", "key", "--run", "x"), 2, ("No run 'x'",)),
+        (("attest", "results.duckdb", "--sign", "key", "-o", "results.duckdb"), 2, ("would be overwritten",)),
+        (("attest", "results.duckdb", "--sign", "key", "-o", "key"), 2, ("is the key, and would be overwritten",)),
+        (("attest", "empty.duckdb", "--sign", "key"), 2, ("empty.duckdb has no runs",)),
+    ],
+)  # fmt: skip
+def test_messages_name_the_problem(
+    lbx: Lbx, folder: Path, arguments: tuple[str, ...], code: int, texts: tuple[str, ...]
+) -> None:
+    make_key(folder, "other")
+    Store(folder / "empty.duckdb").close()
+    public = (folder / "key.pub").read_text()
+    (folder / "bundles").write_text(f'lab namespaces="lbx-bundle" {public}')
+    (folder / "old").write_text(f'lab valid-before="20200101" {public}')
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    fails(lbx(*arguments, cwd=folder), code, *texts)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_an_untrusted_signer_is_accepted_on_request_and_named(lbx: Lbx, folder: Path) -> None:
+    done = lbx.ok("verify", "results.duckdb", "--allow-unsigned", cwd=folder)
+    assert done.stdout.splitlines()[0].endswith("NOT signed by a trusted key (--allow-unsigned)")

@@ -40,6 +40,7 @@ NOT_RUN = {
         ("ssh-keygen", "echo", "sha256sum", "cut", "xargs", "tar", "cd", "diff", "find", "sort", "LC_ALL=C", "sed"),
         "is the officer's: tests/bundle/test_standard_tools.py runs that page's lines as they stand",
     ),
+    "zcat": "is the recipient's of results: tests/attesting/test_attest_commands.py runs these lines as they stand",
 }
 """Programs whose lines bash parses here and nobody runs here, each with the reason."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import json
 import shutil
 import subprocess
@@ -13,6 +11,7 @@ import duckdb
 import pytest
 from attested_file import attest, changed_rows, check, make_key, results_to_attest
 from command_line import Lbx, fails, holding
+from doc_commands import blocks
 from page_parts import results_file
 
 from lbx.attesting.attestation import attestation_path
@@ -55,7 +54,7 @@ def test_a_file_is_attested_and_verified(lbx: Lbx, folder: Path) -> None:
     first, signature, attested, *runs = lbx.ok(*command, cwd=folder).stdout.splitlines()
     assert first == "results.duckdb: verified. 3 runs with 104 attested rows; signed by a trusted key"
     assert "key@lab (trusted), ssh-ed25519 SHA256:" in signature
-    assert "by lbx " in attested
+    assert "of lbx: " in attested
     assert [line.split()[1] for line in runs] == ["first:", "second:", "umpire:"]
     evidence = json.loads(lbx.ok("verify", "results.duckdb", "--trust", "key.pub", "--json", cwd=folder).stdout)
     assert (evidence["result"], evidence["signatures"][0]["trusted"], evidence["changes"]) == ("verified", True, [])
@@ -64,21 +63,21 @@ def test_a_file_is_attested_and_verified(lbx: Lbx, folder: Path) -> None:
 
 
 def test_standard_tools_check_the_signature_and_the_rows(folder: Path) -> None:
-    content = gzip.decompress(attestation_path(folder / "results.duckdb").read_bytes())
-    statement, signature, *rows = content.splitlines(keepends=True)
-    (folder / "sig").write_text(json.loads(signature)["signature"])
+    """With the lines of the documentation, for a file of one run."""
+    attest(folder / "results.duckdb", folder / "key", "first")
     (folder / "signers").write_text(f'lab namespaces="lbx-results" {(folder / "key.pub").read_text()}')
-    for namespace, code in (("lbx-results", 0), ("lbx-bundle", 255)):
-        command = ["ssh-keygen", "-Y", "verify", "-f", "signers", "-I", "lab", "-n", namespace, "-s", "sig"]
-        assert subprocess.run(command, cwd=folder, input=statement, capture_output=True, check=False).returncode == code
-    document = json.loads(statement)
-    assert document["_type"] == "https://in-toto.io/Statement/v1"
-    start = 0
-    for subject, run in zip(document["subject"], document["predicate"]["runs"], strict=True):
-        lines = rows[start : start + run["rows"]]
-        assert subject == {"name": run["name"], "digest": {"sha256": hashlib.sha256(b"".join(lines)).hexdigest()}}
-        start += run["rows"]
-    assert start == len(rows)
+    page = Path(__file__).parents[2] / "docs" / "results.md"
+    (lines,) = (block for block in blocks(page) if block.startswith("zcat "))
+    done = subprocess.run(["bash", "-ec", lines], cwd=folder, capture_output=True, text=True, check=False)
+    assert 'Good "lbx-results" signature for lab' in done.stdout, done.stderr
+    statement = json.loads((folder / "statement.json").read_text())
+    assert statement["_type"] == "https://in-toto.io/Statement/v1"
+    (subject,) = statement["subject"]
+    assert subject == {"name": "first", "digest": {"sha256": done.stdout.splitlines()[-1].split()[0]}}
+    for_bundles = subprocess.run(
+        ["bash", "-ec", lines.replace("-n lbx-results", "-n lbx-bundle")], cwd=folder, capture_output=True, check=False
+    )
+    assert for_bundles.returncode != 0
 
 
 def test_a_changed_row_is_named_with_its_column(lbx: Lbx, folder: Path) -> None:

@@ -79,7 +79,7 @@ def test_every_report_without_texts_is_byte_equal(folder: Path, mode: str, basel
             before, after = report(source, name, query), report(copy, name, query)
             filled |= {name} if before != "[]" else set()
             if name == "failures" and mode != "all":
-                before = json.dumps([row | {"error": "BackendError (message removed)"} for row in json.loads(before)])
+                before = json.dumps([row | {"error": "(message removed)"} for row in json.loads(before)])
                 after = json.dumps(json.loads(after))
             unequal += [name] if before != after else []
     assert not unequal
@@ -223,11 +223,9 @@ def test_a_run_comes_with_its_judgements_and_ratings(lbx: Lbx, folder: Path, tmp
             assert report(source, name, query) == report(copy, name, query), name
         results = "FROM judge_results WHERE run_id = 'planted-a' ORDER BY ALL"
         assert source.query(results).rows == copy.query(results).rows != []
-        judged = "SELECT count(*) FROM judgements"
-        assert (source.query(judged + " WHERE judge_id = 'planted-judge'").rows, copy.query(judged).rows) == (
-            [(8,)],
-            [(8,)],
-        )
+        # A judgement of an answer that has changed would seem current without the answer.
+        current = "SELECT count(*) FROM judgements WHERE judge_id = 'planted-judge' AND current"
+        assert copy.query("SELECT count(*) FROM judgements").rows == source.query(current).rows == [(6,)]
         assert {run for (run,) in copy.query("SELECT DISTINCT run_id FROM ratings").rows} == {"planted-a"}
         assert {run for (run,) in copy.query("SELECT DISTINCT run_id FROM generations").rows} == {
             "planted-a",

@@ -38,7 +38,7 @@ GROUPS = {
     "Measure": "doctor tasks models prompts plan run parity",
     "Read": "report show browse sql",
     "Judges and people": "judge rate annotate",
-    "Exchange": "import export score merge runs",
+    "Exchange": "import export score merge runs attest",
     "Across the gap": "bundle verify unpack",
     "Cluster": "submit status",
 }

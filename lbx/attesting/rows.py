@@ -83,7 +83,8 @@ def compare_rows(
         if len(old) + len(new) > _MOST_LINES:
             raise BundleError(f"More than {_MOST_LINES:,} rows differ.", fix="Is it the attestation of another file?")
         if old_line is not None and new_line is not None:
-            _compare_columns(_parse_row(old_line), _parse_row(new_line), texts, result)
+            if texts is None or not _has_only_removed_texts(old_line, new_line, texts, result):
+                _compare_columns(_parse_row(old_line), _parse_row(new_line), texts, result)
             continue
         if old_line is not None:
             old.append(_parse_row(old_line))
@@ -126,6 +127,25 @@ def _pair_lines(
         yield None, new
     yield from ((line, None) for line in old_lines)
     yield from ((None, line) for line in new_lines)
+
+
+def _has_only_removed_texts(old_line: str, new_line: str, kept_texts: str, result: Comparison) -> bool:
+    """Whether two lines, equal but for their texts, differ only by removed ones, which are then counted.
+
+    In a file without texts these are nearly all lines, and parsing them whole takes three times as long.
+    """
+    head = old_line.rpartition(",[")[0]
+    table = head[2 : head.index('"', 2)]
+    old_texts, new_texts = (line[len(head) + 2 : -2].split(",") for line in (old_line, new_line))
+    if len(old_texts) != len(new_texts):  # malformed
+        return False
+    unchecked_count = 0
+    for name, before, after in zip(COLUMNS[table].texts, old_texts, new_texts, strict=False):
+        if not is_blank(table, name, None if after == "null" else after[1:-1]):
+            return False
+        unchecked_count += before not in (after, "null")
+    result.unchecked_texts += unchecked_count
+    return True
 
 
 def _compare_columns(old: _Row, new: _Row, kept_texts: str | None, result: Comparison) -> None:

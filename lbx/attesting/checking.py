@@ -114,7 +114,7 @@ def check_results(results: Path, attestation: Path, trust: Trust, runs: Sequence
             )
             if comparison.remaining_texts:  # the record is false
                 comparison.changes.append(Change("changed", "runs", {"run_id": run.name}, ["texts"]))
-            counts = Counter(str(change.kind) for change in comparison.changes)
+            counts = dict(Counter(str(change.kind) for change in comparison.changes))  # asdict() breaks a Counter
             result = VERIFIED if counts.keys() <= {"missing"} else CHANGED
             checks.append(RunCheck(run.name, result, run.rows, run.facts, counts, comparison.unchecked_texts))
             changes.update(

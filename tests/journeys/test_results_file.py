@@ -82,6 +82,14 @@ class Team:
     def reports(self, results: Path) -> dict[str, str]:
         return {name: self.lbx.ok("report", results, name, "--format", "json").stdout for name in REPORTS}
 
+    def compare(self, results: Path, other: Path, *options: object) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The rows of the task of the reports revisions and comparison."""
+        what = ("comparison", "--baseline-file", other, "--baseline", "baseline", "--format", "json")
+        tables = json.loads(self.lbx.ok("report", results, *what, *options).stdout)
+        (pairs,) = tables["revisions"]
+        (comparison,) = [row for row in tables["comparison"] if row["task"] == "qa"]
+        return pairs, comparison
+
     def runs(self, results: Path) -> dict[str, dict[str, Any]]:
         return {run["run_id"]: run for run in self.json("runs", results)["runs"]}
 
@@ -122,7 +130,11 @@ def test_renamed_noted_and_removed(team: Team, lived: Path) -> None:
     team.lbx.ok("runs", "note", lived, "baseline", "Params=7B")
     team.lbx.ok("runs", "remove", lived, "attempt", "--with-dependents", "--vacuum")
     runs = team.runs(lived)
-    assert {run: row["kind"] for run, row in runs.items()} == {"baseline": "model", "second": "model", "umpire": "judge"}
+    assert {run: row["kind"] for run, row in runs.items()} == {
+        "baseline": "model",
+        "second": "model",
+        "umpire": "judge",
+    }
     assert runs["baseline"]["facts"] == {"Params": "7B"}
     assert (runs["baseline"]["answers"], runs["umpire"]["answers"]) == (HOUSES, 2 * HOUSES)
     judged = [row for row in json.loads(before["judge_results"]) if row["run_id"] != "attempt"]
@@ -146,33 +158,35 @@ def test_shared_without_texts_and_attested(team: Team, lived: Path, key: Path) -
     shutil.copy(shared, forged)
     with duckdb.connect(str(forged)) as connection:
         connection.execute("UPDATE scores SET score = 1 WHERE run_id = 'second' AND sample_id = 'q4'")
-    print(team.lbx("verify", forged, *trust, *attestation))
     done = team.lbx("verify", forged, *trust, *attestation, "--json")
     (change,) = json.loads(done.stdout)["changes"]
     assert (done.returncode, change["table"], change["key"]["sample_id"]) == (1, "scores", "q4")
 
 
-def test_scored_by_a_new_rule_and_compared_across_revisions(team: Team, lived: Path) -> None:
-    bundle, rescored, asked = team.bundle("new", REVISED, "contains"), *(team.folder / f"{n}.duckdb" for n in "ab")
+def test_scored_by_a_new_rule(team: Team, lived: Path) -> None:
+    bundle, rescored = team.bundle("rule", REVISED, "contains"), team.folder / "rescored.duckdb"
     team.lbx.ok("score", lived, "--bundle", bundle, "-o", rescored)
-    compare = ("comparison", "--baseline-file", lived, "--baseline", "baseline", "--format", "json")
-    (pairs,) = json.loads(team.lbx.ok("report", rescored, *compare, "--run", "baseline").stdout)["revisions"]
-    assert (pairs["paired"], pairs["changed"]) == (HOUSES - 1, 1), "the same answers pair whatever their references are"
+    pairs, comparison = team.compare(rescored, lived, "--run", "baseline")
+    assert (pairs["paired"], pairs["changed"]) == (HOUSES - 1, 1), "the same answers pair, whatever their references"
+    assert (comparison["n"], comparison["same_outputs"]) == (HOUSES - 1, HOUSES - 1)
     listed = json.loads(team.lbx.ok("show", rescored, "--mark", "question changed", "--json").stdout)
-    assert {row["sample"] for row in listed} == {"town/qa/q3"} and len(listed) == 2
+    assert [row["sample"] for row in listed] == ["town/qa/q3"] * 2
 
+
+def test_compared_across_revisions(team: Team, lived: Path) -> None:
+    bundle, asked = team.bundle("revised", REVISED, "exact_match"), team.folder / "asked.duckdb"
     team.ask(bundle, team.folder / "bad.toml", "later", asked)
-    done = team.lbx.ok("report", asked, *compare, "--force")
-    (pairs,) = json.loads(done.stdout)["revisions"]
-    print(pairs)
+    pairs, comparison = team.compare(asked, lived)
     assert (pairs["paired"], pairs["changed"], pairs["references_changed"]) == (HOUSES - 2, 1, 1)
-    comparison = json.loads(done.stdout)["comparison"]
-    assert {row["n"] for row in comparison if row["task"] == "qa"} == {HOUSES - 2}
+    assert comparison["n"] == HOUSES - 2
 
 
 def test_handed_to_other_tools(team: Team, lived: Path) -> None:
-    folders = {form: exported(lived, form, team.folder / form) for form in ("every_eval_ever", "inspect", "lm_eval")}
+    models = team.folder / "models.duckdb"
+    team.lbx.ok("runs", "extract", lived, "-o", models)
+    team.lbx.ok("runs", "remove", models, "umpire", "--with-dependents")
+    folders = {form: exported(models, form, team.folder / form) for form in ("every_eval_ever", "inspect", "lm_eval")}
     every_eval_ever.validate(folders["every_eval_ever"])
-    every_eval_ever.check_numbers(lived, folders["every_eval_ever"])
-    inspect_log.check_numbers(lived, inspect_log.read_logs(folders["inspect"]))
-    lm_eval.check_numbers(lived, folders["lm_eval"])
+    every_eval_ever.check_numbers(models, folders["every_eval_ever"])
+    inspect_log.check_numbers(models, inspect_log.read_logs(folders["inspect"]))
+    lm_eval.check_numbers(models, folders["lm_eval"])

@@ -54,6 +54,7 @@ def verify(options: VerifyOptions) -> None:
         _verify_results(options)
         return
     if options.attestation is not None or options.runs:
+        require_file(options.archive)
         raise UsageError(
             f"--attestation and --run are for results files, and {options.archive} is not one.", fix="Omit them."
         )

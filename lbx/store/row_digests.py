@@ -23,7 +23,7 @@ from lbx.store.opening import first_line
 from lbx.store.rows import as_json
 from lbx.store.schema import SCHEMA
 from lbx.store.store import Store
-from lbx.store.texts import ANSWERS, NO_TEXTS, REMOVED_MESSAGE, TEXT_COLUMNS, plain_item_meta, plain_meta
+from lbx.store.texts import NO_TEXTS, TEXT_COLUMNS, plain_item_meta, plain_meta
 
 _BATCH = 5_000
 DIGITS, MARK_DIGITS = 32, 2
@@ -36,19 +36,7 @@ EXTRACTION_COLUMNS = frozenset(
 )
 """Columns that `lbx runs extract --without-texts` fills in place of texts."""
 PLAIN = "="
-"""Stands for a JSON object without texts: the digest of its row covers it."""
-_REMOVED = {
-    ("samples", "question"): "",
-    ("samples", "references"): "[]",
-    ("samples", "meta"): PLAIN,
-    ("rating_items", "meta"): PLAIN,
-    ("generations", "error"): REMOVED_MESSAGE,
-    ("scores", "error"): REMOVED_MESSAGE,
-    ("retrievals", "text"): "",
-}
-"""{(table, column): its value after the removal of texts}; NULL for other texts."""
-LITERALS = frozenset({*_REMOVED.values(), "{}"})
-"""Texts without a digest: they stand for themselves."""
+"""Stands for a value that `lbx runs extract --without-texts` leaves as it is: the digest of its row covers it."""
 
 _ANSWERED = "SEMI JOIN (FROM generations WHERE run_id = $run) USING (benchmark, task, sample_id)"
 _RATED = "FROM ratings WHERE run_id = $run OR against_run_id = $run"
@@ -106,23 +94,14 @@ def runs_with_rows(store: Store) -> set[str]:
 
 def is_blank(table: str, column: str, text: str | None) -> bool:
     """Whether a text of a line is what `lbx runs extract --without-texts` leaves of it."""
-    if (table, column) in EXTRACTION_COLUMNS:
-        return True
-    return text is None or text == _REMOVED.get((table, column))
-
-
-def may_have_text(table: str, column: str, kept_texts: str) -> bool:
-    """Whether `lbx runs extract --without-texts` may leave such a text: answers on request, and verdicts of judges."""
-    return (table, column) == ("scores", "extracted") or (
-        kept_texts == ANSWERS and (table, column) == ("generations", "output")
-    )
+    return text in (None, PLAIN) or (table, column) == ("runs", "texts")
 
 
 def iterate_row_digests(store: Store, run_id: str, salt: str) -> Iterator[str]:
     """Yield a line of JSON for each row of a run, in ascending order of the lines' UTF-8 bytes.
 
     A line is a list: table, key, other runs that the row is about, digest, marks of the columns, digests of the texts
-    (null for NULL, and ``LITERALS`` as they are).
+    (null for NULL, or ``PLAIN``).
 
     Args:
         salt: mixed into every digest.
@@ -191,14 +170,12 @@ def _line(table: str) -> str:
 
 
 def _text(table: str, column: str) -> str:
-    value = f"{_quote(column)}::VARCHAR"
-    literals = ", ".join(f"'{text}'" for text in sorted(LITERALS - {PLAIN}))
-    is_plain = ""
-    if _REMOVED.get((table, column)) == PLAIN:
-        function = "lbx_plain_meta" if table == "samples" else "lbx_plain_item_meta"
-        is_plain = f"WHEN {function}({value})[1] = '{PLAIN}' THEN '\"{PLAIN}\"'"
+    value = _quote(column)
+    is_plain = f'{value}::VARCHAR = "plain_{column}"::VARCHAR'
+    if column == "meta":
+        is_plain = f"lbx_plain_{'meta' if table == 'samples' else 'item_meta'}({value})[1] = '{PLAIN}'"
     return (
-        f"CASE WHEN {value} IS NULL THEN 'null' {is_plain} WHEN {value} IN ({literals}) THEN '\"' || {value} || '\"' "
+        f"CASE WHEN {value} IS NULL THEN 'null' WHEN {is_plain} THEN '\"{PLAIN}\"' "
         f"ELSE '\"' || sha256(lbx_start || '{column}' || {_encode(column, 'VARCHAR')})[:{DIGITS}] || '\"' END"
     )
 

@@ -54,7 +54,7 @@ def test_a_file_is_attested_and_verified(lbx: Lbx, folder: Path) -> None:
     first, signature, attested, *runs = lbx.ok(*command, cwd=folder).stdout.splitlines()
     assert first == "results.duckdb: verified. 3 runs with 104 attested rows; signed by a trusted key"
     assert "key@lab (trusted), ssh-ed25519 SHA256:" in signature
-    assert "by lbx " in attested
+    assert " of lbx: results.duckdb.attestation" in attested
     assert [line.split()[1] for line in runs] == ["first:", "second:", "umpire:"]
     evidence = json.loads(lbx.ok("verify", "results.duckdb", "--trust", "key.pub", "--json", cwd=folder).stdout)
     assert (evidence["result"], evidence["signatures"][0]["trusted"], evidence["changes"]) == ("verified", True, [])
@@ -222,6 +222,7 @@ def test_a_file_that_is_being_written_is_attested_from_a_snapshot(folder: Path, 
         (("verify", "results.duckdb", "--trust", "key.pub", "--run", "x"), 2, ("--run x matches none of the runs",)),
         (("verify", "results.duckdb", "--attestation", "none"), 2, ("none does not exist", "lbx attest results")),
         (("verify", "results.duckdb", "--attestation", "key"), 1, ("key is damaged, or not an attestation",)),
+        (("verify", "none.duckdb", "--run", "first"), 1, ("The results file none.duckdb does not exist",)),
         (("verify", "key", "--run", "first"), 2, ("are for results files, and key is not one",)),
         (("attest", "results.duckdb", "--sign", "none"), 2, ("Key none does not exist",)),
         (("attest", "none.duckdb", "--sign", "key"), 1, ("The results file none.duckdb does not exist",)),

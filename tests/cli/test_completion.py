@@ -48,6 +48,7 @@ def test_installed_for_bash_it_completes(shell: dict[str, str], tmp_path: Path) 
     assert completed("lbx submit k", shell) == {"kubernetes"}
     assert completed("lbx report x.duckdb task", shell) == {"task_scores"}
     assert completed("lbx report x.duckdb --format m", shell) == {"markdown"}
+    assert completed("lbx export every", shell) == {"every_eval_ever"}
 
 
 def test_show_completion_prints_what_install_writes(shell: dict[str, str], tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ from command_line import Lbx, fails
 from gallery_files import running_file
 from planted_texts import PLANTED_RUNS, write_planted_file
 
+from lbx.base.errors import StoreError
 from lbx.report import render
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, TEXT_REPORTS, read_report
 from lbx.scoring.reading import open_with_numbers
-from lbx.store import Store
+from lbx.store import RunRow, Store
 from lbx.store.texts import TEXT_COLUMNS
 
 Once = Callable[[str, Callable[[Path], object]], Path]
@@ -188,9 +189,6 @@ def test_answers_are_shown_with_a_note(lbx: Lbx, folder: Path) -> None:
 
 
 def test_a_run_is_not_continued(folder: Path, tmp_path: Path) -> None:
-    from lbx.base.errors import StoreError
-    from lbx.store import RunRow
-
     copy = tmp_path / "copy.duckdb"
     copy.write_bytes((folder / "none.duckdb").read_bytes())
     with Store(copy) as store, pytest.raises(StoreError, match="cannot be added"):

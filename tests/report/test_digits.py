@@ -148,6 +148,7 @@ def test_the_file_has_something_for_every_report(shown: dict[str, list[Sheet]]) 
     lacking = {name for name, sheets in shown.items() if not any(one.rows for one in sheets)}
     assert lacking <= {"failures", "failures alone", "needles", "needles alone", "expected", "expected alone",
                        "board_leval_gpt4", "board_leval_gpt4 alone", "board_leval_gpt35", "board_leval_gpt35 alone",
+                       "harness", "harness alone", "revisions", "revisions alone",
                        }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from lbx.base.units import format_count, size
 from lbx.cli.output import answer, answer_json, note
 from lbx.cli.run_options import ExtractRunsOptions, ListTextsOptions
 from lbx.cli.tables import show_table
+from lbx.judging.journal import journal_of
 from lbx.report.sheets import plain_columns
 from lbx.scoring.reading import open_with_numbers
 from lbx.store import Store, Table
@@ -43,6 +44,9 @@ def extract_runs(options: ExtractRunsOptions) -> None:
         return
     judges = f" and {format_count(len(summary.judges), 'judge')}" if summary.judges else ""
     answer(f"{format_count(len(summary.runs), 'run')}{judges} in {options.output}")
+    if (journal := journal_of(options.results)).exists():
+        collect = as_command("lbx", "rate", options.results, "--collect")
+        note(f"{journal} has ratings that are not in the results file; {collect} moves them.")
     if summary.texts:
         kept = "no texts" if summary.texts == NO_TEXTS else "no texts except the models' answers"
         note(f"The file has {kept}. List remaining texts with: {as_command('lbx', 'runs', 'texts', options.output)}")

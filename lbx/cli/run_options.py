@@ -75,7 +75,7 @@ class RemoveRunsOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class NoteRunOptions:
-    """Leaderboards want these facts in result files: PE and IDD for L-Eval, Params for LongBench Pro. They are not part
+    """Leaderboards want these facts in result files: PE and IDD for L-Eval, type for LongBench Pro. They are not part
     of the run's name. Without KEY=VALUE, shows the recorded facts.
 
     Example: lbx runs note results.duckdb RUN PE=no "Max-Ctx=16k" IDD=no

@@ -18,6 +18,7 @@ from lbx.report.labels import number_label
 from lbx.report.reference import PublishedModel, find_published, load_published
 from lbx.report.report_types import ReportQuery
 from lbx.store import Store
+from lbx.store.harnesses import harness_of
 from lbx.store.numbers import key_of
 from lbx.store.views import MODE_OF_RUN, NUMBERS_OF_TASKS_AND_GROUPS
 
@@ -106,6 +107,8 @@ def _run_entry(
     note = _coverage_text(*sample_counts.get((run["run_id"], benchmark, None), (0, 0))) or _coverage_text(
         *_least_complete(incomplete)
     )
+    if (harness := harness_of(settings)) and harness.unofficial_tasks:
+        note = "; ".join(filter(None, (note, f"asked by {harness.title}")))
     if run["status"] == "running":
         note = "; ".join(filter(None, ("running", note)))
     mode = run["mode"] or ""

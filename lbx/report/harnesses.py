@@ -52,11 +52,24 @@ def harness_differences(store: Store) -> Callable[[str, str], list[str]]:
 
     def describe(a: str, b: str) -> list[str]:
         pair = [(run, harnesses[run]) for run in (a, b) if run in harnesses]
-        if len(pair) == 2 and pair[0][1].title == pair[1][1].title:
+        if len(pair) == 2 and _is_asked_alike(pair[0][1], pair[1][1]):
             return []
         return [text for run, harness in pair if (text := _describe(run, harness))]
 
     return describe
+
+
+def _is_asked_alike(first: Harness, second: Harness) -> bool:
+    common = first.tasks.keys() & second.tasks.keys()
+    return (
+        first.title == second.title
+        and first.settings.get("chat_template") == second.settings.get("chat_template")
+        and all(
+            (first.tasks[name].version, first.tasks[name].verdict)
+            == (second.tasks[name].version, second.tasks[name].verdict)
+            for name in common
+        )
+    )
 
 
 def _describe(run: str, harness: Harness) -> str:

@@ -22,7 +22,6 @@ from lbx.scoring.score_columns import as_table
 from lbx.store import Store, Table
 from lbx.store.runs import only_run, resolve_runs, run_names
 from lbx.store.same_samples import part_hash
-from lbx.store.texts import texts_of
 from lbx.store.views import HEADS
 
 _OTHER = "lbx_baseline"
@@ -37,6 +36,7 @@ def _hashes(*parts: str) -> str:
     return ", ".join(part_hash("s", part) for part in parts)
 
 
+_SAME_OUTPUTS = "coalesce(a.output_sha256, sha256(a.output)) = coalesce(b.output_sha256, sha256(b.output))"
 # Own benchmarks may have no document; then their samples name their metrics. Imports may lack any part.
 _QUESTIONS = f"""
     SELECT s.benchmark, s.task, s.sample_id, s.position, coalesce({part_hash("s", "references")}, '') AS refs,
@@ -131,12 +131,7 @@ def _open_baseline(store: Store, path: Path, name: str, runs: Sequence[str]) -> 
     if path.resolve() == store.path.resolve():
         raise UsageError(f"{path} is the file itself.", fix="Leave out --baseline-file to compare its own runs.")
     with Store(path, read_only=True) as other:
-        run_id = resolve_runs(other, [name], judges=False)[0] if name else only_run(other)
-        if texts_of(other) != texts_of(store):
-            raise UsageError(
-                f"`lbx runs extract --without-texts` removed texts from only one of {path} and {store.path}.",
-                fix="Extract both in the same way, then compare the extracted files.",
-            )
+        run_id = resolve_runs(other, [name], judges=False)[0] if name else only_run(other, option="--baseline")
     store.attach(path, _OTHER)
     compared = resolve_runs(store, runs, judges=False) if runs else run_names(store)
     rescored = [run for run in _runs_with_answers_of(store, run_id) if run in compared]
@@ -168,7 +163,7 @@ def _runs_with_answers_of(store: Store, baseline: str) -> list[str]:
     sql = f"""
         SELECT DISTINCT a.run_id FROM {RESULTS}.main.generations a JOIN {_OTHER}.main.generations b
             USING (benchmark, task, sample_id, iteration, created_at)
-        WHERE b.run_id = ? AND a.output = b.output ORDER BY ALL
+        WHERE b.run_id = ? AND {_SAME_OUTPUTS} ORDER BY ALL
     """  # noqa: S608 (our own names)
     return [run for (run,) in store.query(sql, [baseline]).rows]
 
@@ -205,7 +200,7 @@ def _pair_answers(store: Store, name: str, run_id: str, rescored_run: str) -> No
         WHERE CASE WHEN $3 = '' THEN m.kind = 'paired'
                    ELSE (m.kind IN ('paired', 'references_changed', 'rules_changed')
                          OR (m.kind = 'ambiguous' AND m.here = m.there))
-                        AND a.output = b.output AND a.prompt_sha256 IS NOT DISTINCT FROM b.prompt_sha256 END
+                        AND {_SAME_OUTPUTS} AND a.prompt_sha256 IS NOT DISTINCT FROM b.prompt_sha256 END
         """,  # noqa: S608 (our own names)
         [name, run_id, rescored_run],
     )
@@ -219,18 +214,20 @@ def _create_views(store: Store, run_id: str) -> None:
         "ON (p.benchmark, p.task, p.there, p.iteration) = (t.benchmark, t.task, t.sample_id, t.iteration)"
     )
     key = "p.name AS run_id, p.here AS sample_id"
+    # A file without texts has hashes of outputs, so the other outputs are compared by their hashes, too.
+    output = "coalesce(t.output_sha256, sha256(t.output)) AS output_sha256"
+    # A score by another headline metric is compared as this file's headline.
     metric = "CASE WHEN t.headline THEN coalesce(p.head, t.metric) ELSE t.metric END AS metric"
     compared = "t.headline OR t.metric IS DISTINCT FROM p.head"
-    rows = {
+    theirs = {
         "runs": f"p.name AS run_id) FROM {_OTHER}.main.runs t SEMI JOIN lbx_baseline_run USING (run_id), lbx_names p",
-        "generations": f"{key}) {pairs.format(table='generations')}",
+        "generations": f"{key}, {output}) {pairs.format(table='generations')}",
         "scores": f"{key}, {metric}) {pairs.format(table='scores')} WHERE {compared}",
     }
-    for table_name, replaced in rows.items():
-        store.query(
-            f"CREATE TEMP VIEW {table_name} AS FROM {RESULTS}.main.{table_name} "
-            f"UNION ALL BY NAME SELECT t.* REPLACE ({replaced}"
-        )
+    for table_name, replaced in theirs.items():
+        columns = f"t.* REPLACE ({output})" if table_name == "generations" else "t.*"
+        own = f"SELECT {columns} FROM {RESULTS}.main.{table_name} t"  # noqa: S608 (our own names)
+        store.query(f"CREATE TEMP VIEW {table_name} AS {own} UNION ALL BY NAME SELECT t.* REPLACE ({replaced}")
 
 
 def _count_questions(store: Store) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from lbx.base.inputs import open_input
 from lbx.base.layout import Bundle
 from lbx.base.marks import OUTDATED, QUESTION_CHANGED, QUESTION_REMOVED
 from lbx.base.outputs import temporary_folder
-from lbx.base.records import Mode
+from lbx.base.records import PLAIN, Mode
 from lbx.base.version import __version__
 from lbx.benchmarks import BENCHMARKS, custom_names, reserved_names
 from lbx.bundle import check_unchanged
@@ -151,6 +151,8 @@ def _take_tasks(store: Store, bundle: Bundle, names: Sequence[str]) -> list[Task
 
 def _mode(settings: Any) -> Mode:
     """Prompting options of a run that an own benchmark reads."""
+    if not isinstance(settings, dict):  # another program may have written the file
+        return PLAIN
     return Mode(no_context=settings.get("no_context") is True, rag=int(bool(settings.get("rag"))))
 
 

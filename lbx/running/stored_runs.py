@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 
 from lbx.base.commands import as_command
@@ -121,7 +122,8 @@ def describe_dependents(dependents: Dependents) -> str:
 
 def _dependents_error(results: Path, runs: Sequence[str], dependents: Dependents) -> UsageError:
     return UsageError(
-        f"{', '.join(runs)} cannot be removed alone: {describe_dependents(dependents)} depend on it, and "
+        f"{', '.join(runs)} cannot be removed alone: {describe_dependents(dependents)} depend on "
+        f"{'it' if len(runs) == 1 else 'them'}, and "
         f"{format_count(dependents.numbers, 'number')} of other runs.",
         fix="--with-dependents removes these, too. Removed ratings cannot be repeated: keep a copy of the file.",
         command=as_command("lbx", "runs", "remove", results, *runs, "--with-dependents"),
@@ -133,6 +135,10 @@ def _check_new_name(store: Store, run: str, new: str) -> None:
         raise UsageError("The new name is empty.", fix="Give the run a name.")
     if store.query("FROM runs WHERE run_id = ?", [new]).rows:
         raise UsageError(f"{store.path} already has a run {new!r}.", fix="Choose another name.")
+    if described := describe_dependents(find_dependents(store, [new])):
+        raise UsageError(
+            f"{store.path} has no run {new!r}, but opinions on it: {described}.", fix="Choose another name."
+        )
     for name in (run, new):
         if name.startswith(official_judge.PUBLISHED):
             raise UsageError(
@@ -144,7 +150,13 @@ def _check_new_name(store: Store, run: str, new: str) -> None:
 
 def _rename_sets(store: Store, ids_before: dict[str, str]) -> None:
     """Rename sets of ratings whose names were the hashes of their contents, after a change of their contents."""
+    ids = content_set_ids(store)
+    taken = {*ids}
     with store.transaction() as connection:
-        for name, content_id in content_set_ids(store).items():
+        for name, content_id in ids.items():
             if ids_before[name] == name != content_id:
-                rename_rating_set(connection, name, content_id)
+                # Without a removed run, two sets may have the same content.
+                candidates = chain([content_id], (f"{content_id}-{number}" for number in count(2)))
+                new = next(candidate for candidate in candidates if candidate not in taken)
+                taken.add(new)
+                rename_rating_set(connection, name, new)

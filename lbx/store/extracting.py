@@ -181,6 +181,7 @@ def plain_columns(texts: str, sample_meta: str, item_meta: str) -> dict[str, dic
         sample_meta, item_meta: SQL for ``plain_meta`` and ``plain_item_meta`` of the column ``meta``.
     """
     is_kept = f"('{texts}' = '{ANSWERS}' AND r.benchmark <> 'judge')"
+    message = f"CASE WHEN r.error IS NOT NULL THEN '{REMOVED_MESSAGE}' END"
     words = f"coalesce(r.output_words, {COUNT_WORDS.format(text='r.output')})"
     return {
         "runs": {"texts": f"'{texts}'"},
@@ -194,12 +195,12 @@ def plain_columns(texts: str, sample_meta: str, item_meta: str) -> dict[str, dic
             "output": f"CASE WHEN {is_kept} THEN r.output END",
             "output_sha256": f"CASE WHEN NOT {is_kept} THEN coalesce(r.output_sha256, sha256(r.output)) END",
             "output_words": f"CASE WHEN NOT {is_kept} THEN {words} END",
-            "error": f"CASE WHEN r.error IS NOT NULL THEN concat_ws(' ', r.error_type, '{REMOVED_MESSAGE}') END",
+            "error": message,
             **dict.fromkeys(("reasoning", "steps", "source_row", "output_ids"), "NULL"),
         },
         "scores": {
             "extracted": f"CASE WHEN r.extracted = '' OR {IS_VERDICT.format(row='r')} THEN r.extracted END",
-            "error": f"CASE WHEN r.error IS NOT NULL THEN '{REMOVED_MESSAGE}' END",
+            "error": message,
         },
         "retrievals": {"text": "''"},
         "rating_items": {"meta": item_meta},

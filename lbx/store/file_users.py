@@ -40,7 +40,7 @@ class FileUser:
     began: str = ""
 
     def __str__(self) -> str:
-        where = f"process {self.process} on {self.host}" if self.host else f"process {self.process}"
+        where = f"PID {self.process} on {self.host}" if self.host else f"PID {self.process}"
         since = f" since {self.began} UTC" if self.began else ""
         command = f": {self.command}" if self.command else ""
         return f"{self.user or 'an unknown user'} ({where}{since}{command})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -39,8 +38,8 @@ class ListedRun:
     facts: dict[str, str]
 
 
-def listed_runs(store: Store, runs: Sequence[str] = ()) -> list[ListedRun]:
-    """Return these runs, or all, in order of their start."""
+def listed_runs(store: Store) -> list[ListedRun]:
+    """Return all runs and judges in order of their start."""
     rows = store.query(
         "SELECT run_id, model, metadata, EXISTS (FROM judges WHERE judge_id = run_id) AS is_judge FROM runs"
     ).dicts()
@@ -59,7 +58,7 @@ def listed_runs(store: Store, runs: Sequence[str] = ()) -> list[ListedRun]:
             state.newest_at,
             metadata_of(run_rows[state.run_id]),
         )
-        for state in sorted(run_states(store, runs), key=lambda state: (state.started_at, state.run_id))
+        for state in sorted(run_states(store), key=lambda state: (state.started_at, state.run_id))
     ]
 
 

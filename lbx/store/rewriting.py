@@ -12,6 +12,7 @@ import duckdb
 from lbx.base.database import RESULTS, attach, files_of, open_database
 from lbx.base.errors import StoreError
 from lbx.base.inputs import open_input
+from lbx.base.interrupts import defer_signals
 from lbx.base.outputs import sync_folder, temporary_folder
 from lbx.store.copies import exclusive_lock
 from lbx.store.opening import first_line
@@ -23,7 +24,7 @@ _OLD = "lbx_source"
 def rewrite_file(path: Path) -> tuple[int, int]:
     """Replace a results file by a copy of its rows, whole or not at all; returns its sizes before and after, in bytes.
 
-    The copy needs room next to the file.
+    The copy needs room next to the file. Ctrl-C and SIGTERM wait for the end.
 
     Raises:
         StoreError: the file is in use, or the disk is full; the file is then unchanged.
@@ -33,7 +34,7 @@ def rewrite_file(path: Path) -> tuple[int, int]:
     with exclusive_lock(target):
         Store(path).close()  # joins the log of a killed process
         try:
-            with temporary_folder(target) as (folder, _):
+            with defer_signals(), temporary_folder(target) as (folder, _):
                 return _replace_by_copy(target, folder / target.name)
         except (duckdb.Error, OSError) as exc:
             reason = first_line(exc) if isinstance(exc, duckdb.Error) else exc.strerror or exc

@@ -51,13 +51,17 @@ def resolve_runs(store: Store, names: Sequence[str], *, judges: bool = True) -> 
     return tuple(dict.fromkeys(_resolve_run(store, name, model_of_run) for name in names))
 
 
-def only_run(store: Store, *, judges: bool = False) -> str:
-    """The file's only run, not counting judges; or its only judge. Raises UsageError if there is not exactly one."""
+def only_run(store: Store, *, judges: bool = False, option: str = "--run") -> str:
+    """The file's only run, not counting judges; or its only judge. Raises UsageError if there is not exactly one.
+
+    Args:
+        option: names a run; for the message.
+    """
     names, kind = run_names(store, judges=judges), "judges" if judges else "runs"
     if not names:
         raise UsageError(f"{store.path} has no {kind}.")
     if len(names) > 1:
-        raise UsageError(f"{store.path} contains several {kind}.", fix=f"Pass one with --run: {', '.join(names)}.")
+        raise UsageError(f"{store.path} contains several {kind}.", fix=f"Pass one with {option}: {', '.join(names)}.")
     return names[0]
 
 

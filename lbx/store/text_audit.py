@@ -24,7 +24,7 @@ from lbx.store.texts import (
 UNKNOWN = "unknown"
 """Origin of texts in columns that lbx does not fill with texts, and in tables of other programs."""
 _BATCH_ROWS = 1000
-_NO_TEXT = ("", "[]", "{}")
+_NO_TEXT = ("", "[]", "{}", REMOVED_MESSAGE)
 _PLAIN_TYPES = r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DOUBLE|FLOAT|BOOLEAN|DECIMAL.*|DATE|TIME.*|INTERVAL|UUID"
 
 
@@ -89,7 +89,7 @@ def _count(store: Store, table: str, column: str, origin: str, condition: str = 
     no_text = ", ".join(f"'{text}'" for text in _NO_TEXT)
     ((rows, size_bytes),) = store.query(
         f"SELECT count(*), coalesce(sum(strlen({value})), 0)::BIGINT FROM {RESULTS}.main.{_quote_name(table)} "
-        f"WHERE {condition} AND {value} NOT IN ({no_text}) AND NOT ends_with({value}, '{REMOVED_MESSAGE}')"
+        f"WHERE {condition} AND {value} NOT IN ({no_text})"
     ).rows
     if rows:
         yield TextColumn(table, column, origin, rows, size_bytes)

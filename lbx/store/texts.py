@@ -68,7 +68,7 @@ LABEL_COLUMNS: Mapping[str, frozenset[str]] = {
 ANSWERS, NO_TEXTS = "answers", "none"
 """Values of ``runs.texts``: the texts that were kept."""
 REMOVED_MESSAGE = "(message removed)"
-"""Replaces a message, after the error's class if it is known: a row with an error remains one."""
+"""Replaces a message: a row with an error remains one."""
 
 IS_VERDICT = (
     "({row}.benchmark = 'judge' AND "

@@ -6,8 +6,10 @@ import itertools
 from pathlib import Path
 
 import pytest
+from command_line import fails
 from held_files import EMPTY, FAILS
 from journey import Journey
+from ledger import rows_in
 
 from lbx.store import Store
 
@@ -79,6 +81,20 @@ def test_an_extract_that_is_killed_at_any_moment_is_whole_or_absent(journey: Jou
     journey.rate("a", 2)
     for kill in range(4):
         journey.extract("a", without_texts=without_texts, kill=kill)
+
+
+def test_no_command_adds_to_a_file_without_texts(journey: Journey) -> None:
+    journey.run("a")
+    journey.run("a", weights=1)
+    first, second = journey.runs("a")
+    extract, model, bundle = journey.folder / "x.duckdb", journey.folder / "m.jsonl", journey.world.bundle
+    journey.lbx.ok("runs", "extract", journey.path("a"), "--without-texts", "-o", extract)
+    before = rows_in(extract)
+    asked = ("run", "-m", model, "--tasks", "tales", "-o", extract)
+    judged = ("judge", extract, "--judge", model, "--run", first, "--against", second, "--rubric", journey.world.rubric)
+    for command in (asked, judged):
+        fails(journey.lbx(*command, "-b", bundle, "--no-plan"), 1, "removed all texts from x.duckdb")
+    assert rows_in(extract) == before
 
 
 def places_of(text: str, path: Path) -> set[tuple[str, str]]:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from command_line import Done, Lbx, fails
 from test_new_rules import ROWS, Revision, edited, first, model, rescored, results, revision, run
 
@@ -94,6 +95,7 @@ def test_another_run_next_to_a_rescored_run_is_compared_by_equal_rules(
     counts = {row["run_b"]: row["n"] for row in tables["comparison"] if row["task"] == "qa"}
     assert sorted(counts.values()) == [5, 6] and counts["o"] == 5
     assert [row["paired"] for row in tables["revisions"] if row["task"] == "qa"] == [5, 6]
+    fails(lbx("report", results, "comparison", "--baseline-file", output), 2, "Pass one with --baseline: m-scr")
 
 
 def test_equal_questions_with_other_references_are_ambiguous(
@@ -150,3 +152,20 @@ def test_imports_without_questions_cannot_be_paired(lbx: Lbx, tmp_path: Path) ->
         lbx.ok("import", "longbench", tmp_path / "pred", "-m", name, "-o", tmp_path / f"{name}.duckdb")
     done = lbx("report", tmp_path / "a.duckdb", "comparison", "--baseline-file", tmp_path / "b.duckdb")
     fails(done, 2, "cannot be paired by content", "3 questions have an unknown document", "--bundle")
+
+
+@pytest.mark.parametrize("without", [0, 1, (0, 1)])
+def test_files_without_texts_are_compared_in_the_same_way(
+    lbx: Lbx, results: Path, revision: Revision, model: Path, tmp_path: Path, without: object
+) -> None:
+    qa = edited("qa", 5, question="Which one?")
+    qa[0] = {**qa[0], "references": ["blue"]}
+    output, _ = rescored(lbx, results, revision(qa=qa))
+    files = [output, results]
+    for n in without if isinstance(without, tuple) else (without,):
+        target = tmp_path / f"bare-{n}" / files[n].name
+        target.parent.mkdir()
+        lbx.ok("runs", "extract", files[n], "--without-texts", "-o", target)
+        files[n] = target
+    assert compared(lbx, *files) == compared(lbx, output, results)
+    fails(lbx("score", target, "--bundle", revision(), "-o", tmp_path / "x.duckdb"), 1, "removed all texts")

@@ -174,3 +174,35 @@ def test_results_of_a_part_say_so(lbx: Lbx, tmp_path: Path) -> None:
     done = lbx("export", "longbench", out, "--run", "r", "--results", "-o", tmp_path / "out")
     assert "a part of qasper (1 of 3 samples)" in " ".join(done.stderr.split())
     assert json.loads((tmp_path / "out/pred/m/result.json").read_text()) == {"qasper": 100.0}
+
+
+def test_answers_of_a_harness_come_with_its_own_scores(lbx: Lbx, tmp_path: Path) -> None:
+    references = {"answers": ["a cat"], "length": 7}
+    answer = {"doc_id": 0, "doc": references, "resps": [["a cat"]], "filtered_resps": ["a cat"]}
+    rows = {
+        task: answer | {"metrics": ["qa_f1_score"], "qa_f1_score": score}
+        for task, score in {"qasper": 1.0, "triviaqa": 0.5}.items()
+    }
+    folder, time = tmp_path / "org__model", "2026-11-26T16-57-46.326912"
+    folder.mkdir()
+    for task, values in rows.items():
+        (folder / f"samples_longbench_{task}_{time}.jsonl").write_text(json.dumps(values) + "\n")
+    results = {"versions": dict.fromkeys((f"longbench_{task}" for task in rows), 5), "lm_eval_version": "0.4.13"}
+    (folder / f"results_{time}.json").write_text(json.dumps(results))
+    out, command = tmp_path / "results.duckdb", f"try: lbx import lm_eval {folder} --model m -o RESULTS"
+    fails(lbx("import", "longbench", folder, "--model", "m", "-o", out), 2, "output of lm-evaluation-harness", command)
+    fails(lbx("import", "lm_eval", folder, "--model", "m", "--e", "-o", out), 2, "--e does not apply to lm_eval")
+    fails(lbx("import", "lm_eval", folder, "-o", out), 2, "Pass --model NAME")
+    assert not out.exists()
+    said = lbx("import", "lm_eval", folder, "--model", "m", "-o", out, "--name", "r").stdout
+    assert "r: 2 rows of 2 tasks" in said and "one line end instead of two" in said
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    assert any("qasper 5 1 100.00 100.00 +0.00 comparable" in line for line in lines)
+    assert any("triviaqa 5 1 50.00 100.00 +50.00 differs" in line for line in lines)
+    told = json.loads(lbx("import", "lm_eval", folder, "--model", "m", "-o", out, "--name", "r", "--json").stdout)
+    assert [row["verdict"] for row in told["harness"]] == ["comparable", "differs"]
+    assert "1 task not asked like officially" in " ".join(lbx("report", out).stdout.split())
+    exported = lbx("export", "longbench", out, "-o", tmp_path / "out")
+    assert "answers from lm_eval 0.4.13; 1 task not asked like officially" in exported.stderr
+    assert lbx("export", "lm_eval", out, "-o", tmp_path / "back").returncode == 0
+    fails(lbx("import", "lm_eval", tmp_path / "back", "--model", "m", "-o", tmp_path / "o"), 2, "was exported by lbx")

@@ -291,6 +291,19 @@ def test_unusable_requests_write_nothing(lbx: Lbx, results: Path, first: Path, b
     assert not [*tmp_path.glob("*new*"), *tmp_path.glob(".*")]
 
 
+def test_an_interrupted_call_leaves_no_file(
+    lbx: Lbx, results: Path, first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    before = results.read_bytes(), sorted(tmp_path.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr("lbx.running.bundle_rules.rescore", interrupt)
+        assert lbx("score", results, "--bundle", first, "-o", tmp_path / "new.duckdb").returncode
+    assert (results.read_bytes(), sorted(tmp_path.iterdir())) == before
+
+
 def test_other_benchmarks_are_copied_with_their_scores(
     lbx: Lbx, results: Path, revision: Revision, bundle: Path, answers: Path
 ) -> None:

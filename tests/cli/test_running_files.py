@@ -167,20 +167,20 @@ def test_the_second_writer_gets_a_file_of_its_own_that_merges(
         refused = lbx.process(*run)
         told = " ".join(refused.stderr.split())
         assert refused.returncode == 1 and f"{path} is in use by " in told
-        assert f"process {process.pid} on {socket.gethostname()} since 20" in told
+        assert f"PID {process.pid} on {socket.gethostname()} since 20" in told
         assert f"lbx run -b {bundle}" in told and "it when both have ended: lbx merge" in told
         program, *words = command_in(refused)
         own = tmp_path / "results-2.duckdb"
         assert program == "lbx" and words[-5:] == ["-o", str(own), "--name", "second", "--no-plan"]
         assert lbx.process(*words).returncode == 0
-        fails(lbx("merge", own, "-o", path, "--force"), 1, f"process {process.pid}")
+        fails(lbx("merge", own, "-o", path, "--force"), 1, f"PID {process.pid}")
         for change in (
             ("rename", path, "slow", "x"),
             ("remove", path, "slow"),
             ("remove", path, "--vacuum"),
             ("note", path, "slow", "a=b"),
         ):
-            fails(lbx("runs", *change), 1, f"process {process.pid} on", "Wait for it to end")
+            fails(lbx("runs", *change), 1, f"PID {process.pid} on", "Wait for it to end")
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     merge = told.partition("when both have ended: ")[2].partition(" try:")[0]

@@ -14,6 +14,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "web"))
 
 from browsed_file import browsed_file
 
+from lbx.judging.rating_sets import Item, RatingAnswer, RatingSet
+from lbx.scoring.opinions import write_ratings
+from lbx.store import Store
+from lbx.store.ratings import RatingRow
+
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
@@ -118,3 +123,23 @@ def test_another_database_stays_as_it_is(lbx: Lbx, tmp_path: Path) -> None:
     ):
         assert lbx("runs", *words).returncode == 1, words
     assert other.read_bytes() == before
+
+
+def test_a_name_that_opinions_mention_is_not_given_again(lbx: Lbx, results: Path) -> None:
+    with duckdb.connect(str(results)) as connection:
+        connection.execute("UPDATE ratings SET against_run_id = 'gone' WHERE against_run_id = 'two'")
+    fails(lbx("runs", "rename", results, "one", "gone"), 2, "opinions on it: 1 rating in the set pairs")
+
+
+def test_two_sets_that_become_equal_stay_two(lbx: Lbx, results: Path) -> None:
+    with Store(results) as store:
+        for low in ("one", "two"):
+            texts = [RatingAnswer(run, 0, "text") for run in ("one", "two") if run in (low, "two")]
+            item = Item(0, "longbench", "qasper", "s1", "What?", (), "", tuple(texts))
+            rating_set = RatingSet("score", "all", tuple(text.run_id for text in texts), (item,))
+            row, items = rating_set.rows()
+            write_ratings(store, [row], items, [RatingRow(row.set_id, 0, "ann", "two", score=3.0)])
+            last = row.set_id
+    lbx.ok("runs", "remove", results, "one", "--with-dependents")
+    assert {row["set_id"] for row in lbx.rows(results, "FROM rating_sets")} == {last, f"{last}-2"}
+    assert len(lbx.rows(results, "FROM ratings WHERE rater = 'ann'")) == 2

@@ -94,7 +94,7 @@ def test_however_a_run_ends_its_file_is_copied_whole(
     wait_for(target)  # a first copy, made while the run goes on
     again = ("run", "--bundle", bundle, "--model", answers(1.0), "--tasks", "needle", "-o", target)
     second = lbx(*again, "--scratch", scratch)
-    assert second.returncode == 1 and "in use by another run" in second.stderr, second.stderr
+    assert second.returncode == 1 and "is in use by" in second.stderr, second.stderr
     assert process.poll() is None
     while count(lbx, target) == 0:
         assert process.poll() is None

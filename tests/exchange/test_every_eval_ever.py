@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from command_line import Lbx, fails
+from page_parts import results_file
 from tool_export_parts import ODD, exported, numbers_of, odd_file
 from tools import told_by, tool
 
@@ -153,7 +154,32 @@ def test_a_model_needs_a_developer(lbx: Lbx, tmp_path: Path) -> None:
     assert whole["source_metadata"]["source_organization_name"] == "Institute"
 
 
-@pytest.mark.parametrize("model", ["../../x", "org/..", "org/CON", "/abs", 'a<b|c:"d/\x1b[31m', "org/" + "n" * 300])
+def test_a_benchmark_may_have_a_reserved_name(lbx: Lbx, tmp_path: Path) -> None:
+    results = results_file(tmp_path / "data.duckdb", ("org/one",), benchmark="data")
+    lbx.ok("export", "every_eval_ever", results, "-o", tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out" / "data").iterdir()] == ["_data"]
+    validate(tmp_path / "out")
+
+
+def test_numbers_that_are_no_numbers_are_left_out(lbx: Lbx, tmp_path: Path) -> None:
+    results = odd_file(tmp_path / "odd.duckdb", runs=("org/one",))
+    with Store(results) as store, store.transaction() as connection:
+        connection.execute("UPDATE numbers SET se = 'nan', low = '-inf' WHERE task = 'qasper'")
+        connection.execute("UPDATE numbers SET score = 'nan' WHERE task = 'hotpotqa'")
+        connection.execute("UPDATE scores SET score = 'inf' WHERE sample_id = 'qasper-000'")
+    lbx.ok("export", "every_eval_ever", results, "-o", tmp_path / "out")
+    validate(tmp_path / "out")
+    ((whole, rows),) = evaluations(tmp_path / "out")
+    (result,) = whole["evaluation_results"]
+    assert result["score_details"]["uncertainty"] == {"num_samples": 10} and len(rows) == 18
+    for form in ("inspect", "lm_eval"):
+        lbx.ok("export", form, results, "-o", tmp_path / form)
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["../../x", "org/..", "org/CON", "/abs", 'a<b|c:"d/\x1b[31m', "org/" + "n" * 300, "猫" * 90, "org/\u202ex"],
+)
 def test_hostile_names_stay_in_the_folder_and_validate(lbx: Lbx, tmp_path: Path, model: str) -> None:
     results = odd_file(tmp_path / "odd.duckdb", runs=(model,))
     lbx.ok("runs", "note", results, model, "developer=../org")

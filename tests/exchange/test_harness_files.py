@@ -229,10 +229,16 @@ def test_a_comparison_names_the_tasks_that_were_asked_in_another_way(store: Stor
     again = {task: [{**row, "pred": "Paris"} for row in rows] for task, rows in tasks.items()}
     imported(store, "lm_eval", write_lm_eval(tmp_path / "b", again), run_id="same")
     imported(store, "opencompass", write_opencompass(tmp_path / "c", again), run_id="other")
+    old = lm_eval_results({"samsum": 2, "hotpotqa": 2}, version=3)
+    imported(store, "lm_eval", write_lm_eval(tmp_path / "d", tasks, old), run_id="version 3")
     rows = read_report(store, "comparison", ReportQuery()).dicts()
     cautions = {(row["run_a"], row["run_b"]): row["caution"] for row in rows}
     assert "lm_eval" not in cautions["one", "same"]
-    assert "one was asked by lm_eval 0.4.13, and not like officially in samsum" in cautions["one", "other"]
+    told = "one was asked by lm_eval 0.4.13, and not like officially in samsum"
+    assert told in cautions["one", "other"] and told in cautions["one", "version 3"]
+    assert "version 3 was asked by lm_eval 0.4.13, and not like officially in hotpotqa" in cautions["one", "version 3"]
+    board = {row["run_id"]: row for row in read_report(store, "board_longbench").dicts()}
+    assert "asked by lm_eval 0.4.13" in str(board["one"])
 
 
 def refusal(store: Store, form: str, path: Path) -> str:

@@ -15,7 +15,7 @@ from lbx.store.copies import exclusive_lock
 from lbx.store.file_users import find_user
 from lbx.store.opening import lock_path
 
-OWN = rf"process {os.getpid()} on {socket.gethostname()} since 20"
+OWN = rf"PID {os.getpid()} on {socket.gethostname()} since 20"
 
 
 def test_a_lock_names_its_owner(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def test_a_copy_that_a_run_on_another_disk_makes_says_so(tmp_path: Path) -> None
 
 
 def test_other_commands_are_refused_and_say_who_reads(path: Path) -> None:
-    with written(path), pytest.raises(StoreError, match=r"in use by another process .* `lbx report`, `show`"):
+    with written(path), pytest.raises(StoreError, match=r"in use by .* \(PID .* `lbx report`, `show`"):
         Store(path, read_only=True)
 
 

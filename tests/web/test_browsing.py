@@ -18,6 +18,7 @@ from sites import SHOWN, answered, client_of, site_of
 from starlette.testclient import TestClient
 
 from lbx.base.records import sha256_text
+from lbx.store import Store
 from lbx.store.answer_lists import AnswerKey
 from lbx.web.browsing import BrowsingPages
 from lbx.web.results_source import answer_link, question_link
@@ -74,6 +75,23 @@ def test_failures_of_published_predictions_are_browsed(imports: Path) -> None:
             assert "Error code: 400" in page.text
             keys |= set(re.findall(r"<h1>([^<]*)</h1>", page.text))
         assert len(keys) == 4
+
+
+def test_an_answer_to_a_changed_question_is_listed_and_shows_the_earlier_question(tmp_path: Path) -> None:
+    path = browsed_file(tmp_path / "r.duckdb", samples=3)
+    with Store(path) as store:
+        store.query(
+            "UPDATE generations SET error_type = 'QuestionChanged', error = 'The question has changed.' "
+            "WHERE run_id = 'one' AND sample_id = 's1'"
+        )
+        earlier = '{"earlier": [{"question": "What was it?", "choices": {"A": "a boat"}}, "not a question"]}'
+        store.query(f"UPDATE samples SET meta = json_merge_patch(meta, '{earlier}') WHERE sample_id = 's1'")
+    with site_of(BrowsingPages(path).routes) as site:
+        client = client_of(site)
+        assert _listed(client, "mark=question%20changed") == [("one", "longbench/qasper/s1")]
+        page = client.get(_address("one", "s1")).text
+        assert "What was it?\nA. a boat" in page and "the question has changed since the answer" in page
+        assert "What was it?" not in client.get(_address("two", "s1")).text
 
 
 def test_an_answer_has_the_choices_of_its_question(client: TestClient) -> None:

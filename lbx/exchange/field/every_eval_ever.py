@@ -14,8 +14,9 @@ from lbx.base.records import sha256_text
 from lbx.exchange.field.run_records import ANSWER_FACTS, CONFIDENCE, RunRecord, TaskRecord, as_texts, ascii_json
 
 _SCHEMA = "0.3.0"
-_NOT_PORTABLE = re.compile(r'[<>:"\\|?*\x00-\x1f\x7f]')
+_NOT_PORTABLE = re.compile(r'[<>:"\\|?*/]')
 _RESERVED = re.compile(r"(?:data|unknown|(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?)", re.IGNORECASE)
+_LONGEST_BYTES = 200
 _IS_CORRECT = "score == 1"
 
 
@@ -40,20 +41,22 @@ def every_eval_ever_files(run: RunRecord) -> dict[str, Iterable[str]]:
 def _model_id(run: RunRecord) -> tuple[str, str]:
     """Developer and name of the model."""
     developer, _, name = run.model.rpartition("/") if run.model.count("/") == 1 else ("", "", run.model)
-    developer = _path_part(run.metadata.get("developer") or developer)
-    if not developer or _RESERVED.fullmatch(developer):
+    developer = (run.metadata.get("developer") or developer).strip()
+    if developer.casefold() in ("", "unknown"):
         raise UsageError(
             f"Every Eval Ever sorts results by the developer of a model, and {run.model!r} does not begin with one, "
             "such as meta-llama/.",
             fix="Record the developer and export again:",
             command=as_command("lbx", "runs", "note", run.store.path, run.run_id, "developer=NAME"),
         )
-    name = _path_part(name)
-    return developer, f"model-{name}".rstrip("-") if not name or _RESERVED.fullmatch(name) else name
+    return _path_part(developer), _path_part(name)
 
 
 def _path_part(text: str) -> str:
-    return _NOT_PORTABLE.sub("_", text.replace("/", "_")).strip()[:100].rstrip(". ")
+    """Name of a folder on any system, as the datastore demands; names in the files are the same."""
+    printable = "".join(character if character.isprintable() else "_" for character in text)
+    part = _NOT_PORTABLE.sub("_", printable).encode()[:_LONGEST_BYTES].decode("utf-8", "ignore").strip().rstrip(". ")
+    return f"_{part}" if not part or _RESERVED.fullmatch(part) else part
 
 
 class _Evaluation:
@@ -192,10 +195,9 @@ class _Evaluation:
 
 
 def _uncertainty(number: Mapping[str, Any]) -> dict[str, Any]:
-    clustered = f"clusters of one {number['cluster_by']}" if number["cluster_by"] else "unknown"
     uncertainty: dict[str, Any] = {"num_samples": number["answered"] or number["n"]}
     if number["se"] is not None:
-        uncertainty["standard_error"] = {"value": number["se"], "method": clustered}
+        uncertainty["standard_error"] = {"value": number["se"], "method": f"clustered by {number['cluster_by']}"}
     if number["low"] is not None and number["high"] is not None:
         uncertainty["confidence_interval"] = {
             "lower": number["low"],

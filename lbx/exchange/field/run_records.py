@@ -40,7 +40,7 @@ _NUMBERS = """
 """
 """Numbers of metrics that score single answers; others are over a part of a task, and averages would count it twice."""
 _ANSWERS = """
-    SELECT g.sample_id, g.iteration, g.output, g.reasoning, g.error, g.error_type, g.finish_reason, g.prompt_tokens,
+    SELECT g.sample_id, g.iteration, g.output, g.reasoning, g.error, g.finish_reason, g.prompt_tokens,
            g.cached_tokens, g.output_tokens, g.reasoning_tokens, g.original_tokens, g.truncated, g.tokens_cut,
            g.reference_cut, g.prompt_sha256, s.position, s.question, s."references", s.context_sha256, s.length,
            s.length_unit, s.language, coalesce(c.scores, []) AS scores
@@ -151,10 +151,10 @@ def read_run(store: Store, run_id: str) -> RunRecord:
     check_runs(store, [run_id])
     (run,) = store.query("SELECT * FROM runs WHERE run_id = ?", [run_id]).dicts()
     numbers: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in store.query(_NUMBERS, [run_id]).dicts():
-        uncounted = BENCHMARKS[row["benchmark"]].scoring.uncounted_metric
-        if row["metric"] != uncounted and row["score"] is not None and math.isfinite(row["score"]):
-            numbers.setdefault((row["benchmark"], row["task"]), []).append(row)
+    for values in store.query(_NUMBERS, [run_id]).dicts():
+        row = {name: _writable(value) for name, value in values.items()}
+        if row["score"] is not None and row["metric"] != BENCHMARKS[values["benchmark"]].scoring.uncounted_metric:
+            numbers.setdefault((values["benchmark"], values["task"]), []).append(row)
     order = {key: place for place, key in enumerate(numbers)}
     rows = store.query(_TASKS, [run_id, JUDGE]).dicts()
     tasks = [

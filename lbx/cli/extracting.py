@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 
 from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
-from lbx.base.inputs import open_input
-from lbx.base.outputs import temporary_folder
 from lbx.base.units import format_count, size
 from lbx.cli.output import answer, answer_json, note
 from lbx.cli.run_options import ExtractRunsOptions, ListTextsOptions
@@ -19,9 +16,9 @@ from lbx.judging.journal import journal_of
 from lbx.report.sheets import plain_columns
 from lbx.scoring.reading import open_with_numbers
 from lbx.store import Store, Table
-from lbx.store.copies import exclusive_lock
-from lbx.store.extracting import ExtractSummary, copy_runs
-from lbx.store.opening import check_path, require_file
+from lbx.store.extracting import copy_runs
+from lbx.store.opening import require_file
+from lbx.store.rewriting import new_results_file
 from lbx.store.runs import resolve_runs
 from lbx.store.text_audit import UNKNOWN, text_columns
 from lbx.store.texts import NO_TEXTS
@@ -33,12 +30,12 @@ def extract_runs(options: ExtractRunsOptions) -> None:
             "--keep needs --without-texts; without it, all texts are copied.", fix="Leave it out, or pass both."
         )
     require_file(options.results)
-    check_path(options.output)
-    if options.output.exists() or options.output.is_symlink():
-        raise UsageError(f"{options.output} already exists.", fix="Choose another file with -o.")
-    texts = (options.keep or NO_TEXTS) if options.without_texts else None
-    with exclusive_lock(options.output.resolve()):
-        summary = _extract(options, texts and str(texts))
+    texts = str(options.keep or NO_TEXTS) if options.without_texts else None
+    with new_results_file(options.output) as part:
+        with open_with_numbers(options.results, allowed_files=[part]) as store:
+            summary = copy_runs(store, part, resolve_runs(store, options.runs), texts)
+        if texts:
+            _check_removal(options.results, part)
     if options.as_json:
         answer_json(json.dumps({"results": str(options.output), **asdict(summary)}, ensure_ascii=False))
         return
@@ -52,19 +49,6 @@ def extract_runs(options: ExtractRunsOptions) -> None:
         note(f"The file has {kept}. List remaining texts with: {as_command('lbx', 'runs', 'texts', options.output)}")
 
 
-def _extract(options: ExtractRunsOptions, texts: str | None) -> ExtractSummary:
-    target = options.output.resolve()
-    with temporary_folder(target) as (folder, _):
-        part = folder / target.name
-        with open_with_numbers(options.results, allowed_files=[part]) as store:
-            summary = copy_runs(store, part, resolve_runs(store, options.runs), texts)
-        if texts:
-            _check_removal(options.results, part)
-        _flush(part)
-        part.replace(target)
-    return summary
-
-
 def _check_removal(source: Path, copy: Path) -> None:
     """Raise StoreError if a copy without texts has texts in columns of names, where lbx never writes them."""
     with Store(copy, read_only=True) as store:
@@ -75,12 +59,6 @@ def _check_removal(source: Path, copy: Path) -> None:
                     "names. No file was written.",
                     fix="lbx never writes such a file: ask its author, or name runs without such texts.",
                 )
-
-
-def _flush(path: Path) -> None:
-    Store(path).close()  # checks the new file, and moves the log into it
-    with open_input(path) as file:
-        os.fsync(file.fileno())
 
 
 def list_texts(options: ListTextsOptions) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from lbx.store import Store
 from lbx.store.copies import exclusive_lock
 from lbx.store.merging import MergeState, merge_files
 from lbx.store.opening import check_path
+from lbx.store.rewriting import replace_file
 from lbx.store.snapshots import query_committed
 from lbx.store.texts import texts_of
 
@@ -128,9 +128,7 @@ def _merge_atomically(sources: Sequence[Path], output: Path, plan: ShardPlan | N
                 if journal_of(path).exists()
             ]
             store.checkpoint()
-            with open_input(part) as file:
-                os.fsync(file.fileno())
-            part.replace(target)  # the old file is still attached, so no other process can have written to it
+            replace_file(target, part)  # the old file is still attached, so no other process can have written to it
     return summary
 
 

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
-from lbx.base.inputs import open_input
 from lbx.base.layout import Bundle
 from lbx.base.marks import OUTDATED, QUESTION_CHANGED, QUESTION_REMOVED
-from lbx.base.outputs import temporary_folder
 from lbx.base.records import PLAIN, Mode
 from lbx.base.version import __version__
 from lbx.benchmarks import BENCHMARKS, custom_names, reserved_names
@@ -29,9 +26,10 @@ from lbx.running.listening import Listener
 from lbx.running.task_revision import TaskChanges, moved_ids, read_revision
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import Store, numbers
-from lbx.store.copies import copy_database, exclusive_lock
+from lbx.store.copies import copy_database
 from lbx.store.inserting import rows_of_json
-from lbx.store.opening import check_path, connect, require_file
+from lbx.store.opening import connect, require_file
+from lbx.store.rewriting import new_results_file
 from lbx.store.rows import as_json
 from lbx.store.sample_ids import rename_samples
 from lbx.store.texts import require_texts
@@ -67,37 +65,23 @@ def score_by_bundle(
     """
     listener = listener or Listener()
     require_file(results)
-    if output.exists():
-        raise UsageError(f"{output} already exists.", fix="Choose another file with -o, or remove it.")
-    check_path(output)
-    check_unchanged(bundle.root, lambda stage, _item, done, total: listener.counted(stage, done, total))
-    with _new_file(results, output.absolute()) as part, Store(part) as store:
-        require_texts(store, "Scoring needs answers and references.")
-        names = _own_benchmarks(store, bundle)
-        if not names:
-            raise UsageError(
-                f"The bundle {bundle.root} has none of the own benchmarks that {results} has answers to.",
-                fix="Built-in benchmarks have no rules in bundles: leave out -o to score them again.",
-                command=as_command("lbx", "tasks", "--bundle", bundle.root),
-            )
-        tasks = _take_tasks(store, bundle, names)
-        rules = Rescoring({name: BENCHMARKS[name] for name in names}, workers=workers)
-        progress = functools.partial(listener.counted, "outputs scored")
-        return NewScores(output, rescore(store, rules, progress, listener.said), tasks)
-
-
-@contextmanager
-def _new_file(source: Path, output: Path) -> Iterator[Path]:
-    """Yield a copy of a results file, which becomes the output at the end of the block."""
-    target = output.resolve()
-    with exclusive_lock(target), temporary_folder(target) as (folder, _):
-        part = folder / target.name
-        with closing(connect(source, read_only=True)[0]):  # locks out writers meanwhile
-            copy_database(source, part)
-        yield part
-        with open_input(part) as file:
-            os.fsync(file.fileno())
-        part.replace(target)
+    with new_results_file(output) as part:
+        check_unchanged(bundle.root, lambda stage, _item, done, total: listener.counted(stage, done, total))
+        with closing(connect(results, read_only=True)[0]):  # locks out writers meanwhile
+            copy_database(results, part)
+        with Store(part) as store:
+            require_texts(store, "Scoring needs answers and references.")
+            names = _own_benchmarks(store, bundle)
+            if not names:
+                raise UsageError(
+                    f"The bundle {bundle.root} has none of the own benchmarks that {results} has answers to.",
+                    fix="Built-in benchmarks have no rules in bundles: leave out -o to score them again.",
+                    command=as_command("lbx", "tasks", "--bundle", bundle.root),
+                )
+            tasks = _take_tasks(store, bundle, names)
+            rules = Rescoring({name: BENCHMARKS[name] for name in names}, workers=workers)
+            progress = functools.partial(listener.counted, "outputs scored")
+            return NewScores(output, rescore(store, rules, progress, listener.said), tasks)
 
 
 def refuse_new_rules(store: Store, bundle: Bundle) -> None:

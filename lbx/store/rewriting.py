@@ -1,24 +1,52 @@
-"""A results file written anew, without the free blocks that DuckDB keeps for later rows."""
+"""Results files that are written whole or not at all: new ones, and copies without free blocks."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import duckdb
 
 from lbx.base.database import RESULTS, attach, files_of, open_database
-from lbx.base.errors import StoreError
+from lbx.base.errors import StoreError, UsageError
 from lbx.base.inputs import open_input
 from lbx.base.interrupts import defer_signals
 from lbx.base.outputs import sync_folder, temporary_folder
 from lbx.store.copies import exclusive_lock
-from lbx.store.opening import first_line
+from lbx.store.opening import check_path, first_line
 from lbx.store.store import Store
 
 _OLD = "lbx_source"
+
+
+@contextmanager
+def new_results_file(path: Path) -> Iterator[Path]:
+    """Yield the path of a new results file, which becomes ``path`` at the end of the block.
+
+    Raises:
+        UsageError: ``path`` exists.
+        StoreError: it cannot be written, or another process is about to write it.
+    """
+    check_path(path)
+    if path.exists() or path.is_symlink():
+        raise UsageError(f"{path} already exists.", fix="Choose another file with -o, or remove it.")
+    target = path.resolve()
+    with exclusive_lock(target), temporary_folder(target) as (folder, _):
+        part = folder / target.name
+        yield part
+        Store(part).close()  # checks the new file, and moves the log into it
+        replace_file(target, part)
+
+
+def replace_file(path: Path, copy: Path) -> None:
+    """Replace a file by a copy in the same folder, or in one below it, and flush both to the disk."""
+    with open_input(copy) as file:
+        os.fsync(file.fileno())
+    copy.replace(path)
+    sync_folder(path.parent)
 
 
 def rewrite_file(path: Path) -> tuple[int, int]:
@@ -52,9 +80,6 @@ def _replace_by_copy(target: Path, copy: Path) -> tuple[int, int]:
             raise StoreError(f"{target} was written by another process meanwhile.", fix="Repeat the command.")
         connection.execute(f"COPY FROM DATABASE {_OLD} TO {RESULTS}")
         connection.execute("CHECKPOINT")
-        with open_input(copy) as file:
-            os.fsync(file.fileno())
         shutil.copymode(target, copy)
-        copy.replace(target)
-    sync_folder(target.parent)
+        replace_file(target, copy)
     return size_before, target.stat().st_size

@@ -36,10 +36,10 @@ def table(store: Store, query: ReportQuery) -> Table:
     return Table(list(COLUMNS), rows)
 
 
-def summaries(store: Store, runs: Collection[str] = ()) -> Iterator[str]:
-    """Yield a sentence for each of these runs (all if empty) that was imported from a harness."""
+def summaries(store: Store, runs: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for each of these runs that was imported from a harness."""
     for run, harness in harnesses_of_runs(store).items():
-        if not runs or run in runs:
+        if run in runs:
             n_others = len(harness.unofficial_tasks)
             others = f"{format_count(n_others, 'task')} not asked like officially" if n_others else ""
             others = f"; {others}, without an official number" if others else ""

@@ -21,7 +21,7 @@ from lbx.report.report_types import ReportQuery
 from lbx.scoring.score_columns import as_table
 from lbx.store import Store, Table
 from lbx.store.runs import only_run, resolve_runs, run_names
-from lbx.store.same_samples import part_hash
+from lbx.store.same_samples import ASKED_META, RULES, part_hash
 from lbx.store.views import HEADS
 
 _OTHER = "lbx_baseline"
@@ -40,8 +40,8 @@ _SAME_OUTPUTS = "coalesce(a.output_sha256, sha256(a.output)) = coalesce(b.output
 # Own benchmarks may have no document; then their samples name their metrics. Imports may lack any part.
 _QUESTIONS = f"""
     SELECT s.benchmark, s.task, s.sample_id, s.position, coalesce({part_hash("s", "references")}, '') AS refs,
-           [s.context_sha256, {_hashes("question", "choices", "turns")}] AS content,
-           [s.language, {_hashes("metrics", "extract", "answer_cues")}] AS rules,
+           [s.context_sha256, {_hashes("question", *ASKED_META)}] AS content,
+           [s.language, {_hashes(*RULES)}] AS rules,
            s.context_sha256 IS NOT NULL OR ({part_hash("s", "question")} IS NOT NULL AND s.meta->>'metrics' IS NOT NULL)
                AS known
     FROM {{file}}.main.samples s SEMI JOIN (

@@ -27,7 +27,7 @@ from lbx.running.task_revision import TaskChanges, moved_ids, read_revision
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import Store, numbers
 from lbx.store.copies import copy_database
-from lbx.store.inserting import rows_of_json
+from lbx.store.inserting import json_rows, rows_of_json
 from lbx.store.opening import connect, require_file
 from lbx.store.rewriting import new_results_file
 from lbx.store.rows import as_json
@@ -173,16 +173,12 @@ def _take_task(
 def _write_task(
     store: Store, names: tuple[str, str], rows: Sequence[Mapping[str, Any]], marks: Sequence[Mapping[str, Any]]
 ) -> None:
-    columns = '[{"run_id":"VARCHAR","sample_id":"VARCHAR","iteration":"INTEGER","error":"VARCHAR","kind":"VARCHAR"}]'
+    columns = {**dict.fromkeys(("run_id", "sample_id", "error", "kind"), "VARCHAR"), "iteration": "INTEGER"}
     with store.transaction() as connection:
         connection.execute(
             f"INSERT OR REPLACE INTO samples BY NAME {rows_of_json(connection, 'samples')}", [as_json(rows)]
         )
-        connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE lbx_marks AS SELECT unnest(from_json(?::JSON, '{columns}'), "
-            "recursive := true)",
-            [as_json(marks)],
-        )
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE lbx_marks AS {json_rows(columns)}", [as_json(marks)])
         for statement in (
             "UPDATE generations g SET error = m.error, error_type = m.kind FROM lbx_marks m",
             "DELETE FROM scores g USING lbx_marks m",

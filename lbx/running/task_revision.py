@@ -14,11 +14,7 @@ from lbx.base.units import format_count
 from lbx.benchmarks import BENCHMARKS
 from lbx.store import SampleRow, Store
 from lbx.store.rows import EARLIER
-from lbx.store.same_samples import differing_parts
-
-_ASKED_PARTS = ("document", "question", "choices", "turns")
-"""Parts of a sample that the model reads; the others are rules."""
-_RULES = ("metrics", "extract", "answer_cues")
+from lbx.store.same_samples import ASKED_META, RULES, differing_parts
 
 
 @dataclass(slots=True)
@@ -84,8 +80,6 @@ class TaskRevision:
         instructions: {(sample_id, mode): ``Prompt.instructions_sha256``} in the bundle.
     """
 
-    benchmark: str
-    task: str
     stored_rows: Mapping[str, dict[str, Any]]
     new_rows: Mapping[str, dict[str, Any]]
     instructions: Mapping[tuple[str, Mode], str]
@@ -96,7 +90,9 @@ class TaskRevision:
 
         Unknown prompts, of imported and failed answers, count as the same if the samples do not differ.
         """
-        parts = [part for part in self.changes.questions.get(sample_id, ()) if part in _ASKED_PARTS]
+        parts = [
+            part for part in self.changes.questions.get(sample_id, ()) if part in ("document", "question", *ASKED_META)
+        ]
         if parts or not is_known or instructions_sha256 == self.instructions[sample_id, mode]:
             return ", ".join(parts)
         return "instructions"
@@ -109,7 +105,7 @@ class TaskRevision:
             meta = _meta(old)
             earlier = [*meta[EARLIER]] if isinstance(meta.get(EARLIER), list) else []
             if sample_id in changed:
-                content = {name: meta[name] for name in ("choices", "turns") if name in meta}
+                content = {name: meta[name] for name in ASKED_META if name in meta}
                 references = json.loads(old["references"])
                 earlier.append({"question": old["question"], "references": references, **content})
             rows.append({**row, "meta": {**row["meta"], **({EARLIER: earlier} if earlier else {})}})
@@ -143,7 +139,7 @@ def read_revision(
     rules = [sha256_text(canonical_json(sorted(digests))) for digests in (old_rules, new_rules)]
     parts = {sample: parts for sample, parts in differing_parts(store, [*new_rows.values()]).items() if parts}
     changes = TaskChanges(f"{benchmark}/{task}", (rules[0] if old_rules else rules[1], rules[1]), parts)
-    return TaskRevision(benchmark, task, stored_rows, new_rows, instructions, changes)
+    return TaskRevision(stored_rows, new_rows, instructions, changes)
 
 
 def _meta(stored_row: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +149,7 @@ def _meta(stored_row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rules_digest(language: str, meta: Mapping[str, Any]) -> str:
     """Digest of the rules that score a sample; "" if it has none, as an imported row that the bundle lacked."""
-    rules = {name: meta[name] for name in _RULES if name in meta}
+    rules = {name: meta[name] for name in RULES if name in meta}
     return sha256_text(canonical_json([language, rules])) if rules else ""
 
 

@@ -5,11 +5,9 @@ Only the rows of the copy are ever written to the new file, so it has no free bl
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import duckdb
 
@@ -20,7 +18,6 @@ from lbx.base.marks import COUNT_WORDS
 from lbx.store.contents import COLUMN_TYPES
 from lbx.store.judging_views import ANSWER_HASH
 from lbx.store.opening import first_line
-from lbx.store.rows import as_json
 from lbx.store.same_samples import TEXT_PARTS, part_hash
 from lbx.store.store import Store
 from lbx.store.texts import (
@@ -28,14 +25,12 @@ from lbx.store.texts import (
     IS_VERDICT,
     NO_TEXTS,
     REMOVED_MESSAGE,
-    plain_item_meta,
-    plain_meta,
+    add_plain_functions,
     removal_notice,
     texts_of,
 )
 
 _TARGET = "lbx_extract"
-_BATCH_ROWS = 1000
 
 _ANSWER = "run_id, benchmark, task, sample_id, iteration"
 _SAMPLE = "benchmark, task, sample_id"
@@ -134,8 +129,8 @@ def copy_runs(store: Store, target: Path, runs: Sequence[str] = (), texts: str |
                 used = {name: value for name, value in parameters.items() if f"${name}" in statement}
                 connection.execute(statement, used)
             attach(connection, target, _TARGET, read_only=False)
-            replacements = {} if texts is None else _replacements(store, texts)
-            summary = _copy_rows(connection, replacements)
+            add_plain_functions(store)
+            summary = _copy_rows(connection, plain_columns(texts) if texts else {})
             connection.execute(f"CHECKPOINT {_TARGET}; DETACH {_TARGET}")
     except duckdb.Error as exc:
         raise StoreError(f"The runs cannot be copied: {first_line(exc)}.") from exc
@@ -164,21 +159,13 @@ def _copy_rows(connection: duckdb.DuckDBPyConnection, replacements: Mapping[str,
 # Removal of texts
 
 
-def _replacements(store: Store, texts: str) -> dict[str, dict[str, str]]:
-    plain_metas = "(SELECT m.meta FROM lbx_meta_{} m WHERE m.place = r.rowid)"
-    _write_plain_metas(store, "samples", plain_meta)
-    _write_plain_metas(store, "rating_items", plain_item_meta)
-    return plain_columns(texts, plain_metas.format("samples"), plain_metas.format("rating_items"))
-
-
-def plain_columns(texts: str, sample_meta: str, item_meta: str) -> dict[str, dict[str, str]]:
-    """Return {table: {column: SQL for its value without texts}}, for rows named ``r``.
+def plain_columns(texts: str) -> dict[str, dict[str, str]]:
+    """Return {table: {column: SQL for its value without texts}}, for rows named ``r``; see ``add_plain_functions``.
 
     Columns without texts are left out. A row without texts stays as it is.
 
     Args:
         texts: "none" or "answers", as in ``runs.texts``.
-        sample_meta, item_meta: SQL for ``plain_meta`` and ``plain_item_meta`` of the column ``meta``.
     """
     is_kept = f"('{texts}' = '{ANSWERS}' AND r.benchmark <> 'judge')"
     message = f"CASE WHEN r.error IS NOT NULL THEN '{REMOVED_MESSAGE}' END"
@@ -188,7 +175,7 @@ def plain_columns(texts: str, sample_meta: str, item_meta: str) -> dict[str, dic
         "samples": {
             "question": "''",
             "references": "'[]'",
-            "meta": sample_meta,
+            "meta": "lbx_plain_samples(r.meta)[2:]",
             "text_hashes": _text_hashes(),
         },
         "generations": {
@@ -203,7 +190,7 @@ def plain_columns(texts: str, sample_meta: str, item_meta: str) -> dict[str, dic
             "error": message,
         },
         "retrievals": {"text": "''"},
-        "rating_items": {"meta": item_meta},
+        "rating_items": {"meta": "lbx_plain_rating_items(r.meta)[2:]"},
         "ratings": {"comment": "NULL", "source_row": "NULL"},
     }
 
@@ -212,20 +199,3 @@ def _text_hashes() -> str:
     """SQL for ``samples.text_hashes``."""
     pairs = ", ".join(f"'{part}', {part_hash('r', part)}" for part in TEXT_PARTS)
     return f"json_merge_patch('{{}}', json_object({pairs}))"
-
-
-def _write_plain_metas(store: Store, table: str, plain: Callable[[object], dict[str, Any]]) -> None:
-    """Write the column ``meta`` of the copied rows without texts to a temporary table, by their rowid."""
-    store.query(f"CREATE TEMP TABLE lbx_meta_{table} (place BIGINT, meta JSON)")
-    ((end,),) = store.query(f"SELECT coalesce(max(rowid), -1) + 1 FROM {table}").rows
-    for start in range(0, end, _BATCH_ROWS):
-        metas = store.query(
-            f"SELECT r.rowid, meta FROM {_ROWS[table]} WHERE r.rowid >= ? AND r.rowid < ?",
-            [start, start + _BATCH_ROWS],
-        ).rows
-        batch = [{"place": place, "meta": plain(json.loads(meta))} for place, meta in metas]
-        store.query(
-            f"INSERT INTO lbx_meta_{table} BY NAME "
-            'SELECT unnest(from_json(?::JSON, \'[{"place": "BIGINT", "meta": "JSON"}]\'), recursive := true)',
-            [as_json(batch)],
-        )

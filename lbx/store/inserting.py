@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import duckdb
 
@@ -23,7 +23,12 @@ def insert(
 def rows_of_json(connection: duckdb.DuckDBPyConnection, table: str) -> str:
     """SQL that converts a JSON parameter, an array of objects, to rows of a table's columns and types."""
     columns = connection.execute(f"SELECT column_name, column_type FROM (DESCRIBE {table})").fetchall()
-    return f"SELECT unnest(from_json(?::JSON, '[{as_json(dict(columns))}]'), recursive := true)"
+    return json_rows(dict(columns))
+
+
+def json_rows(columns: Mapping[str, str]) -> str:
+    """SQL that converts a JSON parameter, an array of objects, to rows with these columns, {name: type}."""
+    return f"SELECT unnest(from_json(?::JSON, '[{as_json(columns)}]'), recursive := true)"
 
 
 def as_parameter(rows: Sequence[TableRow]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 
 from lbx.base.number_key import NumberKey
-from lbx.store.inserting import as_parameter, insert, rows_of_json
+from lbx.store.inserting import as_parameter, insert, json_rows, rows_of_json
 from lbx.store.number_rows import NumberRow
 from lbx.store.rows import GenerationRow, as_json
 
@@ -106,8 +106,7 @@ def delete(
 def delete_replaced_scores(connection: duckdb.DuckDBPyConnection, generations: Sequence[GenerationRow]) -> None:
     """Delete scores of stored answers that these rows replace by different ones."""
     # Existing keys are rare; reading all rows twice would take a fifth of the time of writing them.
-    form = as_json([{name: "INTEGER" if name == "iteration" else "VARCHAR" for name in _ANSWER}])
-    keys = f"SELECT unnest(from_json(?::JSON, '{form}'), recursive := true)"
+    keys = json_rows({name: "INTEGER" if name == "iteration" else "VARCHAR" for name in _ANSWER})
     if not connection.execute(
         f"SELECT 1 FROM generations SEMI JOIN ({keys}) USING ({', '.join(_ANSWER)}) LIMIT 1",
         [as_json([{name: getattr(row, name) for name in _ANSWER} for row in generations])],

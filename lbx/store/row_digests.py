@@ -8,11 +8,9 @@ forms; texts have digests of their own.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 
@@ -20,10 +18,9 @@ from lbx.base.errors import StoreError
 from lbx.store.contents import COLUMN_TYPES
 from lbx.store.extracting import plain_columns
 from lbx.store.opening import first_line
-from lbx.store.rows import as_json
 from lbx.store.schema import SCHEMA
 from lbx.store.store import Store
-from lbx.store.texts import NO_TEXTS, TEXT_COLUMNS, plain_item_meta, plain_meta
+from lbx.store.texts import NO_TEXTS, TEXT_COLUMNS, UNCHANGED, add_plain_functions
 
 _BATCH = 5_000
 DIGITS, MARK_DIGITS = 32, 2
@@ -110,7 +107,7 @@ def iterate_row_digests(store: Store, run_id: str, salt: str) -> Iterator[str]:
         StoreError: the file cannot be read.
     """
     try:
-        store.compute_once("lbx_plain_meta", lambda: _add_functions(store.connection))
+        add_plain_functions(store)
         for table in sorted(_ROWS):
             sql = f"SELECT {_line(table)} AS line FROM ({_encoded_rows(table)}) ORDER BY line"
             cursor = store.connection.execute(sql, {"run": run_id, "salt": salt})
@@ -120,26 +117,7 @@ def iterate_row_digests(store: Store, run_id: str, salt: str) -> Iterator[str]:
         raise StoreError(f"{store.path} cannot be read: {first_line(exc)}") from exc
 
 
-_PLAIN_COLUMNS = plain_columns(NO_TEXTS, "lbx_plain_meta(r.meta)[2:]", "lbx_plain_item_meta(r.meta)[2:]")
-
-
-def _add_functions(connection: duckdb.DuckDBPyConnection) -> None:
-    for name, plain in (("lbx_plain_meta", plain_meta), ("lbx_plain_item_meta", plain_item_meta)):
-        connection.create_function(name, _on_json(plain), ["VARCHAR"], "VARCHAR")
-
-
-def _on_json(plain: Callable[[object], dict[str, Any]]) -> Callable[[str], str]:
-    """Function on JSON text; its result begins with ``PLAIN`` if the value has no texts."""
-
-    def run(text: str) -> str:
-        try:
-            value = json.loads(text)
-            kept = plain(value)
-        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):  # a hostile file
-            return "!"
-        return f"{PLAIN if kept == value else '!'}{as_json(kept)}"
-
-    return run
+_PLAIN_COLUMNS = plain_columns(NO_TEXTS)
 
 
 def _encoded_rows(table: str) -> str:
@@ -173,7 +151,7 @@ def _text(table: str, column: str) -> str:
     value = _quote(column)
     is_plain = f'{value}::VARCHAR = "plain_{column}"::VARCHAR'
     if column == "meta":
-        is_plain = f"lbx_plain_{'meta' if table == 'samples' else 'item_meta'}({value})[1] = '{PLAIN}'"
+        is_plain = f"lbx_plain_{table}({value})[1] = '{UNCHANGED}'"
     return (
         f"CASE WHEN {value} IS NULL THEN 'null' WHEN {is_plain} THEN '\"{PLAIN}\"' "
         f"ELSE '\"' || sha256(lbx_start || '{column}' || {_encode(column, 'VARCHAR')})[:{DIGITS}] || '\"' END"

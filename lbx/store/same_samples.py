@@ -79,7 +79,11 @@ def _meta_differs(key: str) -> str:
     return f"coalesce({old} <> {new}, {both_have_metrics} AND ({old} IS NULL) <> ({new} IS NULL))"
 
 
-META_PARTS = ("choices", "metrics", "extract", "answer_cues", "turns")
+ASKED_META = ("choices", "turns")
+"""Entries of a sample's meta that the model reads."""
+RULES = ("metrics", "extract", "answer_cues")
+"""Entries that only scoring reads."""
+META_PARTS = (*ASKED_META, *RULES)
 _PART_TEXTS = {
     "question": "nullif({row}.question, '')",
     "references": "nullif({row}.\"references\"::VARCHAR, '[]')",

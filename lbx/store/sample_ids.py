@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lbx.store.inserting import json_rows
 from lbx.store.rows import as_json
 from lbx.store.store import Store
 
@@ -18,8 +19,7 @@ def rename_samples(store: Store, benchmark: str, task: str, names: Mapping[str, 
     loses rows: only call it for a copy that is then thrown away.
     """
     store.query(
-        "CREATE OR REPLACE TEMP TABLE lbx_names AS "
-        'SELECT unnest(from_json(?::JSON, \'[{"old":"VARCHAR","new":"VARCHAR"}]\'), recursive := true)',
+        f"CREATE OR REPLACE TEMP TABLE lbx_names AS {json_rows(dict.fromkeys(('old', 'new'), 'VARCHAR'))}",
         [as_json([{"old": old, "new": new} for old, new in names.items()])],
     )
     old_rows, key = "t.sample_id = n.old AND (t.benchmark, t.task) = (?, ?)", [benchmark, task]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lbx.base.database import RESULTS
@@ -17,13 +16,12 @@ from lbx.store.texts import (
     MODEL,
     REMOVED_MESSAGE,
     TEXT_COLUMNS,
-    plain_item_meta,
-    plain_meta,
+    UNCHANGED,
+    add_plain_functions,
 )
 
 UNKNOWN = "unknown"
 """Origin of texts in columns that lbx does not fill with texts, and in tables of other programs."""
-_BATCH_ROWS = 1000
 _NO_TEXT = ("", "[]", "{}", REMOVED_MESSAGE)
 _PLAIN_TYPES = r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DOUBLE|FLOAT|BOOLEAN|DECIMAL.*|DATE|TIME.*|INTERVAL|UUID"
 
@@ -46,6 +44,7 @@ class TextColumn:
 
 def text_columns(store: Store) -> list[TextColumn]:
     """Columns that hold texts, in the order of the schema; columns of other programs follow."""
+    add_plain_functions(store)
     found = [
         text
         for column in COLUMN_TYPES
@@ -57,7 +56,7 @@ def text_columns(store: Store) -> list[TextColumn]:
 def _texts(store: Store, table: str, column: str) -> Iterator[TextColumn]:
     origin = TEXT_COLUMNS[table, column]
     if column == "meta":
-        yield from _metas(store, table, plain_meta if table == "samples" else plain_item_meta)
+        yield from _count(store, table, column, origin, f"lbx_plain_{table}(meta)[1] <> '{UNCHANGED}'")
     elif origin == MODEL:
         yield from _count(store, table, column, MODEL, "benchmark <> 'judge'")
         verdicts = f" AND NOT {IS_VERDICT.format(row=table)}" if column == "extracted" else ""
@@ -93,18 +92,6 @@ def _count(store: Store, table: str, column: str, origin: str, condition: str = 
     ).rows
     if rows:
         yield TextColumn(table, column, origin, rows, size_bytes)
-
-
-def _metas(store: Store, table: str, plain: Callable[[object], dict[str, object]]) -> Iterator[TextColumn]:
-    rows = size_bytes = 0
-    ((end,),) = store.query(f"SELECT coalesce(max(rowid), -1) + 1 FROM {table}").rows
-    for start in range(0, end, _BATCH_ROWS):
-        batch = f"SELECT meta FROM {table} WHERE rowid >= ? AND rowid < ?"
-        for (meta,) in store.query(batch, [start, start + _BATCH_ROWS]).rows:
-            if plain(value := json.loads(meta)) != value:
-                rows, size_bytes = rows + 1, size_bytes + len(meta.encode())
-    if rows:
-        yield TextColumn(table, "meta", TEXT_COLUMNS[table, "meta"], rows, size_bytes)
 
 
 def _quote_name(name: str) -> str:

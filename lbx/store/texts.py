@@ -7,10 +7,12 @@ records which texts were kept. Nothing takes the place of a text, so that no pro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lbx.base.errors import StoreError
+from lbx.store.rows import as_json
 
 if TYPE_CHECKING:
     from lbx.store.store import Store
@@ -69,6 +71,8 @@ ANSWERS, NO_TEXTS = "answers", "none"
 """Values of ``runs.texts``: the texts that were kept."""
 REMOVED_MESSAGE = "(message removed)"
 """Replaces a message: a row with an error remains one."""
+UNCHANGED = "="
+"""First character of a result of ``add_plain_functions`` if the value has no texts."""
 
 IS_VERDICT = (
     "({row}.benchmark = 'judge' AND "
@@ -126,6 +130,31 @@ def plain_item_meta(meta: object) -> dict[str, Any]:
     return ({"answers": rated} if "answers" in meta else {}) | plain_meta(
         {key: value for key, value in meta.items() if key in ("for_all", "document_sha256")}
     )
+
+
+def add_plain_functions(store: Store) -> None:
+    """Add the SQL functions ``lbx_plain_samples`` and ``lbx_plain_rating_items`` of the column ``meta`` of a table.
+
+    They return "=" and JSON if the value has no texts, "!" and the JSON without them, or "!" for malformed values.
+    """
+
+    def add() -> None:
+        for table, plain in (("samples", plain_meta), ("rating_items", plain_item_meta)):
+            store.connection.create_function(f"lbx_plain_{table}", _on_json(plain), ["VARCHAR"], "VARCHAR")
+
+    store.compute_once("plain functions", add)
+
+
+def _on_json(plain: Callable[[object], dict[str, Any]]) -> Callable[[str], str]:
+    def run(text: str) -> str:
+        try:
+            value = json.loads(text)
+            kept = plain(value)
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):  # a hostile file
+            return "!"
+        return f"{UNCHANGED if kept == value else '!'}{as_json(kept)}"
+
+    return run
 
 
 def _dicts(values: object) -> list[dict[str, Any]]:

@@ -243,16 +243,18 @@ class _TaskSettings:
 
     def of_task(self, key: str) -> Any:
         """Return the task's entry of a table such as "versions"; None without one."""
-        table = self.results.get(key)
-        return table.get(self.name) if isinstance(table, dict) else None
+        return _object(self.results, key).get(self.name)
+
+    def table(self, key: str) -> Mapping[str, Any]:
+        """Return the task's entry that is a table itself; {} without one."""
+        return _object(_object(self.results, key), self.name)
 
     @property
     def version(self) -> float | None:
         return finite_number(self.of_task("versions"))
 
     def count(self, key: str) -> int | None:
-        counts = self.of_task("n-samples")
-        value = counts.get(key) if isinstance(counts, dict) else None
+        value = self.table("n-samples").get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def check_count(self, file: Path, n_rows: int) -> None:
@@ -282,8 +284,7 @@ def _own_score(settings: _TaskSettings, lines: Sequence[PredictionLine]) -> tupl
     names = lines[0].values.get("metrics")
     metrics = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
     metric = next((name for name in metrics if name != "score"), "")
-    of_task = settings.of_task("results")
-    score = finite_number(of_task.get(f"{metric},none")) if isinstance(of_task, dict) else None
+    score = finite_number(settings.table("results").get(f"{metric},none"))
     if score is None and metric:
         values = [finite_number(line.values.get(metric)) for line in lines]
         known = [value for value in values if value is not None]
@@ -311,12 +312,9 @@ def _differences(task: str, settings: _TaskSettings, predictions: Sequence[Predi
         yield "a system instruction"
     if settings.of_task("n-shot"):
         yield "further examples in the prompt"
-    config = results.get("config")
-    if isinstance(config, dict) and config.get("gen_kwargs"):
+    if _object(results, "config").get("gen_kwargs"):
         yield "other settings of generation (gen_kwargs)"
-    generation = settings.of_task("configs")
-    generation = generation.get("generation_kwargs") if isinstance(generation, dict) else None
-    if isinstance(generation, dict) and generation.get("do_sample"):
+    if _object(settings.table("configs"), "generation_kwargs").get("do_sample"):
         yield "sampled answers"
     asked, every = settings.count("effective"), settings.count("original")
     if asked is not None and every is not None and asked < every:
@@ -358,28 +356,29 @@ def _fits_into_window(results: Mapping[str, Any], lines: Sequence[PredictionLine
 
 def _prompt_size(line: PredictionLine) -> float:
     """Upper bound of the tokens of a prompt and its answer; infinity if unknown."""
-    arguments = line.values.get("arguments")
-    first = arguments.get("gen_args_0") if isinstance(arguments, dict) else None
-    prompt, settings = (first.get("arg_0"), first.get("arg_1")) if isinstance(first, dict) else (None, None)
-    new_tokens = finite_number(settings.get("max_gen_toks")) if isinstance(settings, dict) else None
+    first = _object(_object(line.values, "arguments"), "gen_args_0")
+    prompt, new_tokens = first.get("arg_0"), finite_number(_object(first, "arg_1").get("max_gen_toks"))
     if not isinstance(prompt, str) or new_tokens is None:
         return float("inf")
     return len(prompt.encode("utf-8", "replace")) + 1 + new_tokens
 
 
 def _run_settings(results: Mapping[str, Any]) -> dict[str, Any]:
-    config = results.get("config")
-    config = config if isinstance(config, dict) else {}
-    arguments = config.get("model_args")
+    config = _object(results, "config")
     settings: dict[str, Any] = {
         name: value
-        for source in (arguments if isinstance(arguments, dict) else {}, results)
+        for source in (_object(config, "model_args"), results)
         for name in _SETTINGS
         if (value := _short(source.get(name))) is not None
     }
     if model := _short(config.get("model")):
         settings["model"] = model
     return settings | {"chat_template": bool(results.get("chat_template"))} if results else {}
+
+
+def _object(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = values.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def _short(value: object) -> str | float | None:

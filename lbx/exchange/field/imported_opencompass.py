@@ -103,9 +103,7 @@ def _find_files(path: Path) -> tuple[dict[str, list[Path]], tuple[str, ...], Pat
 
 def _model_folder(path: Path) -> Path:
     """Return the only folder of a model's predictions at or below a path."""
-    if any(_FILE.fullmatch(entry.name) or _V2.fullmatch(entry.name) for entry in path.iterdir()):
-        return path
-    if any(_UNFINISHED.fullmatch(entry.name) for entry in path.iterdir()):
+    if _has_files(path):
         return path
     predictions = path / _PREDICTIONS if (path / _PREDICTIONS).is_dir() else path
     folders = [entry for entry in sorted(predictions.iterdir()) if entry.is_dir() and _has_files(entry)]

@@ -193,11 +193,7 @@ def _parse_row(line: str) -> _Row:
 
 
 def _is_list(value: object, kinds: tuple[type, ...], length: int | None = None) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == (len(value) if length is None else length)
-        and {*map(type, value)} <= {*kinds}
-    )
+    return isinstance(value, list) and length in (None, len(value)) and {*map(type, value)} <= {*kinds}
 
 
 def _is_hex(value: object, digits: int) -> bool:

@@ -166,3 +166,8 @@ def _resources(threads: int) -> Config:
 def sql_literal(text: str) -> str:
     """Quote a text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def quote_name(name: str) -> str:
+    """Quote the name of a table or column for SQL."""
+    return '"' + name.replace('"', '""') + '"'

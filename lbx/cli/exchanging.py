@@ -62,19 +62,17 @@ def score_outputs(options: ScoreOptions) -> None:
 
 def _score_by_bundle(options: ScoreOptions, output: Path) -> None:
     """Score a file's answers by the rules of a bundle, into a new file."""
-    if options.bundle is None:
-        raise UsageError(
-            "-o needs --bundle: the new file has scores by the rules of a bundle.", fix="Pass --bundle DIR."
-        )
-    if options.runs or options.embedding:
-        option = "--run" if options.runs else "--embedding"
-        raise UsageError(
-            f"{option} and -o exclude each other: the new file has one rule for the answers of all runs, and own "
-            "benchmarks need no embedding model.",
-            fix=f"Leave out {option}.",
-        )
+    bundle = Bundle(options.bundle) if options.bundle else None
     with RunBar() as bar:
-        scores = score_by_bundle(options.results, output, Bundle(options.bundle), workers=options.workers, listener=bar)
+        scores = score_by_bundle(
+            options.results,
+            output,
+            bundle,
+            runs=options.runs,
+            embedding=options.embedding,
+            workers=options.workers,
+            listener=bar,
+        )
     if options.as_json:
         answer_json(json.dumps(scores.to_json()))
         return

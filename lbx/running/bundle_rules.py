@@ -52,17 +52,38 @@ class NewScores:
 
 
 def score_by_bundle(
-    results: Path, output: Path, bundle: Bundle, *, workers: int = 0, listener: Listener | None = None
+    results: Path,
+    output: Path,
+    bundle: Bundle | None,
+    *,
+    runs: Sequence[str] = (),
+    embedding: str | None = None,
+    workers: int = 0,
+    listener: Listener | None = None,
 ) -> NewScores:
     """Copy a results file and score the answers to a bundle's own benchmarks by its rules.
 
     The new file is written whole or not at all. Its other benchmarks keep their scores.
 
+    Args:
+        runs, embedding: options of ``lbx.running.rescoring.score``, which are refused.
+
     Raises:
-        UsageError: the output exists, or the bundle has no own benchmark of the file.
+        UsageError: the output exists, the bundle has no own benchmark of the file, or options exclude each other.
         StoreError: a file cannot be read or written.
         BundleError: the bundle changed since it was unpacked.
     """
+    if bundle is None:
+        raise UsageError(
+            "-o needs --bundle: the new file has scores by the rules of a bundle.", fix="Pass --bundle DIR."
+        )
+    if runs or embedding:
+        option = "--run" if runs else "--embedding"
+        raise UsageError(
+            f"{option} and -o exclude each other: the new file has one rule for the answers of all runs, and own "
+            "benchmarks need no embedding model.",
+            fix=f"Leave out {option}.",
+        )
     listener = listener or Listener()
     require_file(results)
     with new_results_file(output) as part:

@@ -54,11 +54,12 @@ def score(
         LbxError: a run does not exist, the embedding model cannot be loaded, or the bundle has other rules or
             questions than the file and there is no ``output``.
     """
-    path = Path(results)
+    path, opened = Path(results), Bundle(Path(bundle)) if bundle is not None else None
+    if output is not None:
+        return score_by_bundle(
+            path, Path(output), opened, runs=runs, embedding=embedding, workers=workers, listener=listener
+        ).score_count
     require_file(path)
-    opened = Bundle(Path(bundle)) if bundle is not None else None
-    if output is not None and opened is not None:
-        return score_by_bundle(path, Path(output), opened, workers=workers, listener=listener).score_count
     with Store(path) as store:
         require_texts(store, "Scoring needs answers and references.")
         runs = resolve_runs(store, runs)

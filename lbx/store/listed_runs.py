@@ -10,7 +10,6 @@ from lbx.store.run_progress import run_states
 from lbx.store.runs import metadata_of
 from lbx.store.store import Store
 
-JUDGE, MODEL = "judge", "model"
 _FIXED_BYTES = 8
 """Estimate of a stored number, time or truth value."""
 
@@ -40,23 +39,21 @@ class ListedRun:
 
 def listed_runs(store: Store) -> list[ListedRun]:
     """Return all runs and judges in order of their start."""
-    rows = store.query(
-        "SELECT run_id, model, metadata, EXISTS (FROM judges WHERE judge_id = run_id) AS is_judge FROM runs"
-    ).dicts()
-    run_rows = {row["run_id"]: row for row in rows}
+    kind = "if(EXISTS (FROM judges WHERE judge_id = run_id), 'judge', 'model') AS kind"
+    rows = {row["run_id"]: row for row in store.query(f"SELECT run_id, model, metadata, {kind} FROM runs").dicts()}
     sizes = _sizes(store)
     return [
         ListedRun(
             state.run_id,
-            run_rows[state.run_id]["model"],
-            JUDGE if run_rows[state.run_id]["is_judge"] else MODEL,
+            rows[state.run_id]["model"],
+            rows[state.run_id]["kind"],
             state.state,
             state.answers,
             state.failures,
             sizes[state.run_id],
             state.started_at,
             state.newest_at,
-            metadata_of(run_rows[state.run_id]),
+            metadata_of(rows[state.run_id]),
         )
         for state in sorted(run_states(store), key=lambda state: (state.started_at, state.run_id))
     ]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from lbx.base.database import quote_name
 from lbx.base.errors import StoreError
 from lbx.store.contents import COLUMN_TYPES
 from lbx.store.extracting import plain_columns
@@ -123,11 +124,11 @@ _PLAIN_COLUMNS = plain_columns(NO_TEXTS)
 def _encoded_rows(table: str) -> str:
     """Rows of a table with the encodings of their values without texts, their keys, and the start of what is hashed."""
     columns, plain = COLUMNS[table], _PLAIN_COLUMNS.get(table, {})
-    values = "".join(f', {plain.get(name, f"r.{_quote(name)}")} AS "plain_{name}"' for name in columns.values)
+    values = "".join(f', {plain.get(name, f"r.{quote_name(name)}")} AS "plain_{name}"' for name in columns.values)
     encoded = ", ".join(
         f'{_encode(f"plain_{name}", COLUMN_TYPES[table, name])} AS "encoded_{name}"' for name in columns.values
     )
-    key = f"json_array({', '.join(map(_quote, columns.key))})::VARCHAR"
+    key = f"json_array({', '.join(map(quote_name, columns.key))})::VARCHAR"
     return (
         f"SELECT *, {key} AS lbx_key, $salt || '{table}' || {key} AS lbx_start, {encoded} "
         f"FROM (SELECT r.*{values} FROM ({_ROWS[table]}) r)"
@@ -148,7 +149,7 @@ def _line(table: str) -> str:
 
 
 def _text(table: str, column: str) -> str:
-    value = _quote(column)
+    value = quote_name(column)
     is_plain = f'{value}::VARCHAR = "plain_{column}"::VARCHAR'
     if column == "meta":
         is_plain = f"lbx_plain_{table}({value})[1] = '{UNCHANGED}'"
@@ -160,9 +161,5 @@ def _text(table: str, column: str) -> str:
 
 def _encode(column: str, kind: str) -> str:
     """SQL of a value's encoding, which is never the start of another value's."""
-    text = f"{_quote(column)}::{'BIT::VARCHAR' if kind == 'DOUBLE' else 'VARCHAR'}"
-    return f"CASE WHEN {_quote(column)} IS NULL THEN 'N' ELSE strlen({text}) || ':' || {text} END"
-
-
-def _quote(name: str) -> str:
-    return f'"{name}"'
+    text = f"{quote_name(column)}::{'BIT::VARCHAR' if kind == 'DOUBLE' else 'VARCHAR'}"
+    return f"CASE WHEN {quote_name(column)} IS NULL THEN 'N' ELSE strlen({text}) || ':' || {text} END"

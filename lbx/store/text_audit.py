@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lbx.base.database import RESULTS
+from lbx.base.database import RESULTS, quote_name
 from lbx.store.contents import COLUMN_TYPES
 from lbx.store.store import Store
 from lbx.store.texts import (
@@ -68,7 +68,7 @@ def _texts(store: Store, table: str, column: str) -> Iterator[TextColumn]:
 def _long_labels(store: Store, table: str, column: str) -> Iterator[TextColumn]:
     """Texts in a column of names, which lbx never writes."""
     if column in LABEL_COLUMNS.get(table, ()) and COLUMN_TYPES[table, column] == "VARCHAR":
-        is_text = f"(length({_quote_name(column)}) > {LONGEST_LABEL} OR contains({_quote_name(column)}, chr(10)))"
+        is_text = f"(length({quote_name(column)}) > {LONGEST_LABEL} OR contains({quote_name(column)}, chr(10)))"
         yield from _count(store, table, column, UNKNOWN, is_text)
 
 
@@ -84,15 +84,11 @@ def _other_columns(store: Store) -> list[tuple[str, str]]:
 
 
 def _count(store: Store, table: str, column: str, origin: str, condition: str = "true") -> Iterator[TextColumn]:
-    value = f"{_quote_name(column)}::VARCHAR"
+    value = f"{quote_name(column)}::VARCHAR"
     no_text = ", ".join(f"'{text}'" for text in _NO_TEXT)
     ((rows, size_bytes),) = store.query(
-        f"SELECT count(*), coalesce(sum(strlen({value})), 0)::BIGINT FROM {RESULTS}.main.{_quote_name(table)} "
+        f"SELECT count(*), coalesce(sum(strlen({value})), 0)::BIGINT FROM {RESULTS}.main.{quote_name(table)} "
         f"WHERE {condition} AND {value} NOT IN ({no_text})"
     ).rows
     if rows:
         yield TextColumn(table, column, origin, rows, size_bytes)
-
-
-def _quote_name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from command_line import Lbx, fails
 
+from lbx import score
+from lbx.base.errors import UsageError
 from lbx.store import Store
 
 DEFINITION = """
@@ -289,6 +291,18 @@ def test_unusable_requests_write_nothing(lbx: Lbx, results: Path, first: Path, b
     fails(lbx("score", results, "--bundle", first, "-o", tmp_path / "no" / "new.duckdb"), 1, "does not exist")
     fails(lbx("score", results, "--bundle", first, "-o", results), 2, "already exists")
     assert not [*tmp_path.glob("*new*"), *tmp_path.glob(".*")]
+
+
+def test_the_function_refuses_the_same_requests(results: Path, first: Path, tmp_path: Path) -> None:
+    output, before = tmp_path / "new.duckdb", results.read_bytes()
+    with pytest.raises(UsageError, match="-o needs --bundle"):
+        score(results, output=output)
+    with pytest.raises(UsageError, match="--run and -o exclude each other"):
+        score(results, output=output, bundle=first, runs=["m"])
+    with pytest.raises(UsageError, match="--embedding and -o exclude each other"):
+        score(results, output=output, bundle=first, embedding="e")
+    assert not output.exists()
+    assert results.read_bytes() == before
 
 
 def test_an_interrupted_call_leaves_no_file(

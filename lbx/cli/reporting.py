@@ -29,7 +29,6 @@ from lbx.store import Store, Table
 from lbx.store.runs import resolve_runs_in
 
 _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
-_TWO_FILES = ("comparison", "changes", "revisions")
 _PICTURES = (ReportFormat.SVG, ReportFormat.PNG)
 _PIPE_WIDTH = 120
 """Columns of the overview if written to a pipe or a file; reports requested by name have all their columns."""
@@ -133,9 +132,10 @@ def _views(view: str | None, output_format: ReportFormat) -> list[str]:
 
 def _of_two_files(view: str | None, names: list[str], output_format: ReportFormat) -> list[str]:
     """Reports of a comparison with another file: also the report on left-out questions, if the format has several."""
-    if view not in _TWO_FILES:
+    comparisons = [name for name, definition in reports.REPORTS.items() if "--baseline-file" in definition.takes]
+    if view not in comparisons:
         raise UsageError(
-            "--baseline-file compares two results files.", fix=f"Name one of the reports {', '.join(_TWO_FILES)}."
+            "--baseline-file compares two results files.", fix=f"Name one of the reports {', '.join(comparisons)}."
         )
     alone = output_format in (ReportFormat.CSV, ReportFormat.PARQUET, *_PICTURES) or view == "revisions"
     return names if alone else [*names, "revisions"]

@@ -112,57 +112,44 @@ def parse_predictions(
         raise UsageError("The model's name is empty.", fix="Pass --model NAME.")
     refuse_field_format(format_name)
     refuse_field_files(format_name, path, model)
-    if format_name in _HARNESSES:
-        return _parse_harness(
-            format_name, path, model=model, run_id=run_id, bundle=bundle, metadata=metadata,
-            strip_reasoning=strip_reasoning, e=e,
-        )  # fmt: skip
-    own_names = custom_names(bundle, {}) if bundle else ()
-    form = find_format(
-        format_name,
-        own_names,
-        condition="" if bundle else " and with --bundle, if the bundle contains it",
-        further_names=IMPORT_FORMATS,
-    )
+    run = _read_harness(format_name, path, e=e) if format_name in _HARNESSES else None
+    form, reading = (run.form, run.reading) if run else _read_official(format_name, path, bundle, e=e)
     if bundle and needs_model(BENCHMARKS[form.name]):
         log.info(f"The bundle is not used: the samples of {form.name} depend on the model that was asked.")
         bundle = None
-    if bundle and not form.known_tasks:
-        form = replace(form, known_tasks=tuple(task.name for task in BENCHMARKS[form.name].tasks(bundle)))
-    _refuse_verdicts(path)
-    judged = has_judge_answers(form, path, e=e)
-    reading = read_judge_answers(form, [path]) if judged else read_predictions(form, path, e=e)
     if bundle is not None:
-        reading = (match_judge_answers if judged else match_predictions)(form, bundle, reading)
-    if strip_reasoning:
-        reading = without_reasoning(form, reading)
-    name = run_id or f"{model}-{form.name}-{reading.content_sha256[:8]}"
-    settings = official_judge.settings_of_rows([row.line for row in reading.rows]) if judged else {}
-    return ParsedPredictions(form, reading, name, model, bundle, metadata, settings)
-
-
-def _parse_harness(
-    format_name: str,
-    path: Path,
-    *,
-    model: str,
-    run_id: str | None,
-    bundle: Bundle | None,
-    metadata: Mapping[str, str] | None,
-    strip_reasoning: bool,
-    e: bool,
-) -> ParsedPredictions:
-    if e:
-        raise UsageError(f"--e does not apply to {format_name}, whose files name their tasks.", fix="Leave it out.")
-    run = _HARNESSES[format_name](path)
-    form, reading = run.form, run.reading
-    if bundle:
-        reading = match_predictions(form, bundle, reading)
+        reading = (match_judge_answers if reading.for_judge else match_predictions)(form, bundle, reading)
     if strip_reasoning:
         reading = without_reasoning(form, reading)
     name = run_id or f"{model}-{format_name}-{reading.content_sha256[:8]}"
-    settings = {SETTING: run.harness.to_json()}
-    return ParsedPredictions(form, reading, name, model, bundle, metadata, settings, run.harness, run.notes)
+    if run:
+        settings = {SETTING: run.harness.to_json()}
+        return ParsedPredictions(form, reading, name, model, bundle, metadata, settings, run.harness, run.notes)
+    settings = official_judge.settings_of_rows([row.line for row in reading.rows]) if reading.for_judge else {}
+    return ParsedPredictions(form, reading, name, model, bundle, metadata, settings)
+
+
+def _read_harness(format_name: str, path: Path, *, e: bool) -> HarnessRun:
+    if e:
+        raise UsageError(f"--e does not apply to {format_name}, whose files name their tasks.", fix="Leave it out.")
+    return _HARNESSES[format_name](path)
+
+
+def _read_official(
+    format_name: str, path: Path, bundle: Bundle | None, *, e: bool
+) -> tuple[PredictionFormat, PredictionFiles]:
+    form = find_format(
+        format_name,
+        custom_names(bundle, {}) if bundle else (),
+        condition="" if bundle else " and with --bundle, if the bundle contains it",
+        further_names=IMPORT_FORMATS,
+    )
+    family = BENCHMARKS[form.name]
+    if bundle and not form.known_tasks and not needs_model(family):
+        form = replace(form, known_tasks=tuple(task.name for task in family.tasks(bundle)))
+    _refuse_verdicts(path)
+    is_for_judge = has_judge_answers(form, path, e=e)
+    return form, read_judge_answers(form, [path]) if is_for_judge else read_predictions(form, path, e=e)
 
 
 def _refuse_verdicts(path: Path) -> None:

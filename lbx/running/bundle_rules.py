@@ -150,7 +150,7 @@ def _take_tasks(store: Store, bundle: Bundle, names: Sequence[str]) -> list[Task
             changes[f"{name}/{task}"].move_count = len(moves)
         with store.transaction() as connection:
             numbers.delete_numbers(connection, ["task", "length", "group", "mean"], ["benchmark"], [(name,)])
-    _record(store, bundle, changes)
+    _record(store, bundle, names, changes)
     return [*changes.values()]
 
 
@@ -211,14 +211,13 @@ def _write_task(
             )
 
 
-def _record(store: Store, bundle: Bundle, changes: Mapping[str, TaskChanges]) -> None:
+def _record(store: Store, bundle: Bundle, names: Sequence[str], changes: Mapping[str, TaskChanges]) -> None:
     """Record the earlier bundle and rules in the runs.
 
     A run whose answers all belong to these tasks becomes a run of the bundle. Others keep the bundle they were asked
     from.
     """
-    counts = {f"{name}/{task}": count for name in {task.partition("/")[0] for task in changes}
-              for task, count in _tasks(store, bundle, name).items()}  # fmt: skip
+    counts = {f"{name}/{task}": count for name in names for task, count in _tasks(store, bundle, name).items()}
     sql = """
         SELECT run_id, bundle_digest, rescorings, task_samples, list(DISTINCT g.benchmark || '/' || g.task) AS tasks
         FROM runs JOIN generations g USING (run_id) WHERE g.benchmark <> 'judge' GROUP BY ALL

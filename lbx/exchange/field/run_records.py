@@ -62,6 +62,7 @@ _NUMBER_FACTS = (
     "official", "unit", "partial", "headline", "metric_version", "n", "cluster_by", "clusters", "method", "low", "high",
     "failed_as_0", "failed_as_1",
 )  # fmt: skip
+_RUN_COLUMNS = ("run_id", "model", "backend", "backend_version", "bundle_digest", "lbx_version", "status")
 _TOKENS = ("prompt_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 _COUNTS = ("asked", "answered", "failed", "truncated", "samples_asked", "samples_in_data")
 
@@ -170,20 +171,14 @@ def read_run(store: Store, run_id: str) -> RunRecord:
     ]
     settings = json.loads(run["settings"])
     return RunRecord(
-        store,
-        run_id,
-        run["model"],
-        run["backend"],
-        run["backend_version"],
-        run["bundle_digest"],
-        run["lbx_version"],
-        run["status"],
-        run["started_at"].replace(tzinfo=UTC),
-        run["finished_at"] and run["finished_at"].replace(tzinfo=UTC),
-        {name: value for name, value in settings.items() if name != "files"},
-        metadata_of(run),
-        texts_of(store),
-        tasks,
+        store=store,
+        **{name: run[name] for name in _RUN_COLUMNS},
+        started_at=run["started_at"].replace(tzinfo=UTC),
+        finished_at=run["finished_at"] and run["finished_at"].replace(tzinfo=UTC),
+        settings={name: value for name, value in settings.items() if name != "files"},
+        metadata=metadata_of(run),
+        texts=texts_of(store),
+        tasks=tasks,
     )
 
 

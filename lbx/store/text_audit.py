@@ -9,6 +9,7 @@ from lbx.base.database import RESULTS, quote_name
 from lbx.store.contents import COLUMN_TYPES
 from lbx.store.store import Store
 from lbx.store.texts import (
+    CHANGED,
     IS_VERDICT,
     JUDGE,
     LABEL_COLUMNS,
@@ -16,7 +17,6 @@ from lbx.store.texts import (
     MODEL,
     REMOVED_MESSAGE,
     TEXT_COLUMNS,
-    UNCHANGED,
     add_plain_functions,
 )
 
@@ -56,7 +56,7 @@ def text_columns(store: Store) -> list[TextColumn]:
 def _texts(store: Store, table: str, column: str) -> Iterator[TextColumn]:
     origin = TEXT_COLUMNS[table, column]
     if column == "meta":
-        yield from _count(store, table, column, origin, f"lbx_plain_{table}(meta)[1] <> '{UNCHANGED}'")
+        yield from _count(store, table, column, origin, f"lbx_plain_{table}(meta)[1] = '{CHANGED}'")
     elif origin == MODEL:
         yield from _count(store, table, column, MODEL, "benchmark <> 'judge'")
         verdicts = f" AND NOT {IS_VERDICT.format(row=table)}" if column == "extracted" else ""

@@ -71,8 +71,8 @@ ANSWERS, NO_TEXTS = "answers", "none"
 """Values of ``runs.texts``: the texts that were kept."""
 REMOVED_MESSAGE = "(message removed)"
 """Replaces a message: a row with an error remains one."""
-UNCHANGED = "="
-"""First character of a result of ``add_plain_functions`` if the value has no texts."""
+UNCHANGED, REWRITTEN, CHANGED = "=", "~", "!"
+"""First characters of results of ``add_plain_functions``: the same JSON, the same value in other JSON, fewer values."""
 
 IS_VERDICT = (
     "({row}.benchmark = 'judge' AND "
@@ -135,7 +135,7 @@ def plain_item_meta(meta: object) -> dict[str, Any]:
 def add_plain_functions(store: Store) -> None:
     """Add the SQL functions ``lbx_plain_samples`` and ``lbx_plain_rating_items`` of the column ``meta`` of a table.
 
-    They return "=" and JSON if the value has no texts, "!" and the JSON without them, or "!" for malformed values.
+    They return one of the marks above and the JSON without texts; only ``CHANGED`` for malformed values.
     """
 
     def add() -> None:
@@ -145,14 +145,15 @@ def add_plain_functions(store: Store) -> None:
     store.compute_once("plain functions", add)
 
 
-def _on_json(plain: Callable[[object], dict[str, Any]]) -> Callable[[str], str]:
+def _on_json(remove_texts: Callable[[object], dict[str, Any]]) -> Callable[[str], str]:
     def run(text: str) -> str:
         try:
             value = json.loads(text)
-            kept = plain(value)
+            kept = remove_texts(value)
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):  # a hostile file
-            return "!"
-        return f"{UNCHANGED if kept == value else '!'}{as_json(kept)}"
+            return CHANGED
+        plain = as_json(kept)
+        return f"{UNCHANGED if plain == text else REWRITTEN if kept == value else CHANGED}{plain}"
 
     return run
 

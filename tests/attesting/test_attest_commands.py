@@ -233,7 +233,8 @@ def test_a_file_that_is_being_written_is_attested_from_a_snapshot(folder: Path, 
         (("attest", ".", "--sign", "key"), 1, (". is a folder, not a results file",)),
         (("attest", "results.duckdb", "--sign", "."), 2, ("The key . is a folder",)),
         (("attest", "results.duckdb", "--sign", "key", "-o", "."), 2, (". is a folder. Give a file in it",)),
-        (("verify", "results.duckdb.attestation.jsonl.gz", "--trust", "key.pub"), 2, ("is an attestation", "lbx verify results.duckdb --trust key.pub")),
+        (("verify", "results.duckdb.attestation.jsonl.gz", "--trust", "key.pub"), 2,
+         ("is an attestation", "lbx verify results.duckdb --trust key.pub")),
     ],
 )  # fmt: skip
 def test_messages_name_the_problem(

@@ -67,12 +67,13 @@ def score_by_bundle(
     """
     listener = listener or Listener()
     require_file(results)
+    check_path(output)
     if output.exists():
         raise UsageError(f"{output} already exists.", fix="Choose another file with -o, or remove it.")
-    check_path(output)
+    with Store(results, read_only=True) as store:
+        require_texts(store, "Scoring needs answers and references.")
     check_unchanged(bundle.root, lambda stage, _item, done, total: listener.counted(stage, done, total))
     with _new_file(results, output.absolute()) as part, Store(part) as store:
-        require_texts(store, "Scoring needs answers and references.")
         names = _own_benchmarks(store, bundle)
         if not names:
             raise UsageError(

@@ -129,15 +129,15 @@ def _add_functions(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _on_json(plain: Callable[[object], dict[str, Any]]) -> Callable[[str], str]:
-    """Function on JSON text; its result begins with ``PLAIN`` if the value has no texts."""
+    """Function on JSON text; its result begins with ``PLAIN`` if the extraction leaves the text as it is."""
 
     def run(text: str) -> str:
         try:
-            value = json.loads(text)
-            kept = plain(value)
+            kept = plain(json.loads(text))
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):  # a hostile file
             return "!"
-        return f"{PLAIN if kept == value else '!'}{as_json(kept)}"
+        plain_text = as_json(kept)
+        return f"{PLAIN if plain_text == text else '!'}{plain_text}"
 
     return run
 

@@ -148,5 +148,5 @@ def key_values(option: str, texts: Sequence[str]) -> dict[str, str]:
     pairs = [(text, *map(str.strip, text.partition("=")[::2])) for text in texts]
     for text, key, _ in pairs:
         if not key or "=" not in text:
-            raise UsageError(f"{option} must be KEY=VALUE, not {text!r}.", fix=f"For example: {option} 'PE=no'.")
+            raise UsageError(f"{option} must be KEY=VALUE, not {text!r}.", fix="For example: PE=no.")
     return {key: value for _, key, value in pairs}

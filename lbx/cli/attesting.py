@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 
-from lbx.attesting.attestation import attestation_path
+from lbx.attesting.attestation import SUFFIX, attestation_path
 from lbx.attesting.checking import CHANGED, MISSING, VERIFIED, ResultsReport, RunCheck, check_results
 from lbx.attesting.making import attest_results
 from lbx.attesting.rows import Change
@@ -24,7 +25,7 @@ from lbx.cli import bundling
 from lbx.cli.gap_options import AttestOptions, VerifyOptions
 from lbx.cli.output import answer, answer_json, note
 from lbx.cli.tables import check_output
-from lbx.store.opening import require_file
+from lbx.store.opening import check_path, require_file
 
 _ROWS = 20
 """Number of changed rows listed by name."""
@@ -32,6 +33,7 @@ _ROWS = 20
 
 def attest(options: AttestOptions) -> None:
     require_file(options.results)
+    check_path(options.results)
     output = options.output or attestation_path(options.results)
     check_output(output)
     if output.exists() and options.sign.exists() and output.samefile(options.sign):
@@ -53,12 +55,24 @@ def verify(options: VerifyOptions) -> None:
     if is_results_file(options.archive):
         _verify_results(options)
         return
+    if options.archive.name.endswith(SUFFIX) and options.archive.is_file():
+        _refuse_attestation(options)
     if options.attestation is not None or options.runs:
         require_file(options.archive)
         raise UsageError(
             f"--attestation and --run are for results files, and {options.archive} is not one.", fix="Omit them."
         )
     bundling.verify_archive(options)
+
+
+def _refuse_attestation(options: VerifyOptions) -> NoReturn:
+    results = options.archive.with_name(options.archive.name.removesuffix(SUFFIX))
+    trust: list[str | Path] = ["--trust", options.trust] if options.trust else []
+    raise UsageError(
+        f"{options.archive} is an attestation.",
+        fix="Give its results file, and the attestation with --attestation if it has another name:",
+        command=as_command("lbx", "verify", results, *trust),
+    )
 
 
 def _verify_results(options: VerifyOptions) -> None:

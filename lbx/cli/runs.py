@@ -73,19 +73,27 @@ def remove(options: RemoveRunsOptions) -> None:
         raise UsageError("No run to remove.", fix="Name one, or pass --vacuum to only rewrite the file.")
     results = options.results
     removal = remove_runs(results, options.runs, with_dependents=options.with_dependents) if options.runs else None
-    sizes = rewrite_file(results) if options.vacuum else None
+    sizes = None
+    try:
+        sizes = rewrite_file(results) if options.vacuum else None
+    finally:  # the runs are removed even if the file cannot be rewritten
+        if options.as_json and (removal or sizes):
+            _print_removal(removal, results, sizes)
+        elif removal:
+            _show_removal(removal, results)
     if options.as_json:
-        removed = asdict(removal) if removal else {}
-        vacuumed = dict(zip(("bytes_before", "bytes_after"), sizes, strict=True)) if sizes else None
-        answer_json(json.dumps({"results": str(results), **removed, "vacuum": vacuumed}, ensure_ascii=False))
         return
-    if removal:
-        _show_removal(removal, results)
     if sizes:
         answer(f"{results} was rewritten: {size(sizes[0])} before, {size(sizes[1])} now")
     else:
         command = as_command("lbx", "runs", "remove", results, "--vacuum")
         note(f"Removed texts stay in free blocks of the file, which keeps its size, until it is rewritten: {command}")
+
+
+def _print_removal(removal: RemovalSummary | None, results: Path, sizes: tuple[int, int] | None) -> None:
+    removed = asdict(removal) if removal else {}
+    vacuumed = dict(zip(("bytes_before", "bytes_after"), sizes, strict=True)) if sizes else None
+    answer_json(json.dumps({"results": str(results), **removed, "vacuum": vacuumed}, ensure_ascii=False))
 
 
 def _show_removal(removal: RemovalSummary, results: Path) -> None:
@@ -100,7 +108,7 @@ def _show_removal(removal: RemovalSummary, results: Path) -> None:
 
 
 def note_facts(options: NoteRunOptions) -> None:
-    changes = key_values("lbx runs note", options.facts)
+    changes = key_values("A fact", options.facts)
     opened = open_for_changes(options.results) if changes else Store(options.results, allow_writer=True)
     with opened as store:
         (run,) = resolve_runs(store, [options.run])

@@ -17,7 +17,9 @@ from lbx.report.terminal import OutputLine, lines
 
 
 def check_output(output: Path | None) -> None:
-    """Raise UsageError if an output would overwrite a results file, which may have taken days to compute."""
+    """Raise UsageError if an output is a folder, or a results file, which may have taken days to compute."""
+    if output is not None and output.is_dir():
+        raise UsageError(f"{output} is a folder.", fix="Give a file in it.")
     if output is not None and output.is_file() and is_results_file(output):
         raise UsageError(f"{output} is a results file and would be overwritten.", fix="Choose another file with -o.")
 

@@ -137,9 +137,13 @@ def _open_baseline(store: Store, path: Path, name: str, runs: Sequence[str]) -> 
     rescored = [run for run in _runs_with_answers_of(store, run_id) if run in compared]
     others = [run for run in compared if run not in rescored]
     taken = {run for (run,) in store.query("SELECT run_id FROM runs").rows}
-    candidates = (f"{run_id} in {path.name}{f' ({n})' if n > 1 else ''}" for n in itertools.count(1))
-    free = (candidate for candidate in candidates if candidate not in taken)
-    groups = {next(free): group for group in (others, *([run] for run in rescored)) if group}
+    groups: dict[str, list[str]] = {}
+    for group in (others, *([run] for run in rescored)):
+        # Its numbers differ from those of the same baseline for other answers, so it has another name.
+        note = ", same answers" if others and group != others else ""
+        candidates = (f"{run_id} in {path.name}{note}{f' ({n})' if n > 1 else ''}" for n in itertools.count(1))
+        if group:
+            groups[next(name for name in candidates if name not in taken | groups.keys())] = group
     _match_questions(store, compared, run_id)
     for virtual_run, group in groups.items():
         _pair_answers(store, virtual_run, run_id, group[0] if group[0] in rescored else "")

@@ -86,12 +86,13 @@ def score_by_bundle(
         )
     listener = listener or Listener()
     require_file(results)
+    with Store(results, read_only=True) as store:
+        require_texts(store, "Scoring needs answers and references.")
     with new_results_file(output) as part:
         check_unchanged(bundle.root, lambda stage, _item, done, total: listener.counted(stage, done, total))
         with closing(connect(results, read_only=True)[0]):  # locks out writers meanwhile
             copy_database(results, part)
         with Store(part) as store:
-            require_texts(store, "Scoring needs answers and references.")
             names = _own_benchmarks(store, bundle)
             if not names:
                 raise UsageError(

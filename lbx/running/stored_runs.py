@@ -121,10 +121,10 @@ def describe_dependents(dependents: Dependents) -> str:
 
 
 def _dependents_error(results: Path, runs: Sequence[str], dependents: Dependents) -> UsageError:
+    numbers = f", and {format_count(dependents.numbers, 'number')} of other runs" if dependents.numbers else ""
     return UsageError(
         f"{', '.join(runs)} cannot be removed alone: {describe_dependents(dependents)} depend on "
-        f"{'it' if len(runs) == 1 else 'them'}, and "
-        f"{format_count(dependents.numbers, 'number')} of other runs.",
+        f"{'it' if len(runs) == 1 else 'them'}{numbers}.",
         fix="--with-dependents removes these, too. Removed ratings cannot be repeated: keep a copy of the file.",
         command=as_command("lbx", "runs", "remove", results, *runs, "--with-dependents"),
     )

@@ -133,7 +133,9 @@ def copy_runs(store: Store, target: Path, runs: Sequence[str] = (), texts: str |
             summary = _copy_rows(connection, plain_columns(texts) if texts else {})
             connection.execute(f"CHECKPOINT {_TARGET}; DETACH {_TARGET}")
     except duckdb.Error as exc:
-        raise StoreError(f"The runs cannot be copied: {first_line(exc)}.") from exc
+        raise StoreError(
+            f"The runs cannot be copied: {first_line(exc)}.", fix="No file was written. Make room if the disk is full."
+        ) from exc
     copied = [run for (run,) in store.query("SELECT run_id FROM lbx_runs ORDER BY ALL").rows]
     summary.runs = [run for run in copied if run in chosen]
     summary.judges = [run for run in copied if run not in chosen]

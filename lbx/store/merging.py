@@ -127,10 +127,10 @@ def _attach_source(store: Store, source: Path) -> Iterator[None]:
 
 
 def _refuse_other_texts(store: Store, source: Path) -> None:
-    """Raise ConflictError if texts were removed from the attached file and not from the others, or vice versa."""
+    """Raise StoreError if texts were removed from the attached file and not from the others, or vice versa."""
     texts = store.query(f"SELECT texts FROM runs UNION SELECT texts FROM {_SOURCE}.runs").rows
     if len(texts) > 1:
-        raise ConflictError(
+        raise StoreError(
             f"{source} and the files before it differ in their texts: `lbx runs extract --without-texts` removed texts "
             "from only some of them. All files are unchanged.",
             fix="Extract every file in the same way, then merge the extracted files.",

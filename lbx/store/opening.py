@@ -161,8 +161,8 @@ def in_use_error(path: Path, process: int | None = None, user: FileUser | None =
         f"{path} is in use by {user or unknown}.",
         path=path,
         process=process,
-        fix="Wait for it to end. `lbx report`, `show`, `sql`, `browse` and `judge -o OTHER_FILE` can read its "
-        "committed answers.",
+        fix="Wait for it to end. `lbx report`, `show`, `sql`, `browse`, `runs`, `runs extract`, `attest`, `verify` and "
+        "`judge -o OTHER_FILE` can read its committed answers.",
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import duckdb
 
+from lbx.base.commands import as_command
 from lbx.base.database import RESULTS, attach, files_of, open_database
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.inputs import open_input
@@ -60,20 +61,22 @@ def rewrite_file(path: Path) -> tuple[int, int]:
     target = path.resolve()
     Store(path, read_only=True).close()  # opening another database for writing would create tables in it
     with exclusive_lock(target):
+        size_before = sum(part.stat().st_size for part in files_of(target))
         Store(path).close()  # joins the log of a killed process
         try:
             with defer_signals(), temporary_folder(target) as (folder, _):
-                return _replace_by_copy(target, folder / target.name)
+                _replace_by_copy(target, folder / target.name)
         except (duckdb.Error, OSError) as exc:
             reason = first_line(exc) if isinstance(exc, duckdb.Error) else exc.strerror or exc
             raise StoreError(
                 f"{path} could not be rewritten: {reason}.",
-                fix="The file is unchanged. The copy needs as much room as its rows: make room, then repeat it.",
+                fix="It has all its rows. The copy needs as much room as these: make room, then rewrite the file.",
+                command=as_command("lbx", "runs", "remove", path, "--vacuum"),
             ) from exc
+    return size_before, target.stat().st_size
 
 
-def _replace_by_copy(target: Path, copy: Path) -> tuple[int, int]:
-    size_before = target.stat().st_size
+def _replace_by_copy(target: Path, copy: Path) -> None:
     with closing(open_database(copy, read_only=False, allowed_files=[target])) as connection:
         attach(connection, target, _OLD, read_only=True)  # until the end, so that no other process writes the old file
         if files_of(target)[1:]:
@@ -82,4 +85,3 @@ def _replace_by_copy(target: Path, copy: Path) -> tuple[int, int]:
         connection.execute("CHECKPOINT")
         shutil.copymode(target, copy)
         replace_file(target, copy)
-    return size_before, target.stat().st_size

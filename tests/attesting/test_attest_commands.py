@@ -230,6 +230,11 @@ def test_a_file_that_is_being_written_is_attested_from_a_snapshot(folder: Path, 
         (("attest", "results.duckdb", "--sign", "key", "-o", "results.duckdb"), 2, ("would be overwritten",)),
         (("attest", "results.duckdb", "--sign", "key", "-o", "key"), 2, ("is the key, and would be overwritten",)),
         (("attest", "empty.duckdb", "--sign", "key"), 2, ("empty.duckdb has no runs",)),
+        (("attest", ".", "--sign", "key"), 1, (". is a folder, not a results file",)),
+        (("attest", "results.duckdb", "--sign", "."), 2, ("The key . is a folder",)),
+        (("attest", "results.duckdb", "--sign", "key", "-o", "."), 2, (". is a folder. Give a file in it",)),
+        (("verify", "results.duckdb.attestation.jsonl.gz", "--trust", "key.pub"), 2,
+         ("is an attestation", "lbx verify results.duckdb --trust key.pub")),
     ],
 )  # fmt: skip
 def test_messages_name_the_problem(

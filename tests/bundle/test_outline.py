@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hubserver import Faults, HubServer
+from small_disks import small_disk
 from small_hub import DATASET, FAST, MODEL
 from test_create import PROMPT
 
@@ -98,24 +99,11 @@ def test_a_gate_that_closes_in_between_names_the_file(bundle: Make, faults: Faul
         bundle(MODEL, on_outline=shut)
 
 
-def mount(folder: Path, size: int) -> None:
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if done.returncode:
-        pytest.skip("needs root and a kernel that lets it mount a tmpfs")
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+@pytest.fixture(name="small_disk")
+def disk_for_one(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MiB: it takes org/data's download or its archive, but not both."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount(folder, 4 << 20)
-    try:
+    with small_disk(tmp_path / "small", 4 << 20) as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_a_disk_for_one_of_both_takes_neither_unless_the_downloads_go_elsewhere(

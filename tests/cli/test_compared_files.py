@@ -94,6 +94,8 @@ def test_another_run_next_to_a_rescored_run_is_compared_by_equal_rules(
     tables = compared(lbx, output, results)
     counts = {row["run_b"]: row["n"] for row in tables["comparison"] if row["task"] == "qa"}
     assert sorted(counts.values()) == [5, 6] and counts["o"] == 5
+    names = {row["run_b"]: row["run_a"].partition("results.duckdb")[2] for row in tables["comparison"]}
+    assert sorted(names.values()) == ["", ", same answers"] and names["o"] == ""
     assert [row["paired"] for row in tables["revisions"] if row["task"] == "qa"] == [5, 6]
     fails(lbx("report", results, "comparison", "--baseline-file", output), 2, "Pass one with --baseline: m-scr")
 

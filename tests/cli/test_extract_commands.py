@@ -11,6 +11,7 @@ import pytest
 from command_line import Lbx, fails
 from gallery_files import running_file
 from planted_texts import PLANTED_RUNS, write_planted_file
+from small_disks import small_disk
 
 from lbx.base.errors import StoreError
 from lbx.report import render
@@ -161,6 +162,7 @@ def test_revisions_are_compared_without_texts(lbx: Lbx, folder: Path, tmp_path: 
 
 COMMANDS = {
     "score": ("score", "{file}"),
+    "score by a bundle": ("score", "{file}", "--bundle", "{bundle}", "-o", "{new}"),
     "rate": ("rate", "{file}", "--port", 0),
     "export": ("export", "leval", "{file}", "--run", "planted-a", "-o", "{new}"),
     "ratings": ("export", "leval_ratings", "{file}", "-o", "{new}"),
@@ -172,8 +174,10 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_that_need_texts_refuse_the_file(lbx: Lbx, folder: Path, tmp_path: Path, command: str) -> None:
-    places = {"file": folder / "none.duckdb", "new": tmp_path / "new"}
+def test_commands_that_need_texts_refuse_the_file(
+    lbx: Lbx, folder: Path, bundle: Path, tmp_path: Path, command: str
+) -> None:
+    places = {"file": folder / "none.duckdb", "new": tmp_path / "new", "bundle": bundle}
     done = lbx(*(str(part).format(**places) for part in COMMANDS[command]))
     assert done.returncode == 1, (done.stdout, done.stderr)
     assert "`lbx runs extract --without-texts` removed all texts from none.duckdb." in done.stderr
@@ -236,7 +240,9 @@ def test_a_run_comes_with_its_judgements_and_ratings(lbx: Lbx, folder: Path, tmp
 def test_merging_never_mixes_files_with_and_without_texts(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     source, none = folder / "source.duckdb", folder / "none.duckdb"
     for first, second in ((source, none), (none, source), (folder / "answers.duckdb", none)):
-        fails(lbx("merge", first, second, "-o", tmp_path / "m.duckdb"), 1, "differ in their texts")
+        done = lbx("merge", first, second, "-o", tmp_path / "m.duckdb")
+        fails(done, 1, "differ in their texts")
+        assert "lbx merge" not in done.stderr, "another output does not help"
         assert not (tmp_path / "m.duckdb").exists()
     target = tmp_path / "target.duckdb"
     target.write_bytes(source.read_bytes())
@@ -285,3 +291,11 @@ def test_what_cannot_be_extracted(lbx: Lbx, folder: Path, tmp_path: Path) -> Non
     empty.touch()
     fails(lbx("runs", "extract", empty, "-o", new), 1, "empty file")
     assert not new.exists()
+
+
+def test_a_full_disk_is_named(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        fails(
+            lbx("runs", "extract", folder / "source.duckdb", "-o", disk / "new.duckdb"), 1, "No space left", "Make room"
+        )
+        assert not [*disk.iterdir()]

@@ -290,6 +290,7 @@ def test_unusable_requests_write_nothing(lbx: Lbx, results: Path, first: Path, b
     fails(lbx("score", tmp_path / "no.duckdb", "--bundle", first, "-o", output), 1, "does not exist")
     fails(lbx("score", results, "--bundle", first, "-o", tmp_path / "no" / "new.duckdb"), 1, "does not exist")
     fails(lbx("score", results, "--bundle", first, "-o", results), 2, "already exists")
+    fails(lbx("score", results, "--bundle", first, "-o", tmp_path), 1, "is a folder, not a results file")
     assert not [*tmp_path.glob("*new*"), *tmp_path.glob(".*")]
 
 

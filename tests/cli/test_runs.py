@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
 import duckdb
 import pytest
 from command_line import Lbx, fails
+from small_disks import small_disk
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "web"))
 
@@ -143,3 +145,38 @@ def test_two_sets_that_become_equal_stay_two(lbx: Lbx, results: Path) -> None:
     lbx.ok("runs", "remove", results, "one", "--with-dependents")
     assert {row["set_id"] for row in lbx.rows(results, "FROM rating_sets")} == {last, f"{last}-2"}
     assert len(lbx.rows(results, "FROM ratings WHERE rater = 'ann'")) == 2
+
+
+def test_only_numbers_that_depend_on_a_run_are_counted(lbx: Lbx, results: Path) -> None:
+    with duckdb.connect(str(results)) as connection:
+        connection.execute("DELETE FROM numbers WHERE run_id <> 'umpire'")
+        connection.execute("DELETE FROM ratings; DELETE FROM rating_items; DELETE FROM rating_sets")
+    fails(
+        lbx("runs", "remove", results, "one"), 2, "cannot be removed alone: 1 judgement by umpire depend on it. --with"
+    )
+
+
+def test_a_rewrite_compares_the_sizes_that_people_see(lbx: Lbx, results: Path) -> None:
+    lbx.ok("runs", "remove", results, "--vacuum")
+    before = results.stat().st_size
+    sizes = json.loads(lbx.ok("runs", "remove", results, "--vacuum", "--json").stdout)["vacuum"]
+    assert sizes == {"bytes_before": before, "bytes_after": results.stat().st_size}
+
+
+def test_a_removed_run_is_named_if_the_file_cannot_be_rewritten(lbx: Lbx, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 8 << 20) as disk:
+        results = browsed_file(disk / "r.duckdb")
+        room = shutil.disk_usage(disk).free
+        (disk / "full").write_bytes(bytes(room - 2_000_000))
+        done = lbx("runs", "remove", results, "umpire", "--vacuum")
+        fails(done, 1, "could not be rewritten", f"lbx runs remove {results} --vacuum")
+        assert "Removed umpire" in done.stdout
+        done = lbx("runs", "remove", results, "two", "--with-dependents", "--vacuum", "--json")
+        fails(done, 1, "could not be rewritten")
+        removal = json.loads(done.stdout)
+        assert removal["runs"] == ["two"] and removal["vacuum"] is None
+        assert [row["run_id"] for row in lbx.rows(results, "FROM runs")] == ["one"]
+
+
+def test_a_note_that_is_no_fact_gets_an_example_that_works(lbx: Lbx, results: Path) -> None:
+    fails(lbx("runs", "note", results, "one", "x"), 2, "A fact must be KEY=VALUE, not 'x'. For example: PE=no.")

@@ -370,6 +370,7 @@ def test_files_of_other_programs_are_recognised(store: Store, tmp_path: Path, sh
         tmp_path / "a": "lm_eval",
         next(lm_eval.glob("samples_*")): "lm_eval",
         next(lm_eval.glob("results_*")): "lm_eval",
+        tmp_path / "b": "opencompass",
         opencompass: "opencompass",
         opencompass / "predictions/model": "opencompass",
         opencompass / "predictions/model/LongBench_hotpotqa.json": "opencompass",

@@ -104,6 +104,8 @@ def sign(data: bytes, key: Path, namespace: str = NAMESPACE) -> bytes:
     Raises:
         UsageError: ssh-keygen is missing or cannot sign with this key, or lbx cannot verify the signature.
     """
+    if key.is_dir():
+        raise UsageError(f"The key {key} is a folder.", fix="Give the key's file.")
     if not key.is_file():
         raise UsageError(f"Key {key} does not exist.", fix="Create one.", command="ssh-keygen -t ed25519 -f KEY")
     try:

@@ -129,8 +129,10 @@ def _has_files(folder: Path) -> bool:
 
 
 def is_output_folder(folder: Path) -> bool:
-    """Return whether a folder has predictions of OpenCompass, or the folder with them."""
-    return (folder / _PREDICTIONS).is_dir() or _has_files(folder)
+    """Return whether a folder has predictions of OpenCompass, or folders of models or evaluations that have some."""
+    if (folder / _PREDICTIONS).is_dir() or _has_files(folder):
+        return True
+    return any(entry.is_dir() and _has_files(entry) for entry in folder.glob(f"*/{_PREDICTIONS}/*"))
 
 
 def is_output_file(path: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
@@ -151,6 +152,12 @@ def official_rubric(bundle: Bundle) -> Rubric:
     """Return the official judge's rubric. Raises BundleError: the bundle lacks it, or has another one."""
     family = BENCHMARKS[official_judge.BENCHMARK]
     return official_judge.parse_rubric(family.data.official_file(bundle, official_judge.SCRIPT))
+
+
+def rubric_file(name: str, bundle: Bundle) -> Path | None:
+    """Return the file with a custom benchmark's rubric in a bundle, or None."""
+    family = BENCHMARKS[name]
+    return family.rubric_file(bundle) if isinstance(family, CustomBenchmark) else None
 
 
 def _available_benchmarks(bundle: Bundle, benchmarks: Mapping[str, Benchmark]) -> list[Benchmark]:

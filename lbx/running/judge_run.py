@@ -15,7 +15,7 @@ from lbx.base.option import fields_of
 from lbx.base.records import Sample
 from lbx.base.tables import entry_error, read_table
 from lbx.base.units import format_count
-from lbx.benchmarks import BENCHMARKS, official_judge, official_rubric
+from lbx.benchmarks import BENCHMARKS, official_judge, official_rubric, rubric_file
 from lbx.benchmarks.base.rubric import PAIR, Rubric
 from lbx.benchmarks.base.rubric_table import parse_rubric_table
 from lbx.benchmarks.judge import JudgeBenchmark
@@ -176,7 +176,7 @@ def _with_bundled_rubric(spec: JudgeSpec, bundle: Bundle, stores: Sequence[Store
     judged = [name for name in answered if {"all", name} & {task.partition("/")[0] for task in spec.tasks}]
     if spec.rubric != OFFICIAL or OFFICIAL in judged:
         return spec
-    files = {name: path for name in judged if name in BENCHMARKS and (path := BENCHMARKS[name].rubric_file(bundle))}
+    files = {name: path for name in judged if name in BENCHMARKS and (path := rubric_file(name, bundle))}
     if len(files) > 1:
         raise UsageError(
             f"{' and '.join(files)} have different rubrics, but a judge can use only one.",

@@ -16,6 +16,7 @@ from itertools import islice
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Task, sha256_text
+from lbx.benchmarks import rubric_file
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.judge_marks import marks_in
 from lbx.spec.settings import JUDGED, SampleChoice
@@ -97,11 +98,7 @@ def select_samples(
 def _require_questions(bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]) -> None:
     """Raise UsageError if a benchmark has neither marks nor a rubric."""
     names = dict.fromkeys(task.benchmark for task in tasks)
-    without = [
-        name
-        for name in names
-        if not benchmarks[name].catalogue.has_marks and benchmarks[name].rubric_file(bundle) is None
-    ]
+    without = [name for name in names if not benchmarks[name].catalogue.has_marks and rubric_file(name, bundle) is None]
     if without:
         marked = " and ".join(name for name, family in benchmarks.items() if family.catalogue.has_marks)
         raise _no_questions_error(

@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import ClassVar
 
 from lbx.base.errors import UsageError
@@ -213,10 +212,6 @@ class Benchmark(ABC):
     def query(self, sample: Sample, bundle: Bundle) -> str:
         """Return the query that retrieves chunks. Raises BundleError if the bundle lacks its official wording."""
         return sample.question
-
-    def rubric_file(self, bundle: Bundle) -> Path | None:
-        """Return the file with a rubric of the benchmark's own, which judges all of its questions; None without one."""
-        return None
 
     def evidence(self, sample: Sample) -> Sequence[str]:
         """Return texts that locate the answer in the document; at least one of them occurs there.

@@ -27,7 +27,7 @@ _PLAIN_TYPES = r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DOUBLE|FLOAT|BOOLEAN|DECIMAL
 
 
 @dataclass(frozen=True, slots=True)
-class TextColumn:
+class ColumnTexts:
     """Texts of one origin in a column.
 
     Attributes:
@@ -42,7 +42,7 @@ class TextColumn:
     size_bytes: int
 
 
-def text_columns(store: Store) -> list[TextColumn]:
+def text_columns(store: Store) -> list[ColumnTexts]:
     """Columns that hold texts, in the order of the schema; columns of other programs follow."""
     add_plain_functions(store)
     found = [
@@ -53,7 +53,7 @@ def text_columns(store: Store) -> list[TextColumn]:
     return found + [text for column in _other_columns(store) for text in _count(store, *column, UNKNOWN)]
 
 
-def _texts(store: Store, table: str, column: str) -> Iterator[TextColumn]:
+def _texts(store: Store, table: str, column: str) -> Iterator[ColumnTexts]:
     origin = TEXT_COLUMNS[table, column]
     if column == "meta":
         yield from _count(store, table, column, origin, f"lbx_plain_{table}(meta)[1] = '{CHANGED}'")
@@ -65,7 +65,7 @@ def _texts(store: Store, table: str, column: str) -> Iterator[TextColumn]:
         yield from _count(store, table, column, origin)
 
 
-def _long_labels(store: Store, table: str, column: str) -> Iterator[TextColumn]:
+def _long_labels(store: Store, table: str, column: str) -> Iterator[ColumnTexts]:
     """Texts in a column of names, which lbx never writes."""
     if column in LABEL_COLUMNS.get(table, ()) and COLUMN_TYPES[table, column] == "VARCHAR":
         is_text = f"(length({quote_name(column)}) > {LONGEST_LABEL} OR contains({quote_name(column)}, chr(10)))"
@@ -83,7 +83,7 @@ def _other_columns(store: Store) -> list[tuple[str, str]]:
     return [(table, column) for table, column in rows if (table, column) not in COLUMN_TYPES]
 
 
-def _count(store: Store, table: str, column: str, origin: str, condition: str = "true") -> Iterator[TextColumn]:
+def _count(store: Store, table: str, column: str, origin: str, condition: str = "true") -> Iterator[ColumnTexts]:
     value = f"{quote_name(column)}::VARCHAR"
     no_text = ", ".join(f"'{text}'" for text in _NO_TEXT)
     ((rows, size_bytes),) = store.query(
@@ -91,4 +91,4 @@ def _count(store: Store, table: str, column: str, origin: str, condition: str = 
         f"WHERE {condition} AND {value} NOT IN ({no_text})"
     ).rows
     if rows:
-        yield TextColumn(table, column, origin, rows, size_bytes)
+        yield ColumnTexts(table, column, origin, rows, size_bytes)

@@ -89,7 +89,7 @@ def test_without_it_nothing_is_stored_and_the_window_stays(short):
 def test_a_window_beyond_the_stretched_one_is_refused(short):
     table = {"backend": "hf", "context_window": 257, "weights": {"path": str(short)}}
     options = {"rope_scaling": "ntk", "rope_factor": FACTOR}
-    with pytest.raises(BackendError, match="64 tokens, extended to 256 by rope_factor; context_window = 257"):
+    with pytest.raises(BackendError, match="64 tokens, extended to 256 by rope_factor; a context window of 257"):
         load(parse_card(table | {"options": options}, short / "card.toml"))
 
 

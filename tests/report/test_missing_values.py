@@ -43,6 +43,9 @@ GENERATIONS = """
 """
 OTHERS = (
     "UPDATE numbers SET within = 0.1",
+    "UPDATE generations SET output_sha256 = sha256(output), output_words = 3, instructions_sha256 = sha256('x')",
+    "UPDATE runs SET rescorings = '[]'",
+    "UPDATE samples SET text_hashes = '{}'",
     "UPDATE generations SET source_row = '{}', error_type = CASE WHEN error IS NOT NULL THEN 'PromptError' END",
     "UPDATE runs SET metadata = '{\"a\": \"b\"}', unscored_samples = '{\"longbench/trec\": 1}' WHERE run_id = 'a'",
     "UPDATE scores SET error = 'it broke' WHERE run_id = 'a'",
@@ -95,13 +98,13 @@ def _columns() -> list[tuple[str, str]]:
         connection.execute(SCHEMA)
         return connection.execute(
             "SELECT table_name, column_name FROM duckdb_columns() "
-            "WHERE is_nullable AND table_name IN (SELECT table_name FROM duckdb_tables()) ORDER BY ALL"
+            "WHERE is_nullable AND column_name <> 'texts' AND table_name IN (SELECT table_name FROM duckdb_tables()) ORDER BY ALL"
         ).fetchall()
 
 
 def _all_reports(path: Path) -> None:
     with Store(path, read_only=True) as store:
-        for name in REPORTS:
+        for name in REPORTS.keys() - {"revisions"}:  # reads two files
             baseline = "a" if name in ("changes", "comparison") else ""
             query = ReportQuery(baseline=baseline, expected_models=("llama",) if name == "expected" else ())
             try:

@@ -98,7 +98,10 @@ def _recognise_folder(folder: Path) -> str | None:
 
 def _recognise_file(path: Path) -> str | None:
     with open_input(path) as file:
-        start = file.readline(LARGE)
+        start = file.read(len(_ZIP))
+        if not start.startswith((_ZIP, b"{")):
+            return None
+        start += file.readline(LARGE)
         if path.suffix == ".eval" and start.startswith(_ZIP):
             return "inspect"
         if path.suffix == ".json" and start.startswith(b"{"):

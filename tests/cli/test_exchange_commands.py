@@ -186,7 +186,8 @@ def test_answers_of_a_harness_come_with_its_own_scores(lbx: Lbx, tmp_path: Path)
     folder, time = tmp_path / "org__model", "2026-11-26T16-57-46.326912"
     folder.mkdir()
     for task, values in rows.items():
-        (folder / f"samples_longbench_{task}_{time}.jsonl").write_text(json.dumps(values) + "\n")
+        lines = (json.dumps(values | {"doc_id": number}) + "\n" for number in range(200))
+        (folder / f"samples_longbench_{task}_{time}.jsonl").write_text("".join(lines))
     results = {"versions": dict.fromkeys((f"longbench_{task}" for task in rows), 5), "lm_eval_version": "0.4.13"}
     (folder / f"results_{time}.json").write_text(json.dumps(results))
     out, command = tmp_path / "results.duckdb", f"try: lbx import lm_eval {folder} --model m -o RESULTS"
@@ -195,10 +196,10 @@ def test_answers_of_a_harness_come_with_its_own_scores(lbx: Lbx, tmp_path: Path)
     fails(lbx("import", "lm_eval", folder, "-o", out), 2, "Pass --model NAME")
     assert not out.exists()
     said = lbx("import", "lm_eval", folder, "--model", "m", "-o", out, "--name", "r").stdout
-    assert "r: 2 rows of 2 tasks" in said and "one line end instead of two" in said
+    assert "r: 400 rows of 2 tasks" in said and "one line end instead of two" in said
     lines = [" ".join(line.split()) for line in said.splitlines()]
-    assert any("qasper 5 1 100.00 100.00 +0.00 comparable" in line for line in lines)
-    assert any("triviaqa 5 1 50.00 100.00 +50.00 differs" in line for line in lines)
+    assert any("qasper 5 200 100.00 100.00 +0.00 comparable" in line for line in lines)
+    assert any("triviaqa 5 200 50.00 100.00 +50.00 differs" in line for line in lines)
     told = json.loads(lbx("import", "lm_eval", folder, "--model", "m", "-o", out, "--name", "r", "--json").stdout)
     assert [row["verdict"] for row in told["harness"]] == ["comparable", "differs"]
     assert "1 task not asked like officially" in " ".join(lbx("report", out).stdout.split())

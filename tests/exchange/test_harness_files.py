@@ -93,6 +93,10 @@ LM_EVAL: dict[str, tuple[str, Row, str, str]] = {
         "hotpotqa", {"n-samples": {"longbench_hotpotqa": {"original": 200, "effective": 2}}}, "differs",
         "only 2 of 200 samples",
     ),
+    "a part of the data": (
+        "hotpotqa", {"n-samples": {"longbench_hotpotqa": {"original": 2, "effective": 2}}}, "differs",
+        "only 2 of 200 samples",
+    ),
     "an old version": ("hotpotqa", {"versions": {"longbench_hotpotqa": 3}}, "not comparable", "task version 3"),
     "the first reference": ("hotpotqa", {"versions": {"longbench_hotpotqa": 2.0}}, "not comparable", "only the first"),
     "a new version": ("hotpotqa", {"versions": {"longbench_hotpotqa": 7}}, "unknown", "newer than this lbx"),
@@ -104,12 +108,13 @@ LM_EVAL: dict[str, tuple[str, Row, str, str]] = {
 def test_verdicts_on_lm_eval(case: str, store: Store, tmp_path: Path) -> None:
     task, changes, verdict, why = LM_EVAL[case]
     row = CLASSES if task == "trec" else ROW
-    path = write_lm_eval(tmp_path, {task: [row, row]}, lm_eval_results({task: 2}) | changes)
+    count = 2 if "n-samples" in changes else 200
+    path = write_lm_eval(tmp_path, {task: [row] * count}, lm_eval_results({task: count}) | changes)
     (found,) = imported(store, "lm_eval", path).values()
     assert (found["verdict"], found["task"], found["harness_version"]) == (verdict, task, "0.4.13")
     told = [found["why"], found["unknown"]]
     assert why in " ".join(filter(None, told)) and (why != "" or told == [None, None])
-    assert (found["harness_score"], found["n"]) == (0.25, 2)
+    assert (found["harness_score"], found["n"]) == (0.25, count)
     assert (official(store)[task] is not None) == (verdict == "comparable")
 
 
@@ -224,12 +229,12 @@ def test_opencompass_matches_a_bundle_by_position(
 
 
 def test_a_comparison_names_the_tasks_that_were_asked_in_another_way(store: Store, tmp_path: Path) -> None:
-    tasks = {"samsum": [ROW, {**ROW, "pred": "no"}], "hotpotqa": [ROW, {**ROW, "pred": "no"}]}
+    tasks = dict.fromkeys(("samsum", "hotpotqa"), [ROW, {**ROW, "pred": "no"}] * 100)
     imported(store, "lm_eval", write_lm_eval(tmp_path / "a", tasks), run_id="one")
     again = {task: [{**row, "pred": "Paris"} for row in rows] for task, rows in tasks.items()}
     imported(store, "lm_eval", write_lm_eval(tmp_path / "b", again), run_id="same")
     imported(store, "opencompass", write_opencompass(tmp_path / "c", again), run_id="other")
-    old = lm_eval_results({"samsum": 2, "hotpotqa": 2}, version=3)
+    old = lm_eval_results({"samsum": 200, "hotpotqa": 200}, version=3)
     imported(store, "lm_eval", write_lm_eval(tmp_path / "d", tasks, old), run_id="version 3")
     rows = read_report(store, "comparison", ReportQuery()).dicts()
     cautions = {(row["run_a"], row["run_b"]): row["caution"] for row in rows}

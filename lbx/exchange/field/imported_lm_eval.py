@@ -316,8 +316,10 @@ def _differences(task: str, settings: _TaskSettings, predictions: Sequence[Predi
         yield "other settings of generation (gen_kwargs)"
     if _object(settings.table("configs"), "generation_kwargs").get("do_sample"):
         yield "sampled answers"
-    asked, every = settings.count("effective"), settings.count("original")
-    if asked is not None and every is not None and asked < every:
+    asked = len({prediction.position for prediction in predictions})
+    # The evaluated data may be a part of LongBench itself.
+    every = max(settings.count("original") or 0, longbench_harnesses.SAMPLES.get(task, 0))
+    if asked < every:
         yield f"only {asked:,} of {every:,} samples"
     empty = sum(prediction.output == "" for prediction in predictions)
     if empty and longbench_harnesses.ends_at_line(task):

@@ -38,6 +38,11 @@ def attest(options: AttestOptions) -> None:
     check_output(output)
     if output.exists() and options.sign.exists() and output.samefile(options.sign):
         raise UsageError(f"{output} is the key, and would be overwritten.", fix="Choose another file with -o.")
+    if output.is_file() and not options.force:
+        raise UsageError(
+            f"{output} already exists, and its statement cannot be made again.",
+            fix="Choose another file with -o, or replace it with --force.",
+        )
     result = attest_results(options.results, output, options.sign, options.runs)
     if options.as_json:
         runs = [{"name": run.name, "rows": run.rows, "sha256": run.sha256} for run in result.runs]
@@ -83,7 +88,7 @@ def _verify_results(options: VerifyOptions) -> None:
     if not attestation.exists():
         raise UsageError(
             f"The attestation {attestation} does not exist.",
-            fix="Name it with --attestation. To attest the results file as it is now:",
+            fix="Name it with --attestation. To attest the present state of the results file:",
             command=as_command("lbx", "attest", results, "--sign", "KEY"),
         )
     with bundling.refusals_as_json(results, options.as_json):

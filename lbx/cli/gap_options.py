@@ -154,6 +154,7 @@ class AttestOptions:
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="The attestation; default: RESULTS.attestation.jsonl.gz."),
     ] = None
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing attestation.")] = False
     as_json: AsJson = False
 
 

@@ -178,6 +178,16 @@ def test_runs_that_are_added_later_are_other_runs(lbx: Lbx, folder: Path) -> Non
     assert (report.result, report.other_runs) == ("verified", ["third"])
 
 
+def test_an_earlier_attestation_is_replaced_only_with_force(lbx: Lbx, folder: Path) -> None:
+    path = attestation_path(folder / "results.duckdb")
+    before = path.read_bytes()
+    done = lbx("attest", "results.duckdb", "--sign", "key", cwd=folder)
+    fails(done, 2, "results.duckdb.attestation.jsonl.gz already exists", "-o", "--force")
+    assert path.read_bytes() == before
+    lbx.ok("attest", "results.duckdb", "--sign", "key", "--force", cwd=folder)
+    assert path.read_bytes() != before
+
+
 def test_one_run_is_attested_alone(folder: Path) -> None:
     path, key = folder / "results.duckdb", folder / "key"
     attest(path, key, "first")
@@ -186,27 +196,28 @@ def test_one_run_is_attested_alone(folder: Path) -> None:
     assert (report.result, report.other_runs) == ("verified", ["second", "umpire"])
 
 
-def test_an_unfinished_run_is_other_runs(lbx: Lbx, folder: Path) -> None:
+def test_an_unfinished_run_is_not_attested(lbx: Lbx, folder: Path) -> None:
     change(folder / "results.duckdb", "UPDATE runs SET status = 'running' WHERE run_id = 'second'")
-    done = lbx("attest", "results.duckdb", "--sign", "key", cwd=folder)
+    done = lbx("attest", "results.duckdb", "--sign", "key", "--force", cwd=folder)
     fails(
         done,
         2,
         "second in results.duckdb has not ended",
         "lbx attest results.duckdb --sign KEY --run first --run umpire",
     )
-    assert lbx("attest", "results.duckdb", "--sign", "key", "--run", "second", cwd=folder).returncode == 2
-    lbx.ok("attest", "results.duckdb", "--sign", "key", "--run", "first", cwd=folder)
+    assert lbx("attest", "results.duckdb", "--sign", "key", "--force", "--run", "second", cwd=folder).returncode == 2
+    lbx.ok("attest", "results.duckdb", "--sign", "key", "--force", "--run", "first", cwd=folder)
 
 
-def test_scores_without_numbers_are_other_runs(lbx: Lbx, folder: Path) -> None:
+def test_scores_without_numbers_are_not_attested(lbx: Lbx, folder: Path) -> None:
     change(folder / "results.duckdb", "DELETE FROM numbers WHERE run_id = 'first'")
-    fails(lbx("attest", "results.duckdb", "--sign", "key", cwd=folder), 2, "first in results.duckdb has scores without")
+    done = lbx("attest", "results.duckdb", "--sign", "key", "--force", cwd=folder)
+    fails(done, 2, "first in results.duckdb has scores without")
 
 
 def test_a_file_that_is_being_written_is_attested_from_a_snapshot(folder: Path, lbx: Lbx) -> None:
     with holding(folder / "results.duckdb"):
-        lbx.ok("attest", "results.duckdb", "--sign", "key", cwd=folder)
+        lbx.ok("attest", "results.duckdb", "--sign", "key", "--force", cwd=folder)
         verified = lbx.ok("verify", "results.duckdb", "--trust", "key.pub", cwd=folder)
     assert verified.stdout.startswith("results.duckdb: verified")
 
@@ -224,14 +235,14 @@ def test_a_file_that_is_being_written_is_attested_from_a_snapshot(folder: Path, 
         (("verify", "results.duckdb", "--attestation", "key"), 1, ("key is damaged, or not an attestation",)),
         (("verify", "none.duckdb", "--run", "first"), 1, ("The results file none.duckdb does not exist",)),
         (("verify", "key", "--run", "first"), 2, ("are for results files, and key is not one",)),
-        (("attest", "results.duckdb", "--sign", "none"), 2, ("Key none does not exist",)),
+        (("attest", "results.duckdb", "--sign", "none", "--force"), 2, ("Key none does not exist",)),
         (("attest", "none.duckdb", "--sign", "key"), 1, ("The results file none.duckdb does not exist",)),
-        (("attest", "results.duckdb", "--sign", "key", "--run", "x"), 2, ("No run 'x'",)),
+        (("attest", "results.duckdb", "--sign", "key", "--force", "--run", "x"), 2, ("No run 'x'",)),
         (("attest", "results.duckdb", "--sign", "key", "-o", "results.duckdb"), 2, ("would be overwritten",)),
         (("attest", "results.duckdb", "--sign", "key", "-o", "key"), 2, ("is the key, and would be overwritten",)),
         (("attest", "empty.duckdb", "--sign", "key"), 2, ("empty.duckdb has no runs",)),
         (("attest", ".", "--sign", "key"), 1, (". is a folder, not a results file",)),
-        (("attest", "results.duckdb", "--sign", "."), 2, ("The key . is a folder",)),
+        (("attest", "results.duckdb", "--sign", ".", "--force"), 2, ("The key . is a folder",)),
         (("attest", "results.duckdb", "--sign", "key", "-o", "."), 2, (". is a folder. Give a file in it",)),
         (("verify", "results.duckdb.attestation.jsonl.gz", "--trust", "key.pub"), 2,
          ("is an attestation", "lbx verify results.duckdb --trust key.pub")),

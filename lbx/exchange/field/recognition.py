@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
-from lbx.base.inputs import LARGE, open_input
+from lbx.base.inputs import SMALL, open_input
 from lbx.benchmarks import IMPORT_FORMATS
 from lbx.exchange.field import imported_lm_eval, imported_opencompass
 
@@ -101,11 +101,11 @@ def _recognise_file(path: Path) -> str | None:
         start = file.read(len(_ZIP))
         if not start.startswith((_ZIP, b"{")):
             return None
-        start += file.readline(LARGE)
+        start += file.readline(SMALL)
         if path.suffix == ".eval" and start.startswith(_ZIP):
             return "inspect"
         if path.suffix == ".json" and start.startswith(b"{"):
-            start += file.read(LARGE)
+            start += file.read(SMALL)
     values: object = None
     with suppress(ValueError, RecursionError):  # other problems are reported by the format's own reader
         values = json.loads(start)

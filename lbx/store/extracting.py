@@ -164,7 +164,7 @@ def _copy_rows(connection: duckdb.DuckDBPyConnection, replacements: Mapping[str,
 def plain_columns(texts: str) -> dict[str, dict[str, str]]:
     """Return {table: {column: SQL for its value without texts}}, for rows named ``r``; see ``add_plain_functions``.
 
-    Columns without texts are left out. A row without texts stays as it is.
+    Columns without texts are left out. A row without texts is unchanged.
 
     Args:
         texts: "none" or "answers", as in ``runs.texts``.

@@ -34,7 +34,7 @@ EXTRACTION_COLUMNS = frozenset(
 )
 """Columns that `lbx runs extract --without-texts` fills in place of texts."""
 PLAIN = "="
-"""Stands for a value that `lbx runs extract --without-texts` leaves as it is: the digest of its row covers it."""
+"""In place of the digest of a value that `lbx runs extract --without-texts` keeps: the digest of the row covers it."""
 
 _ANSWERED = "SEMI JOIN (FROM generations WHERE run_id = $run) USING (benchmark, task, sample_id)"
 _RATED = "FROM ratings WHERE run_id = $run OR against_run_id = $run"

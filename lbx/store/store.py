@@ -138,7 +138,7 @@ class Store:
             raise StoreError(
                 f"{self.path} could not be closed{reason and f': {reason}'}. Every committed row is safe, but some "
                 f"rows are only in its log {logs[0].name}: keep both files together.",
-                fix="Free some disk space, then repeat the same command to join the files.",
+                fix="Free some disk space: the next command that writes the file joins both.",
             )
 
     def checkpoint(self) -> None:

@@ -69,10 +69,9 @@ def test_views_are_known_by_their_digest_or_by_their_text(tmp_path: Path, monkey
 def test_reading_uses_todays_views(path: Path) -> None:
     """A file of the same schema may have other views: narrower, or a stranger's."""
     with Store(path) as store:
-        names = [name for name in REPORTS if name != "revisions"]  # reads two files
-        expected = {name: read_report(store, name).rows for name in names}
+        expected = {name: read_report(store, name).rows for name in REPORTS}
     change(path, "CREATE OR REPLACE VIEW task_scores AS SELECT run_id FROM task_results")
     change(path, "CREATE VIEW mine AS SELECT count(*) AS answers FROM generations")
     with Store(path, read_only=True) as store:
-        assert {name: read_report(store, name).rows for name in names} == expected
+        assert {name: read_report(store, name).rows for name in REPORTS} == expected
         assert store.query("SELECT answers FROM mine").rows == [(1,)]

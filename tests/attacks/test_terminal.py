@@ -174,7 +174,7 @@ def test_a_run_s_log_is_spelled_out(tmp_path: Path) -> None:
     assert not steers(log.read_text("utf-8"))
 
 
-SAYS = {"Console", "Progress", "ColumnTexts", "Live", "print", "rich_format_error", "from_markup", "from_ansi"}
+SAYS = {"Console", "Progress", "TextColumn", "Live", "print", "rich_format_error", "from_markup", "from_ansi"}
 
 SCRIPTS = ("backends/llama/trial.py", "prompting/template_process.py", "base/crash_report.py")
 """Programs of their own: two answer into a pipe of ours, the third outlives this process and has only our own words."""

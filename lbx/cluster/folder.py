@@ -45,7 +45,8 @@ class Submission:
     shards: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kind, str) or not isinstance(self.shards, Sequence):
+        object.__setattr__(self, "shards", tuple(self.shards))
+        if not isinstance(self.kind, str) or not all(isinstance(number, int) for number in self.shards):
             raise TypeError
         if not re.fullmatch(r"(\d[\w.\[\]-]*)?", self.array_id, re.ASCII):
             raise TypeError

@@ -109,6 +109,10 @@ class RunFolder:
         """Output of a shard's job."""
         return self.logs / f"{number:04d}.out"
 
+    def is_waiting(self, number: int) -> bool:
+        """Whether an interrupted shard waits for the merge job to submit it again."""
+        return Path(f"{self.shard(number)}.again").exists()
+
     def save_submission(self, submission: Submission) -> None:
         write_file(self._job, json.dumps(asdict(submission)) + "\n")
 

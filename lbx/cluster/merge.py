@@ -257,6 +257,8 @@ def _status_of(folder: RunFolder, plan: ShardPlan, number: int, states: Mapping[
         state = "begun" if answered or failed or line else "missing"
     elif number in states:
         state = states[number]
+    elif folder.is_waiting(number):
+        state = "waiting"
     else:
         state = "failed" if answered or failed or line or folder.output(number).exists() else "missing"
     return ShardStatus(number, state, answered, failed, expected, line)

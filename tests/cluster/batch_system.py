@@ -1,5 +1,8 @@
-"""A stand-in for PBS or LSF on this machine: its programs take the options that the real ones document and refuse
-others; ``BatchSystem`` runs what was submitted, in sessions of their own, and signals all their processes as those do."""
+"""A stand-in for PBS or LSF on this machine.
+
+Its programs take the options that the documentation of the real ones has, and refuse others. ``BatchSystem`` runs the
+jobs, each in a session of its own, and signals all processes of a job like the real ones.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,7 @@ def bsub(words: list[str]) -> dict[str, Any]:
     after = [value.removeprefix("ended(").removesuffix(")") for value in given["w"]]
     return {
         "text": text, "name": match[1], "indices": list(range(1, int(match[2] or 1) + 1)), "limit": int(match[3] or 0),
-        "array": bool(match[2]), "after": after, "environment": {}, "requeue": int(given["Q"][0]) if given["Q"] else None,
+        "array": bool(match[2]), "after": after, "environment": {}, "requeue": int(*given["Q"]) if given["Q"] else None,
     }  # fmt: skip
 
 

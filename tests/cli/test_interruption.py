@@ -98,5 +98,7 @@ try:
 except InterruptedByUserError as error:
     print(error.exit_code, error)
 """
-    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, timeout=300, check=False
+    )
     assert (done.stdout.split()[:2], done.stderr) == ([str(code), f"{word}."], "")

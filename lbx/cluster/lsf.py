@@ -21,7 +21,7 @@ class Lsf(Scheduler):
     directive: ClassVar[str] = "#BSUB"
     tool: ClassVar[str] = "bsub"
     formats: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "name": (r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,199}", "leval-1"),
+        "name": (r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,199}", "long-1"),
         "queue": (r"[\w.-]+", "gpu"),
         "time": (r"(\d{1,6}:)?\d{1,6}", "4:00"),
         "gpus": (r"\d{1,4}(:\w+=[\w.,/-]+)*", "1:gmodel=NVIDIAA100"),

@@ -41,7 +41,7 @@ class Pbs(Scheduler):
     directive: ClassVar[str] = "#PBS"
     tool: ClassVar[str] = "qsub"
     formats: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "name": (r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,199}", "leval-1"),
+        "name": (r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,199}", "long-1"),
         "queue": (r"[\w.@-]+", "gpu"),
         "time": (r"(\d{1,6}:)?(\d{1,6}:)?\d{1,9}", "04:00:00"),
         "gpus": (r"\d{1,4}(:\w+=[\w.+-]+)*", "1:gpu_type=a100"),

@@ -105,7 +105,7 @@ def run(
             bundle.root, lambda stage, _item, done, total: listener.counted(stage, done, total), hashes=hash_bundle
         )
         logged_to = log_path(output, None if log_file is None else Path(log_file))
-        with offline(address, *embedding_servers(spec, bundle)) as network:
+        with served or nullcontext(), offline(address, *embedding_servers(spec, bundle)) as network:
             resolved = resolve(spec)
             Store.check(path)  # loading a model may take minutes, so fail early
             selection = resolved.selection & _part_of(resolved, shard)
@@ -118,13 +118,14 @@ def run(
                 _ask, listener=listener, retry_failed=retry_failed, retry_empty=retry_empty, log_file=logged_to
             )
             free = FreeMemory.measure() if plan else None  # before the model is loaded
-            with served or nullcontext():
-                asker = open_asker(resolved, served)
-                try:
-                    with Store(path, after_commit=after_commit) as store:
-                        outcomes = ask(resolved, store, asker, free=free, facts=served.facts if served else dict)
-                finally:
-                    asker.close()
+            asker = open_asker(resolved, served)
+            try:
+                with Store(path, after_commit=after_commit) as store:
+                    outcomes = ask(resolved, store, asker, free=free, facts=served.facts if served else dict)
+            finally:
+                asker.close()
+                if served:
+                    served.close()
             for run_id in outcomes:
                 _score_summaries(resolved, run_id, path, output, listener)
     return outcomes
@@ -157,11 +158,13 @@ def open_asker(run: ResolvedRun, server: ModelServer | None = None) -> Asker:
     """Load the model in this process, or in as many workers as the spec requests.
 
     Args:
-        server: the model's server if the run has started it.
+        server: the model's server, which is started.
 
     Raises:
         LbxError: it cannot be loaded.
     """
+    if server:
+        server.start()
     if run.spec.workers:
         return WorkerPool(functools.partial(prepare_worker, run), run.spec.workers)
     return LocalAsker(functools.partial(prepare_runs, run, server))

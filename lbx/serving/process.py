@@ -26,7 +26,7 @@ from lbx.base.inputs import open_input
 from lbx.base.processes import DEVNULL, PIPE, Popen, TimeoutExpired, find_tool, start_python
 from lbx.base.visible import one_line
 from lbx.serving.command import LOOPBACK, ServerCommand
-from lbx.serving.supervisor import GRACE_S, HEADING
+from lbx.serving.supervisor import HEADING
 
 log = logging.getLogger("lbx")
 
@@ -35,7 +35,9 @@ MOST_RESTARTS = 5
 _POLL_S = 0.5
 _DYING_S = 3.0
 """Time in which a server that breaks connections ends, if it has crashed."""
-_STOP_S = GRACE_S + 15.0
+_GRACE_S = 15.0
+"""Time between SIGTERM and SIGKILL when the server is stopped."""
+_STOP_S = _GRACE_S + 15.0
 _LAST_LINES, _LAST_BYTES, _LAST_CHARACTERS = 8, 1 << 14, 1200
 _QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_DO_NOT_TRACK": "1"}
 _FIRST_PORT, _TRIES = 20_000, 100
@@ -43,7 +45,7 @@ _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class ModelServer:
-    """Server of a run. Use it as a context manager: entering starts it and waits, exiting stops it.
+    """Server of a run. Use it as a context manager, which stops it at the end; ``start`` starts it.
 
     Args:
         command: the server's.
@@ -78,18 +80,21 @@ class ModelServer:
         self._starting = threading.Lock()
 
     def __enter__(self) -> Self:
-        try:
-            log.info(f"Starting the model server; its output is in {self.log_file}")
-            began = time.monotonic()
-            self._start()
-            log.info(f"The model server is ready at {self.url} after {time.monotonic() - began:.0f} s")
-        except BaseException:
-            self.close()
-            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def start(self) -> None:
+        """Start the server and wait until it is ready.
+
+        Raises:
+            EndpointError: it ends before, or needs more time than allowed.
+        """
+        log.info(f"Starting the model server; its output is in {self.log_file}")
+        began = time.monotonic()
+        self._start()
+        log.info(f"The model server is ready at {self.url} after {time.monotonic() - began:.0f} s")
 
     def watch(self, backend: Backend) -> None:
         """Restart the server when a request of this backend finds that it has crashed."""
@@ -157,8 +162,10 @@ class ModelServer:
         with self._starting:
             if self._closing.is_set():
                 raise EndpointError("The run has ended.")
+            if self._process and self._process.stdin:
+                self._process.stdin.close()
             self._process = start_python(
-                "from lbx.serving.supervisor import main; main()", str(self.log_file), *self._words,
+                "from lbx.serving.supervisor import main; main()", str(self.log_file), str(_GRACE_S), *self._words,
                 env=os.environ | _QUIET, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True,
             )  # fmt: skip
         end = time.monotonic() + self._timeout_s
@@ -205,7 +212,7 @@ def _reserve_port(port: int | None, host: str) -> tuple[socket.socket, int]:
         UsageError: the port is in use.
     """
     if port is not None:
-        if (reservation := _reserve(port)) and _is_free(host, port):
+        if reservation := _reserve(host, port):
             return reservation, port
         raise UsageError(
             f"--serve: the port {port} is in use by another process.",
@@ -214,7 +221,7 @@ def _reserve_port(port: int | None, host: str) -> tuple[socket.socket, int]:
     choose = random.SystemRandom().randrange
     for _ in range(_TRIES):
         candidate = choose(_FIRST_PORT, _first_ephemeral())
-        if (reservation := _reserve(candidate)) and _is_free(host, candidate):
+        if reservation := _reserve(host, candidate):
             return reservation, candidate
     raise UsageError("--serve: no free port was found on this machine.")
 
@@ -225,15 +232,15 @@ def _first_ephemeral() -> int:
     return 32_768
 
 
-def _reserve(port: int) -> socket.socket | None:
-    """Hold a name that only one process of this network namespace can have, until it ends; None if it is in use."""
+def _reserve(host: str, port: int) -> socket.socket | None:
+    """Hold a name that one process of this network namespace can have until it ends; None if the port is in use."""
     reservation = socket.socket(socket.AF_UNIX)
-    try:
+    with contextlib.suppress(OSError):
         reservation.bind(f"\0lbx-serve-{port}")
-    except OSError:
-        reservation.close()
-        return None
-    return reservation
+        if _is_free(host, port):
+            return reservation
+    reservation.close()
+    return None
 
 
 def _is_free(host: str, port: int) -> bool:

@@ -29,8 +29,6 @@ HEADING = "== "
 """First characters of the log's line about a start."""
 MOST_LOG_BYTES = 1 << 26
 """Size of the log at which it is renamed and begun again; the renamed one is replaced the next time."""
-GRACE_S = 15.0
-"""Seconds between SIGTERM and SIGKILL."""
 _CRASH_GRACE_S = 3.0
 _KILL_S = 10.0
 _TICK_S = 0.2
@@ -136,8 +134,8 @@ def _set_process_option(option: int, value: int) -> None:
 
 
 def main() -> None:
-    """Run the command in ``sys.argv[2:]`` with the log ``sys.argv[1]``."""
-    log, command = _Log(Path(sys.argv[1])), sys.argv[2:]
+    """Run ``python -c CODE LOG GRACE_S COMMAND...``; GRACE_S is the time in seconds between SIGTERM and SIGKILL."""
+    log, grace_s, command = _Log(Path(sys.argv[1])), float(sys.argv[2]), sys.argv[3:]
     log.add(f"{HEADING}{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {one_line(shlex.join(command))}\n".encode())
     _set_process_option(_SET_SUBREAPER, 1)
     reading, writing = os.pipe()
@@ -159,7 +157,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     while server.poll() is None and not drain.is_stopping:
         drain(_TICK_S)
-    _end_all(server, GRACE_S if drain.is_stopping else _CRASH_GRACE_S, drain)
+    _end_all(server, grace_s if drain.is_stopping else _CRASH_GRACE_S, drain)
     drain.read_end()
     log.close()
     code = server.poll()

@@ -15,11 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-STUBBORN = """
-import signal, sys, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-while True: time.sleep(60)
-"""
+SLEEPING = "import signal, time; {}; time.sleep(3600)"
+STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 
 
 def parse() -> argparse.Namespace:
@@ -33,8 +30,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--fail", default="", help="print this and exit with 3 before listening")
     parser.add_argument("--crash-after", type=int, default=0, metavar="N", help="kill -9 itself at the Nth question")
     parser.add_argument("--crash-once", type=Path, help="crash only if this file is missing, and create it")
-    parser.add_argument("--crash-on", default="", help="crash at each question with this text")
-    parser.add_argument("--orphan", action="store_true", help="start a process in a session of its own that ignores TERM")
+    parser.add_argument("--crash-on", type=Path, help="crash at the question in this file; the first one creates it")
+    parser.add_argument("--orphan", action="store_true", help="start a process in a session of its own")
+    parser.add_argument("--stubborn", action="store_true", help="the orphan ignores SIGTERM")
     parser.add_argument("--worker", default="", metavar="HOST:PORT", help="be ready only while a worker is connected")
     return parser.parse_args()
 
@@ -59,7 +57,11 @@ class State:
             if due and once is not None:
                 due = not once.exists()
                 once.touch()
-            if due or (self.options.crash_on and self.options.crash_on in text):
+            if (poison := self.options.crash_on) is not None:
+                if not poison.exists():
+                    poison.write_text(text)
+                due = poison.read_text() == text
+            if due:
                 print("the engine has died \x1b[31mhere\x1b[0m", flush=True)
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -76,6 +78,9 @@ class State:
 def handler(state: State) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: object) -> None:
+            """Requests are not logged."""
 
         def do_GET(self) -> None:
             status = 200 if state.ready else 503
@@ -116,7 +121,8 @@ def main() -> None:
     if options.fail:
         sys.exit(f"{options.fail}")
     if options.orphan:
-        child = subprocess.Popen([sys.executable, "-c", STUBBORN], start_new_session=True)
+        code = SLEEPING.format(STUBBORN if options.stubborn else "pass")
+        child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
         print("orphan", child.pid, flush=True)
     state = State(options)
     if options.worker:

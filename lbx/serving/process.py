@@ -153,6 +153,7 @@ class ModelServer:
                 process.stdin.close()  # the supervisor then ends everything, even if this process is killed now
             try:
                 process.wait(_STOP_S)
+                _discard(process)
             except TimeoutExpired:
                 log.warning(f"The model server's processes did not end within {_STOP_S:.0f} s.")
         self._reservation.close()
@@ -162,8 +163,8 @@ class ModelServer:
         with self._starting:
             if self._closing.is_set():
                 raise EndpointError("The run has ended.")
-            if self._process and self._process.stdin:
-                self._process.stdin.close()
+            if self._process:
+                _discard(self._process)
             self._process = start_python(
                 "from lbx.serving.supervisor import main; main()", str(self.log_file), str(_GRACE_S), *self._words,
                 env=os.environ | _QUIET, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True,
@@ -187,9 +188,6 @@ class ModelServer:
         code = self._process.poll()
         if code is None:
             return
-        if code == -signal.SIGKILL:  # the supervisor itself
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
         host, port = self.address
         fix = "Correct the command of --serve."
         if not _is_free(host, port):
@@ -200,6 +198,15 @@ class ModelServer:
         lines = _last_lines(self.log_file)
         output = f" Its last output: {' | '.join(lines)}" if lines else " It wrote no output."
         return EndpointError(cause + output, fix=fix, command=as_command("tail", "-n", "50", self.log_file))
+
+
+def _discard(supervisor: Popen[bytes]) -> None:
+    """Close the pipe of an ended supervisor; if it was killed, end the processes that it has left in its group."""
+    if supervisor.stdin:
+        supervisor.stdin.close()
+    if supervisor.poll() == -signal.SIGKILL:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(supervisor.pid, signal.SIGKILL)
 
 
 def _reserve_port(port: int | None, host: str) -> tuple[socket.socket, int]:

@@ -49,7 +49,7 @@ _SUBMIT_COMMANDS = {
         "Cluster",
         "Submit a run as a Slurm job array of shards, with a dependent job that merges them.",
         "cli.cluster_options:SubmitSlurmOptions",
-        "cli.cluster:submit_to_slurm",
+        "cli.cluster:submit_array",
     ),
     "kubernetes": CommandSpec(
         "Cluster",

@@ -144,8 +144,9 @@ def _run_row(run: ResolvedRun, name: str | None, backend: Backend, run_settings:
     hardware: dict[str, Any] = {"network": run.network} | (
         {"bundle_check": run.bundle_check} if run.bundle_check else {}
     )
-    settings |= {f"backend.{name}": value for name, value in info.settings.items()} | dict(run.server_settings)
-    if run.server_url:
+    settings |= {f"backend.{name}": value for name, value in info.settings.items()}
+    if run.server_settings:
+        settings |= {**run.server_settings, "serve_version": info.version}
         hardware["url"] = run.server_url
     if allowed := run.bundle.allowed_files:  # recorded in every run: code or pickles were next to files that were read
         settings["bundle.allowed"] = allowed

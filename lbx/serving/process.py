@@ -39,7 +39,7 @@ _GRACE_S = 15.0
 """Time between SIGTERM and SIGKILL when the server is stopped."""
 _STOP_S = _GRACE_S + 15.0
 _LAST_LINES, _LAST_BYTES, _LAST_CHARACTERS = 8, 1 << 14, 1200
-_QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_DO_NOT_TRACK": "1"}
+_QUIET = {"DO_NOT_TRACK": "1", "VLLM_NO_USAGE_STATS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 _FIRST_PORT, _TRIES = 20_000, 100
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 

@@ -73,10 +73,10 @@ def processes_of(results: Path) -> list[int]:
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
             parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
-            parents = (Path("/proc") / str(parent) / "cmdline").read_bytes().split(b"\0")
+            parents = Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if folder.name in orphans or log in words or (log in parents and str(SERVER).encode() in words):
+        if folder.name in orphans or log in words or log in parents:
             running.append(int(folder.name))
     return running
 

@@ -33,7 +33,7 @@ def test_a_server_is_started_used_and_stopped(lbx: Lbx, bundle: Path, card: Path
     assert settings["serve_files"].keys() == {"small_server.py"}
     assert str(SERVER.parent) not in row["settings"]
     assert hardware["url"] == "http://{host}:{port}/v1"
-    assert row["backend_version"] == "vllm 1.2.3"
+    assert row["backend_version"] == settings["serve_version"] == "vllm 1.2.3"
 
     again = lbx.ok(*run_words(bundle, card, results, serve("--orphan")))
     assert f"0 answered, 0 failed, {SAMPLES} already done" in again.stdout, "another port is the same run"

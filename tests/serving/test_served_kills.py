@@ -57,7 +57,7 @@ def test_a_killed_run_leaves_no_server_and_the_next_one_takes_up(
     lbx: Lbx, bundle: Path, card: Path, tmp_path: Path
 ) -> None:
     results = tmp_path / "r.duckdb"
-    command = serve("--orphan", "--delay", 0.5)
+    command = serve("--orphan", "--delay", 0.35)
     with running(bundle, card, results, command):
         until(lambda: answers_in(results), results)
         assert len(processes_of(results)) >= 3, "supervisor, server and orphan"
@@ -76,7 +76,7 @@ def test_an_interrupted_run_stops_its_server(
     bundle: Path, card: Path, tmp_path: Path, number: int, code: int, phase: str
 ) -> None:
     results = tmp_path / "r.duckdb"
-    options = ["--ready-after", 60] if phase == "waiting" else ["--delay", 0.5]
+    options = ["--ready-after", 60] if phase == "waiting" else ["--delay", 0.35]
     with running(bundle, card, results, serve("--orphan", *options)) as run:
         until(lambda: log_contains(results, "orphan") if phase == "waiting" else answers_in(results), results)
         run.send_signal(number)
@@ -88,7 +88,7 @@ def test_a_killed_supervisor_takes_the_server_along_and_the_run_goes_on(
     lbx: Lbx, bundle: Path, card: Path, tmp_path: Path
 ) -> None:
     results = tmp_path / "r.duckdb"
-    with running(bundle, card, results, serve("--delay", 0.4)) as run:
+    with running(bundle, card, results, serve("--delay", 0.35)) as run:
         until(lambda: answers_in(results), results)
         (supervisor,) = (
             process for process in processes_of(results) if b"lbx.serving.supervisor" in command_of(process)

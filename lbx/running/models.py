@@ -74,14 +74,7 @@ def server_of(card: ModelCard) -> tuple[str, int] | None:
     options = card.options
     if isinstance(options, EndpointEmbeddingOptions):
         options = options.connection
-    if not isinstance(options, EndpointOptions):
-        return None
-    if not options.url:
-        raise UsageError(
-            f"The card {card.name} has no url of a model server.",
-            fix="Set url under [options] in the card, or start the server with `lbx run --serve COMMAND`.",
-        )
-    return options.address
+    return options.address if isinstance(options, EndpointOptions) else None
 
 
 def embedding_servers(spec: RunSpec, bundle: Bundle) -> list[tuple[str, int] | None]:

@@ -145,7 +145,7 @@ def test_only_served_models_can_be_served(lbx: Lbx, bundle: Path, card: Path, tm
     fails(lbx(*run_words(bundle, card, results, serve())), 2, "the url http://127.0.0.1:1/v1", "Remove url")
     card.write_text('backend = "endpoint"\n')
     words = ["run", "--bundle", bundle, "--model", card, "--tasks", "needle", "-o", results]
-    fails(lbx(*words), 2, "has no url of a model server", "--serve")
+    fails(lbx(*words), 2, "has no url of a server", "--serve")
     fails(lbx(*words, "--serve", serve(), "--workers", 2), 2, "--workers", "concurrency")
 
 

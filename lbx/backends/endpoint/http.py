@@ -56,7 +56,7 @@ class Server:
     """
 
     def __init__(self, options: EndpointOptions) -> None:
-        self.url = options.url.rstrip("/")
+        self.url = options.base_url
         self._root = self.url.removesuffix("/v1")
         self._retries = options.retries
         self._seconds = options.timeout_s

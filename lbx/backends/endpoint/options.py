@@ -67,9 +67,23 @@ class EndpointOptions(BackendOptions):
         _check_extra_body(self.extra_body)
 
     @property
+    def base_url(self) -> str:
+        """The url without a slash at its end.
+
+        Raises:
+            UsageError: the card has none.
+        """
+        if not self.url:
+            raise UsageError(
+                "The model card has no url of a server.",
+                fix="Set url under [options] in the card, or start the server with `lbx run --serve COMMAND`.",
+            )
+        return self.url.rstrip("/")
+
+    @property
     def address(self) -> tuple[str, int]:
-        """Host and port: all that a run may reach over the network."""
-        parts = urlsplit(self.url)
+        """Host and port: all that a run may reach over the network. Raises UsageError like ``base_url``."""
+        parts = urlsplit(self.base_url)
         return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 

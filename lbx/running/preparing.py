@@ -33,6 +33,7 @@ from lbx.running.models import (
 )
 from lbx.running.offline import block_network
 from lbx.running.resolved_run import ResolvedRun
+from lbx.serving.command import HOST, PORT
 from lbx.spec.jobs import Work, reason_not_shared
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import select_samples
@@ -147,7 +148,7 @@ def _run_row(run: ResolvedRun, name: str | None, backend: Backend, run_settings:
     settings |= {f"backend.{name}": value for name, value in info.settings.items()}
     if run.server_settings:
         settings |= {**run.server_settings, "serve_version": info.version}
-        hardware["url"] = run.server_url
+        hardware["url"] = f"http://{HOST}:{PORT}/v1"  # others at each start
     if allowed := run.bundle.allowed_files:  # recorded in every run: code or pickles were next to files that were read
         settings["bundle.allowed"] = allowed
     if reason := reason_not_shared(backend, batching=run_settings.batching):

@@ -40,8 +40,7 @@ class ResolvedRun:
             the run's model. Samples, tasks and prompts come from them (``benchmarks``).
         extra_settings: parts of the run's identity besides its settings, such as the rubric of a judge.
         server: the only address that the run may reach.
-        server_url: url of the server that the run starts, with marks for host and port; "" if it starts none.
-        server_settings: parts of the run's identity about that server.
+        server_settings: parts of the run's identity about the server that the run starts; {} if it starts none.
         network: description of the offline method.
         bundle_check: description of the bundle's verification against its manifest.
     """
@@ -57,7 +56,6 @@ class ResolvedRun:
     extra_settings: Mapping[str, str] = field(default_factory=dict)
     judged_models: Sequence[JudgedModel] = ()
     server: tuple[str, int] | None = None
-    server_url: str = ""
     server_settings: Mapping[str, Any] = field(default_factory=dict)
     network: str = ""
     bundle_check: str = ""

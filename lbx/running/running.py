@@ -18,7 +18,9 @@ from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.outputs import remove_leftovers
+from lbx.base.resources import describe_cpu_limit
 from lbx.base.units import format_count
+from lbx.base.waiting_threads import CpuTimes, describe_neighbours
 from lbx.benchmarks import BENCHMARKS, embedding_tasks
 from lbx.bundle import check_unchanged
 from lbx.forecast.memory_use import FreeMemory
@@ -36,7 +38,7 @@ from lbx.running.sharding import shard_of
 from lbx.running.watching import RunMeter, RunMonitor, log_path, record_sessions
 from lbx.running.workers.pool import WorkerPool
 from lbx.scoring.reading import add_missing_numbers
-from lbx.serving.command import PORT, ServerCommand
+from lbx.serving.command import ServerCommand
 from lbx.serving.identity import server_settings
 from lbx.spec.jobs import Agenda, JobSize
 from lbx.spec.run_spec import RunSpec
@@ -94,6 +96,7 @@ def run(
         KeyboardInterrupt: re-raised after all answers are safe.
     """
     listener = listener or Listener()
+    cpu_times = CpuTimes.measure()
     output = Path(results)
     disk = None if scratch is None else Path(scratch)
     with _open_output(output, disk, copy_every) as (path, after_commit):
@@ -118,6 +121,7 @@ def run(
                 _ask, listener=listener, retry_failed=retry_failed, retry_empty=retry_empty, log_file=logged_to
             )
             free = FreeMemory.measure() if plan else None  # before the model is loaded
+            _report_cpus(resolved, cpu_times)
             asker = open_asker(resolved, served)
             try:
                 with Store(path, after_commit=after_commit) as store:
@@ -191,7 +195,16 @@ def _with_server(run: ResolvedRun) -> ResolvedRun:
         return run
     command = ServerCommand.parse(run.spec.serve)
     settings = server_settings(command, every_byte=run.spec.hash_weights)
-    return replace(run, server_url=f"http://{{host}}:{PORT}/v1", server_settings=settings)
+    return replace(run, server_settings=settings)
+
+
+def _report_cpus(run: ResolvedRun, since: CpuTimes) -> None:
+    """Log limits and other processes that slow down a model that computes here."""
+    if run.server:
+        return
+    for text in (describe_cpu_limit(), describe_neighbours(since.busy_cpus(CpuTimes.measure()))):
+        if text:
+            log.info(text)
 
 
 def _ask(

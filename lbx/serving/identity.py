@@ -32,7 +32,7 @@ def server_settings(command: ServerCommand, *, every_byte: bool = False) -> dict
         if is_model(path):
             models.append(path)
         elif _is_configuration(path) and not _is_secret(command, number, option):
-            files[path.name] = fingerprint(path)
+            files[path.name] = "+".join(filter(None, (files.get(path.name), fingerprint(path))))
     settings: dict[str, Any] = {"serve": shlex.join(_without_address(words))}
     if files:
         settings["serve_files"] = files

@@ -33,7 +33,7 @@ log = logging.getLogger("lbx")
 MOST_RESTARTS = 5
 """Restarts after crashes in one session."""
 _POLL_S = 0.5
-_DYING_S = 3.0
+_DYING_S = 5.0
 """Time in which a server that breaks connections ends, if it has crashed."""
 _GRACE_S = 15.0
 """Time between SIGTERM and SIGKILL when the server is stopped."""

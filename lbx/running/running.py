@@ -200,7 +200,7 @@ def _with_server(run: ResolvedRun) -> ResolvedRun:
 
 def _report_cpus(run: ResolvedRun, since: CpuTimes) -> None:
     """Log limits and other processes that slow down a model that computes here."""
-    if run.server:
+    if run.server and not run.server_settings:
         return
     for text in (describe_cpu_limit(), describe_neighbours(since.busy_cpus(CpuTimes.measure()))):
         if text:

@@ -54,7 +54,7 @@ class ModelServer:
         timeout_s: time in which the server must be ready after each start.
 
     Raises:
-        UsageError: the program does not exist, or the port is in use.
+        UsageError: the program does not exist, the port is in use, or the variable of the card's key is not set.
     """
 
     def __init__(self, command: ServerCommand, options: EndpointOptions, log_file: Path, timeout_s: float) -> None:
@@ -69,10 +69,14 @@ class ModelServer:
         self._words = [program, *command.fill_in(port)[1:]]
         self.url = command.url(port)
         self.address = host, port
+        try:
+            self._client = Server(replace(options, url=self.url))
+        except UsageError:  # the key is not set
+            self._reservation.close()
+            raise
         self.log_file = log_file
         self.restarts: list[dict[str, str]] = []
         self._timeout_s = timeout_s
-        self._client = Server(replace(options, url=self.url))
         self._process: Popen[bytes] | None = None
         self._ready_at = 0.0
         self._closing = threading.Event()

@@ -13,7 +13,6 @@ import re
 import select
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from collections import defaultdict
@@ -23,6 +22,7 @@ from pathlib import Path
 
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.outputs import open_append
+from lbx.base.processes import DEVNULL, Popen
 from lbx.base.visible import one_line, visible
 
 HEADING = "== "
@@ -84,7 +84,7 @@ def _reap() -> None:
             pass
 
 
-def _end_all(server: subprocess.Popen[bytes], grace_s: float, drain: _Drain) -> None:
+def _end_all(server: Popen[bytes], grace_s: float, drain: _Drain) -> None:
     """End the server and all processes below this one, including new ones."""
     for number, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, _KILL_S)):
         end = time.monotonic() + seconds
@@ -140,12 +140,12 @@ def main() -> None:
     _set_process_option(_SET_SUBREAPER, 1)
     reading, writing = os.pipe()
     try:
-        server = subprocess.Popen(
+        server = Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=DEVNULL,
             stdout=writing,
             stderr=writing,
-            preexec_fn=lambda: _set_process_option(_SET_DEATH_SIGNAL, signal.SIGKILL),  # noqa: PLW1509 (one thread)
+            preexec_fn=lambda: _set_process_option(_SET_DEATH_SIGNAL, signal.SIGKILL),
         )
     except OSError as exc:
         log.add(f"{exc.strerror or exc}: {command[0]}\n".encode())

@@ -52,14 +52,21 @@ def submit_array(options: SubmitArrayOptions) -> None:
         options.nodes,
     )
     _check_serve(named_spec, options.nodes)
+    scheduler.check(job_options)
     if not options.dry_run:
         scheduler.require_tool()
     folder, spec, plan = _plan_shards(options, with_threads(named_spec, options.cpus))
+    time = options.time or scheduler.time_limit(plan)
+    if not time and not scheduler.announces_limit:
+        note(
+            f"{scheduler.title} does not announce the queue's own time limit: a shard that reaches it is not requeued. "
+            "Pass --time, which lbx requeues in time."
+        )
     job = ArrayJob(
         scheduler,
         folder,
         len(plan.shards),
-        dataclasses.replace(job_options, time=options.time or scheduler.time_limit(plan)),
+        dataclasses.replace(job_options, time=time),
         _launch(spec, folder, options),
         ["--spec", str(folder.spec_file), *_flags(options)],
         quote_for_bash(options.scratch),

@@ -138,6 +138,42 @@ class SubmitSlurmOptions(SubmitArrayOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SubmitPbsOptions(SubmitArrayOptions):
+    """Options of `lbx run` have the same meaning here. Needs --bundle, --model and --tasks, or --spec.
+
+    Example: lbx submit pbs --bundle long --model my-model.toml --tasks leval --gpus 1 --shards 8 -o runs/leval
+    """
+
+    SCHEDULER: ClassVar[str] = "pbs"
+
+    gpus: Annotated[
+        str, typer.Option("--gpus", metavar="N", help="GPUs of a shard (ngpus): 1, or 1:gpu_type=a100.")
+    ] = ""
+    more: Annotated[
+        tuple[str, ...],
+        typer.Option("--qsub-option", metavar="OPTION", help="Another option of qsub, e.g. '-P x'. Can be repeated."),
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitLsfOptions(SubmitArrayOptions):
+    """Options of `lbx run` have the same meaning here. Needs --bundle, --model and --tasks, or --spec.
+
+    Example: lbx submit lsf --bundle long --model my-model.toml --tasks leval --gpus 1 --shards 8 -o runs/leval
+    """
+
+    SCHEDULER: ClassVar[str] = "lsf"
+
+    gpus: Annotated[
+        str, typer.Option("--gpus", metavar="N", help="GPUs of a shard (num): 1, or 1:gmodel=NVIDIAA100.")
+    ] = ""
+    more: Annotated[
+        tuple[str, ...],
+        typer.Option("--bsub-option", metavar="OPTION", help="Another option of bsub, e.g. '-P x'. Can be repeated."),
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class SubmitKubernetesOptions(SubmitOptions):
     """Options of `lbx run` have the same meaning here. Pass --bundle as a path on this machine, and --model as a name
     or path inside the image.

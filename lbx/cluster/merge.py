@@ -13,7 +13,7 @@ from lbx.base.inputs import open_input
 from lbx.base.outputs import temporary_folder
 from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
-from lbx.cluster.folder import RunFolder
+from lbx.cluster.folder import RunFolder, Submission
 from lbx.cluster.schedulers import SCHEDULERS
 from lbx.forecast.shards import ShardPlan
 from lbx.judging.journal import journal_of
@@ -234,9 +234,17 @@ def shard_statuses(folder: RunFolder) -> list[ShardStatus]:
     """
     plan = folder.plan()
     submission = folder.submission()
-    scheduler = SCHEDULERS.get(submission.kind) if submission and submission.array_id else None
-    states = scheduler.shard_states(submission.array_id) if scheduler and submission else None
+    states = _shard_states(submission) if submission else None
     return [_status_of(folder, plan, number, states) for number in range(len(plan.shards))]
+
+
+def _shard_states(submission: Submission) -> Mapping[int, str] | None:
+    """Return {shard: state} of unfinished shards; None if they were not submitted or the scheduler cannot be asked."""
+    scheduler = SCHEDULERS.get(submission.kind)
+    states = scheduler.shard_states(submission.array_id) if scheduler and submission.array_id else None
+    if states is None or not submission.shards:
+        return states
+    return {shard: states[number] for number, shard in enumerate(submission.shards) if number in states}
 
 
 def _status_of(folder: RunFolder, plan: ShardPlan, number: int, states: Mapping[int, str] | None) -> ShardStatus:
@@ -249,6 +257,8 @@ def _status_of(folder: RunFolder, plan: ShardPlan, number: int, states: Mapping[
         state = "begun" if answered or failed or line else "missing"
     elif number in states:
         state = states[number]
+    elif folder.is_waiting(number):
+        state = "waiting"
     else:
         state = "failed" if answered or failed or line or folder.output(number).exists() else "missing"
     return ShardStatus(number, state, answered, failed, expected, line)

@@ -19,9 +19,19 @@ from lbx.cluster.launch import Launch
 from lbx.cluster.scripts import ARRAY, MERGE, WAIT, fill_in, read_template
 from lbx.forecast.shards import ShardPlan
 
-_NO_VALUE = re.compile(r"[\s\"'\\]+")
+NO_VALUE = re.compile(r"[\s\"'\\]+")
+"""Characters that a value of ``JobOptions`` cannot have."""
 _LEAST_S, _FACTOR, _STEP_S = 600.0, 1.5, 300.0
 _TOOL_TIMEOUT_S = 60
+
+OWN_OUTPUT: Mapping[str, str] = {
+    "output": '\nexec >>"$folder/logs/$(printf %04d "$shard").out" 2>&1',
+    "merge_output": '\nexec >>"$folder/logs/merge.out" 2>&1',
+}
+"""Marks of a scheduler that would store a job's output only at its end, or replace it after a requeue."""
+
+COUNTED_REQUEUES: Mapping[str, str] = {"restarts": '$(cat "$results.requeues" 2>/dev/null | wc -c)'}
+"""Mark of a scheduler that does not count requeues: a file has one character for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +62,7 @@ class JobOptions:
 
     def __post_init__(self) -> None:
         for value in (self.name, self.queue, self.time, self.gpus, self.mem):
-            if _NO_VALUE.search(value):
+            if NO_VALUE.search(value):
                 raise UsageError(f"{value!r} has a blank, a quote or a backslash, which this option does not allow.")
         for module in self.modules:
             if not module.isprintable():
@@ -67,20 +77,36 @@ class Scheduler(ABC):
         title: name in messages.
         directive: start of a line of options in a script.
         tool: program that submits a script.
+        formats: {field of ``JobOptions``: (regular expression of its values, example)}; other fields are not checked.
+        more_example: an option of the tool.
+        announces_limit: whether a job receives a signal before its time limit, even if lbx does not know the limit.
         states: {word in the scheduler's answer: state in ``lbx status``}; other words are shown in lower case.
         over_states: words for jobs that have ended.
-        marks: parts of the scripts, see ``ARRAY`` and ``MERGE``: the comment ``signals``, ``endings`` (signals that
-            end a job), ``shard`` (sets the shard's number), ``output`` (redirects output if the options cannot),
-            ``start`` (precedes lbx), ``restarts`` (number of requeues so far), ``requeue``.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     directive: ClassVar[str]
     tool: ClassVar[str]
+    formats: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    more_example: ClassVar[str]
+    announces_limit: ClassVar[bool] = True
     states: ClassVar[Mapping[str, str]]
     over_states: ClassVar[frozenset[str]] = frozenset()
-    marks: ClassVar[Mapping[str, str]]
+
+    @abstractmethod
+    def marks(self, options: JobOptions) -> Mapping[str, str]:
+        """Parts of the scripts ``ARRAY`` and ``MERGE``.
+
+        signals: comment on the signals of a job.
+        endings: signals that end a job.
+        shard: command that sets the shard's number.
+        output, merge_output: commands that redirect the output, if the options cannot.
+        start: words before the command that starts lbx.
+        restarts: number of requeues so far.
+        requeue: command that requeues the shard.
+        resubmission: commands of the merge job that let interrupted shards continue, if they cannot requeue themselves.
+        """
 
     @abstractmethod
     def array_options(self, options: JobOptions, folder: RunFolder, shards: int) -> Sequence[str]:
@@ -116,7 +142,22 @@ class Scheduler(ABC):
 
     def job_name(self, run: str) -> str:
         """Turn a run's name into a job's name, with '-' for characters that options do not allow."""
-        return _NO_VALUE.sub("-", run)
+        return re.sub(r"[^A-Za-z0-9_.+-]+", "-", run)[:100].strip("-.") or "lbx"
+
+    def check(self, options: JobOptions) -> None:
+        """Raise UsageError for a value that the scheduler would refuse or misread."""
+        for field, (pattern, example) in self.formats.items():
+            value, option = getattr(options, field), "--job-name" if field == "name" else f"--{field}"
+            if value and not re.fullmatch(pattern, value, re.ASCII):
+                raise UsageError(
+                    f"{option} {value!r} is not in the format of {self.title}.", fix=f"For example: {option} {example}."
+                )
+        for more in options.more:
+            if not more.startswith("-"):
+                raise UsageError(
+                    f"--{self.tool}-option {more!r} is not an option of {self.tool}.",
+                    fix=f"For example: {self.more_example}.",
+                )
 
     def shard_states(self, array_id: str) -> dict[int, str] | None:
         """Return {shard: state} of unfinished shards; None if the scheduler cannot be asked."""
@@ -195,7 +236,7 @@ class ArrayJob:
             "requeues": str(self.requeues),
             "wait": WAIT,
         }
-        return fill_in(template, {**self.scheduler.marks, **values}, location)
+        return fill_in(template, {**self.scheduler.marks(self.options), **values}, location)
 
 
 def limit_minutes(seconds: float) -> int:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from lbx.base.errors import UsageError
 from lbx.cluster.folder import RunFolder
-from lbx.cluster.scheduler import JobOptions, Scheduler, call_tool, parse_job_id
+from lbx.cluster.scheduler import NO_VALUE, JobOptions, Scheduler, call_tool, parse_job_id
 
 
 class Slurm(Scheduler):
@@ -19,22 +19,29 @@ class Slurm(Scheduler):
     title: ClassVar[str] = "Slurm"
     directive: ClassVar[str] = "#SBATCH"
     tool: ClassVar[str] = "sbatch"
+    more_example: ClassVar[str] = "--account=physics"
     states: ClassVar[Mapping[str, str]] = {
         "RUNNING": "running", "COMPLETING": "running", "PENDING": "waiting", "REQUEUED": "waiting"
     }  # fmt: skip
-    marks: ClassVar[Mapping[str, str]] = {
-        "signals": """\
+
+    def job_name(self, run: str) -> str:
+        return NO_VALUE.sub("-", run)
+
+    def marks(self, options: JobOptions) -> Mapping[str, str]:
+        return {
+            "signals": """\
 # Slurm sends USR1 two minutes before the time limit: save and requeue. It sends TERM when the job is cancelled or
 # preempted: save, and let Slurm decide about a requeue.""",
-        "endings": "TERM",
-        "shard": "shard=$SLURM_ARRAY_TASK_ID",
-        "output": "",
-        "start": "",
-        "restarts": "${SLURM_RESTART_COUNT:-0}",
-        "requeue": 'scontrol requeue "${SLURM_ARRAY_JOB_ID}_$shard" && sleep 30  # meanwhile Slurm ends this script',
-        "merge_output": "",
-        "resubmission": "",
-    }
+            "endings": "TERM",
+            "shard": "shard=$SLURM_ARRAY_TASK_ID",
+            "output": "",
+            "start": "",
+            "restarts": "${SLURM_RESTART_COUNT:-0}",
+            "requeue": 'scontrol requeue "${SLURM_ARRAY_JOB_ID}_$shard" && sleep 30'
+            "  # meanwhile Slurm ends this script",
+            "merge_output": "",
+            "resubmission": "",
+        }
 
     def array_options(self, options: JobOptions, folder: RunFolder, shards: int) -> Sequence[str]:
         at_once = f"%{options.at_once}" if options.at_once else ""
@@ -58,11 +65,6 @@ class Slurm(Scheduler):
         return self._options(options, f"{options.name}-merge", _log_path(folder, "merge.out"), {})
 
     def _options(self, options: JobOptions, name: str, output: str, extra_options: Mapping[str, str]) -> Sequence[str]:
-        for option in options.more:
-            if not option.startswith("-"):
-                raise UsageError(
-                    f"--sbatch-option {option!r} is not an option of sbatch.", fix="For example: --account=physics."
-                )
         values = {"job-name": name, "output": output, "open-mode": "append", "nodes": "1", "ntasks": "1"}
         values |= {"partition": options.queue, "mem": options.mem, **extra_options}
         return [*(f"--{option}={value}" for option, value in values.items() if value), "--requeue", *options.more]
@@ -81,7 +83,7 @@ class Slurm(Scheduler):
         if done.returncode:
             # Slurm forgets a job some minutes after its end.
             return {} if "Invalid job id" in done.stderr else None
-        return {int(number): word for number, word in re.findall(r"^(\d+) (\w+)", done.stdout, re.MULTILINE)}
+        return {int(number): word for number, word in re.findall(r"^(\d{1,9}) (\w+)", done.stdout, re.ASCII | re.M)}
 
 
 def _log_path(folder: RunFolder, name: str) -> str:

@@ -28,6 +28,7 @@ from lbx.cluster.schedulers import SCHEDULERS
 from lbx.forecast.shards import ShardPlan, read_shards
 from lbx.report.sheets import plain_columns
 from lbx.running.sharding import Counting, plan_shards, with_threads
+from lbx.serving.command import PORT, ServerCommand, local_paths
 from lbx.spec.run_spec import RunSpec
 from lbx.store import Table
 
@@ -48,7 +49,9 @@ def submit_array(options: SubmitArrayOptions) -> None:
         options.at_once,
         options.module,
         options.more,
+        options.nodes,
     )
+    _check_serve(named_spec, options.nodes)
     scheduler.check(job_options)
     if not options.dry_run:
         scheduler.require_tool()
@@ -132,6 +135,21 @@ def write_for_kubernetes(options: SubmitKubernetesOptions) -> None:
     )
 
 
+def _check_serve(spec: RunSpec, nodes: int) -> None:
+    """Refuse nodes without a server that uses them, and a port that two shards on one node would share."""
+    if spec.serve is None:
+        if nodes > 1:
+            raise UsageError(
+                f"--nodes {nodes} needs --serve: lbx runs on one node of each shard.",
+                fix="Remove --nodes; --shards runs on as many nodes as there are shards.",
+            )
+    elif (port := ServerCommand.parse(spec.serve).port) is not None:
+        raise UsageError(
+            f"--serve has the port {port}, but two shards may run on one node.",
+            fix=f"Write --port {PORT}: lbx then chooses a free one in each shard.",
+        )
+
+
 def _with_name(options: SubmitOptions, spec: RunSpec) -> RunSpec:
     """Name a spec after its folder, unless it has a name."""
     return dataclasses.replace(spec, name=spec.name or options.output.absolute().name or "run")
@@ -169,6 +187,8 @@ def _launch(spec: RunSpec, folder: RunFolder, options: SubmitArrayOptions) -> La
     except ValueError as exc:
         raise UsageError(f"--runtime must be one of {', '.join(Runtime)}, not {options.runtime}.") from exc
     models = [Path(name) for name in (spec.model, spec.retriever, spec.embedding) if name and Path(name).is_absolute()]
+    if spec.serve:
+        models += [path for _, _, path in local_paths(ServerCommand.parse(spec.serve))]
     readable_paths = [
         Path(spec.bundle),
         *(path.resolve() for path in options.bind),

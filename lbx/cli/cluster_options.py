@@ -105,6 +105,7 @@ class SubmitArrayOptions(SubmitOptions):
         ),
     ] = 10
     more: tuple[str, ...] = ()
+    nodes: int = 1
     job_template: Annotated[
         Path | None, typer.Option("--template", metavar="FILE", help="Your site's own job script, with lbx's marks.")
     ] = None
@@ -128,6 +129,12 @@ class SubmitSlurmOptions(SubmitArrayOptions):
             "--sbatch-option", metavar="OPTION", help="Another option of sbatch, e.g. --account=x. Can be repeated."
         ),
     ] = ()
+    nodes: Annotated[
+        int,
+        typer.Option(
+            "--nodes", metavar="N", min=1, help="Nodes of a shard, for a server that --serve starts with srun."
+        ),
+    ] = 1
 
 
 @dataclass(frozen=True, kw_only=True)

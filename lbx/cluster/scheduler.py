@@ -43,6 +43,7 @@ class JobOptions:
         time: time limit in the scheduler's format.
         at_once: number of shards that run in parallel; 0 for all.
         more: further options for the scheduler, such as "--account=x".
+        nodes: number of nodes of each shard; lbx itself runs on the first.
 
     Raises:
         UsageError: a value would break out of its line.
@@ -57,6 +58,7 @@ class JobOptions:
     at_once: int = 0
     modules: Sequence[str] = ()
     more: Sequence[str] = ()
+    nodes: int = 1
 
     def __post_init__(self) -> None:
         for value in (self.name, self.queue, self.time, self.gpus, self.mem):

@@ -55,6 +55,9 @@ class Slurm(Scheduler):
                 "time": options.time,
                 "gpus": options.gpus,
                 "cpus-per-task": str(options.cpus or ""),
+                "nodes": str(options.nodes),
+                "ntasks": str(options.nodes),  # srun then starts a task on each node
+                "ntasks-per-node": "1" if options.nodes > 1 else "",
             },
         )
 

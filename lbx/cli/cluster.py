@@ -56,7 +56,6 @@ def submit_to_slurm(options: SubmitSlurmOptions) -> None:
         _launch(spec, folder, options),
         ["--spec", str(folder.spec_file), *_flags(options)],
         quote_for_bash(options.scratch),
-        options.copy_every,
         options.requeues,
         options.job_template,
     )
@@ -98,7 +97,6 @@ def write_for_kubernetes(options: SubmitKubernetesOptions) -> None:
         options.gpus,
         options.at_once,
         options.retries,
-        options.copy_every,
     )
     folder, spec, plan = _plan_shards(options, with_threads(named_spec, job_options.cpu_count))
     run = ["--spec", f"{kubernetes.FOLDER}/{folder.spec_file.name}", *_flags(options)]

@@ -33,12 +33,6 @@ class SubmitOptions(SessionOptions, SpecOptions):
     at_once: Annotated[
         int, typer.Option("--at-once", metavar="N", min=0, help="At most N shards at a time; 0: all.")
     ] = 0
-    copy_every: Annotated[
-        float,
-        typer.Option(
-            "--copy-every", metavar="MINUTES", min=0, help="Minutes between copies of a running shard's file."
-        ),
-    ] = 10.0
     calibrate: Annotated[
         bool,
         typer.Option(

@@ -26,7 +26,6 @@ PLACEHOLDERS: Mapping[str, str] = {
     "run": "the arguments of `lbx run`, except the shard, the results file and the scratch folder",
     "folder": "the run's folder",
     "scratch": "a folder on the node's own disk",
-    "minutes": "minutes between copies of the shard's results file",
     "requeues": "maximum number of requeues of a shard",
 }
 
@@ -34,9 +33,9 @@ ARRAY = """\
 #!/bin/bash
 @{directives}
 #
-# One shard of a run of lbx, written by `lbx submit slurm`. It writes to the node's own disk; lbx copies the file to
-# the run's folder every @{minutes} minutes and at the end. An interrupted shard is requeued and continues
-# from that copy. Exit codes: 0 done, 3 done but some samples failed, 2 bad usage, other: see the log.
+# One shard of a run of lbx, written by `lbx submit slurm`. It writes to the node's own disk; lbx copies every commit to
+# the run's folder. An interrupted shard is requeued and continues from there. Exit codes: 0 done, 3 done but some
+# samples failed, 2 bad usage, other: see the log.
 @{modules}
 export PYTHONSAFEPATH=1  # keeps files in the working folder from being imported as Python modules
 shard=$SLURM_ARRAY_TASK_ID
@@ -52,7 +51,7 @@ trap 'limit=near; heard=yes; kill -TERM "$run"' USR1
 trap 'heard=yes; kill -TERM "$run"' TERM
 
 @{lbx} run @{run} --output "$results" \\
-    --shards "$folder/shards.json" --shard "$shard" --scratch "$scratch" --copy-every @{minutes} &
+    --shards "$folder/shards.json" --shard "$shard" --scratch "$scratch" &
 run=$!
 while :; do
     heard=
@@ -197,7 +196,6 @@ class SlurmJob:
     Attributes:
         run: arguments of ``lbx run``.
         scratch: folder, quoted for bash, which expands it on the node.
-        minutes: time between copies of a shard's results file.
         template: site-specific template of the array's script; None for ``ARRAY``.
     """
 
@@ -207,7 +205,6 @@ class SlurmJob:
     launch: Launch
     run: Sequence[str]
     scratch: str
-    minutes: float
     requeues: int
     template: Path | None = None
 
@@ -237,7 +234,6 @@ class SlurmJob:
             "run": shlex.join(self.run),
             "folder": shlex.quote(str(self.folder.root)),
             "scratch": self.scratch,
-            "minutes": f"{self.minutes:g}",
             "requeues": str(self.requeues),
         }
 

@@ -34,7 +34,6 @@ from lbx.running.runner import Outcome, Runner, record_end_status
 from lbx.running.sharding import shard_of
 from lbx.running.watching import RunMeter, RunMonitor, log_path, record_sessions
 from lbx.running.workers.pool import WorkerPool
-from lbx.scoring.reading import add_missing_numbers
 from lbx.spec.jobs import Agenda, JobSize
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import EVERYTHING, Selection
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lbx")
 
-_MINUTE = 60.0
-
 
 def run(
     spec: RunSpec,
@@ -64,7 +61,6 @@ def run(
     log_file: str | os.PathLike[str] | None = None,
     shard: tuple[ShardPlan, int] | None = None,
     scratch: str | os.PathLike[str] | None = None,
-    copy_every: float = 10.0,
 ) -> dict[str, Outcome]:
     """Run every sample through a model and write answers and scores to one file. The same call again continues.
 
@@ -79,8 +75,7 @@ def run(
         hash_bundle: hash every file of the bundle first.
         log_file: receives a line per minute; None: the path of the results file with ``.log`` appended.
         shard: a plan made by ``deal``, and the number of the shard to run.
-        scratch: a folder on a local disk: write there, and copy to ``results`` periodically and at the end.
-        copy_every: minutes between these copies; 0 copies only at the end.
+        scratch: a folder on a local disk: write there, and copy each commit to ``results``.
 
     Returns:
         {run's name in the results file: counts of this session}; two runs with ``both_kinds``.
@@ -92,7 +87,7 @@ def run(
     listener = listener or Listener()
     output = Path(results)
     disk = None if scratch is None else Path(scratch)
-    with _open_output(output, disk, copy_every) as (path, after_commit):
+    with _open_output(output, disk) as (path, after_commit):
         bundle = Bundle(Path(spec.bundle))
         server = server_of(card_of(spec, bundle))
         checked = check_unchanged(
@@ -123,17 +118,15 @@ def run(
 
 
 @contextmanager
-def _open_output(
-    output: Path, scratch: Path | None, minutes: float
-) -> Iterator[tuple[Path, Callable[[Store], None] | None]]:
+def _open_output(output: Path, scratch: Path | None) -> Iterator[tuple[Path, Callable[[Store], None] | None]]:
     """Yield the path to write to and the callback after each commit (for ``scratch``, see ``lbx.store.copies``)."""
     if output.parent.is_dir() and (leftovers := remove_leftovers(output.resolve())):
         log.info(f"Removed leftover files of killed processes: {', '.join(map(str, leftovers))}")
     if scratch is None:
         yield output, None
         return
-    with open_copy(output, scratch, minutes * _MINUTE, log.info) as copies:
-        yield copies.path, functools.partial(copies.when_due, prepare=add_missing_numbers)
+    with open_copy(output, scratch, log.info) as copies:
+        yield copies.path, copies.update
 
 
 # Modules that only some runs need are imported locally: each takes some CPU milliseconds.

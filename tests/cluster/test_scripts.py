@@ -20,7 +20,7 @@ from lbx.cluster.slurm import job_name as slurm_job_name
 
 RUN = ["--bundle", "/data/a b", "--model", "it's", "--tasks", "leval"]
 JOB = SlurmJob(
-    RunFolder(Path("/shared/my run")), 3, SlurmOptions("lbx"), Launch(), RUN, '"${TMPDIR:-/tmp}"', 10.0, 5
+    RunFolder(Path("/shared/my run")), 3, SlurmOptions("lbx"), Launch(), RUN, '"${TMPDIR:-/tmp}"', 5
 )  # fmt: skip
 
 

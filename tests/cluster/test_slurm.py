@@ -46,7 +46,7 @@ def test_an_array_with_killed_shards_equals_one_run(
     )
     scratch = tmp_path / "disk of the node"
     submitted = lbx.ok(
-        "submit", "slurm", *what, "-o", folder, "--shards", SHARDS, "--cpus", 1, "--copy-every", 0.02,
+        "submit", "slurm", *what, "-o", folder, "--shards", SHARDS, "--cpus", 1,
         "--scratch", scratch, "--time", "10", "--json", environment=slurm.environment,
     )  # fmt: skip
     ids = json.loads(submitted.stdout)
@@ -94,7 +94,7 @@ def test_a_cancelled_shard_is_not_requeued_and_its_samples_are_named(
     folder = tmp_path / "run"
     what = ["--bundle", bundle, "--model", answers(30.0), "--tasks", "needle/single_en", "--limit", "2"]
     submitted = lbx.ok(
-        "submit", "slurm", *what, "-o", folder, "--shards", 2, "--scratch", tmp_path, "--json", "--copy-every", 0.02,
+        "submit", "slurm", *what, "-o", folder, "--shards", 2, "--scratch", tmp_path, "--json",
         environment=slurm.environment,
     )  # fmt: skip
     ids = json.loads(submitted.stdout)

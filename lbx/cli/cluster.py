@@ -14,6 +14,7 @@ from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.outputs import write_file
 from lbx.base.processes import find_tool, python_command
+from lbx.base.units import format_count
 from lbx.cli.cluster_options import StatusOptions, SubmitKubernetesOptions, SubmitOptions, SubmitSlurmOptions
 from lbx.cli.exchange_options import MergeOptions
 from lbx.cli.output import RunBar, answer, answer_json, answer_text, note
@@ -130,12 +131,10 @@ def _plan_shards(options: SubmitOptions, spec: RunSpec) -> tuple[RunFolder, RunS
         folder.create()  # raises UsageError for a folder with a run, before minutes of token counting
     counting = Counting(options.calibrate, options.like, options.tokens)
     with RunBar() as bar:
-        plan = plan_shards(spec, options.shards, counting, bar, folder.results_files())
+        plan = plan_shards(spec, options.shards, counting, bar, folder.results_files(), at_once=options.at_once)
     costs = [shard.cost for shard in plan.shards]
-    note(
-        f"{sum(shard.size for shard in plan.shards):,} samples in {len(costs)} shards of {min(costs):,.0f} to "
-        f"{max(costs):,.0f} {plan.unit}, by {plan.basis}"
-    )
+    samples, shards = sum(shard.size for shard in plan.shards), format_count(len(costs), "shard")
+    note(f"{samples:,} samples in {shards} of {min(costs):,.0f} to {max(costs):,.0f} {plan.unit}, by {plan.basis}")
     return folder, spec, plan
 
 

@@ -21,12 +21,15 @@ class SubmitOptions(SessionOptions, SpecOptions):
         "tasks",
         "spec_file",
         "output",
-        "shards",
+        "at_once",
         "dry_run",
     )
 
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="A new folder shared by all machines.")]
-    shards: Annotated[int, typer.Option("--shards", metavar="N", min=1, help="Number of shards.")]
+    shards: Annotated[
+        int | None,
+        typer.Option("--shards", metavar="N", min=1, help="Number of shards; default: chosen from the predicted time."),
+    ] = None
     job_name: Annotated[
         str | None, typer.Option("--job-name", metavar="NAME", help="The job's name; default: the run's.")
     ] = None
@@ -61,7 +64,7 @@ class SubmitOptions(SessionOptions, SpecOptions):
 class SubmitSlurmOptions(SubmitOptions):
     """Options of `lbx run` have the same meaning here. Needs --bundle, --model and --tasks, or --spec.
 
-    Example: lbx submit slurm --bundle long --model my-model.toml --tasks leval --gpus 1 --shards 8 -o runs/leval
+    Example: lbx submit slurm --bundle long --model my-model.toml --tasks leval --gpus 1 --at-once 16 -o runs/leval
     """
 
     BRIEF: ClassVar[Sequence[str]] = (*SubmitOptions.BRIEF, "partition", "time", "gpus", "cpus", "mem")
@@ -115,7 +118,7 @@ class SubmitKubernetesOptions(SubmitOptions):
     """Options of `lbx run` have the same meaning here. Pass --bundle as a path on this machine, and --model as a name
     or path inside the image.
 
-    Example: lbx submit kubernetes --dry-run --bundle long --model my-model --tasks leval --shards 8 -o runs/leval
+    Example: lbx submit kubernetes --dry-run --bundle long --model my-model --tasks leval -o runs/leval
     --image registry.local/lbx:1 --run-claim runs --bundle-claim long
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -106,10 +107,12 @@ def run(
                 _ask, listener=listener, retry_failed=retry_failed, retry_empty=retry_empty, log_file=logged_to
             )
             free = FreeMemory.measure() if plan else None  # before the model is loaded
+            began = time.monotonic()
             asker = open_asker(resolved)
+            load_s = time.monotonic() - began
             try:
                 with Store(path, after_commit=after_commit) as store:
-                    outcomes = ask(resolved, store, asker, free=free)
+                    outcomes = ask(resolved, store, asker, free=free, load_s=load_s)
             finally:
                 asker.close()
             for run_id in outcomes:
@@ -159,6 +162,7 @@ def _ask(
     retry_failed: bool,
     retry_empty: bool,
     log_file: Path,
+    load_s: float,
 ) -> dict[str, Outcome]:
     """Ask the remaining samples, after a forecast if ``free`` (memory before the model was loaded) is given."""
     workers = run.spec.workers
@@ -182,7 +186,7 @@ def _ask(
         watch = RunMonitor(RunMeter(outlook, total), listener, log_file, first, lambda: asker.process_ids)
         counts = list(map(len, done))
         with record_sessions(
-            store, rows, outlook, watch, answer_counts=counts, workers=workers, spec=run.spec.to_json()
+            store, rows, outlook, watch, answer_counts=counts, workers=workers, spec=run.spec.to_json(), load_s=load_s
         ):
             size = JobSize.for_workers(workers, total)
             outcomes = Runner(run_ids, agendas, store, done, watch, asker, size).run()

@@ -71,9 +71,8 @@ def test_an_array_with_killed_shards_equals_one_run(
     assert status()[0]["state"] in ("running", "done")
     until(lambda: slurm.state(f"{array}_3") not in ("RUNNING", "COMPLETING"), told)
     slurm("scontrol", "requeue", f"{array}_3")
-    for number in (1, 2, 3):  # Slurm lets what is requeued wait for minutes
-        until(lambda number=number: slurm.state(f"{array}_{number}") == "PENDING", told)
-        slurm("scontrol", "update", f"JobId={array}_{number}", "StartTime=now")
+    for number in (1, 2, 3):
+        slurm.start_requeued(f"{array}_{number}")
     until(lambda: slurm.state(ids["merge"]) in ("COMPLETED", "FAILED"), told)
     assert slurm.state(ids["merge"]) == "COMPLETED", told()
     assert alone.wait(PATIENCE_S) == 0

@@ -14,7 +14,14 @@ from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.outputs import write_file
 from lbx.base.processes import find_tool, python_command
-from lbx.cli.cluster_options import StatusOptions, SubmitArrayOptions, SubmitKubernetesOptions, SubmitOptions
+from lbx.base.units import format_count
+from lbx.cli.cluster_options import (
+    StatusOptions,
+    SubmitArrayOptions,
+    SubmitKubernetesOptions,
+    SubmitOptions,
+    SubmitSlurmOptions,
+)
 from lbx.cli.exchange_options import MergeOptions
 from lbx.cli.output import RunBar, answer, answer_json, answer_text, note
 from lbx.cli.tables import show_table
@@ -49,9 +56,9 @@ def submit_array(options: SubmitArrayOptions) -> None:
         options.at_once,
         options.module,
         options.more,
-        options.nodes,
+        options.nodes if isinstance(options, SubmitSlurmOptions) else 1,
     )
-    _check_serve(named_spec, options.nodes)
+    _check_serve(named_spec, job_options.nodes)
     scheduler.check(job_options)
     if not options.dry_run:
         scheduler.require_tool()
@@ -70,7 +77,6 @@ def submit_array(options: SubmitArrayOptions) -> None:
         _launch(spec, folder, options),
         ["--spec", str(folder.spec_file), *_flags(options)],
         quote_for_bash(options.scratch),
-        options.copy_every,
         options.requeues,
         options.job_template,
     )
@@ -112,7 +118,6 @@ def write_for_kubernetes(options: SubmitKubernetesOptions) -> None:
         options.gpus,
         options.at_once,
         options.retries,
-        options.copy_every,
     )
     folder, spec, plan = _plan_shards(options, with_threads(named_spec, job_options.cpu_count))
     run = ["--spec", f"{kubernetes.FOLDER}/{folder.spec_file.name}", *_flags(options)]
@@ -161,12 +166,10 @@ def _plan_shards(options: SubmitOptions, spec: RunSpec) -> tuple[RunFolder, RunS
         folder.create()  # raises UsageError for a folder with a run, before minutes of token counting
     counting = Counting(options.calibrate, options.like, options.tokens)
     with RunBar() as bar:
-        plan = plan_shards(spec, options.shards, counting, bar, folder.results_files())
+        plan = plan_shards(spec, options.shards, counting, bar, folder.results_files(), at_once=options.at_once)
     costs = [shard.cost for shard in plan.shards]
-    note(
-        f"{sum(shard.size for shard in plan.shards):,} samples in {len(costs)} shards of {min(costs):,.0f} to "
-        f"{max(costs):,.0f} {plan.unit}, by {plan.basis}"
-    )
+    samples, shards = sum(shard.size for shard in plan.shards), format_count(len(costs), "shard")
+    note(f"{samples:,} samples in {shards} of {min(costs):,.0f} to {max(costs):,.0f} {plan.unit}, by {plan.basis}")
     return folder, spec, plan
 
 

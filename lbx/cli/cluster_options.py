@@ -21,24 +21,21 @@ class SubmitOptions(SessionOptions, SpecOptions):
         "tasks",
         "spec_file",
         "output",
-        "shards",
+        "at_once",
         "dry_run",
     )
 
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="A new folder shared by all machines.")]
-    shards: Annotated[int, typer.Option("--shards", metavar="N", min=1, help="Number of shards.")]
+    shards: Annotated[
+        int | None,
+        typer.Option("--shards", metavar="N", min=1, help="Number of shards; default: chosen from the predicted time."),
+    ] = None
     job_name: Annotated[
         str | None, typer.Option("--job-name", metavar="NAME", help="The job's name; default: the run's.")
     ] = None
     at_once: Annotated[
         int, typer.Option("--at-once", metavar="N", min=0, help="At most N shards at a time; 0: all.")
     ] = 0
-    copy_every: Annotated[
-        float,
-        typer.Option(
-            "--copy-every", metavar="MINUTES", min=0, help="Minutes between copies of a running shard's file."
-        ),
-    ] = 10.0
     calibrate: Annotated[
         bool,
         typer.Option(
@@ -105,7 +102,6 @@ class SubmitArrayOptions(SubmitOptions):
         ),
     ] = 10
     more: tuple[str, ...] = ()
-    nodes: int = 1
     job_template: Annotated[
         Path | None, typer.Option("--template", metavar="FILE", help="Your site's own job script, with lbx's marks.")
     ] = None
@@ -116,7 +112,7 @@ class SubmitArrayOptions(SubmitOptions):
 class SubmitSlurmOptions(SubmitArrayOptions):
     """Options of `lbx run` have the same meaning here. Needs --bundle, --model and --tasks, or --spec.
 
-    Example: lbx submit slurm --bundle long --model my-model.toml --tasks leval --gpus 1 --shards 8 -o runs/leval
+    Example: lbx submit slurm --bundle long --model my-model.toml --tasks leval --gpus 1 --at-once 16 -o runs/leval
     """
 
     SCHEDULER: ClassVar[str] = "slurm"
@@ -141,7 +137,7 @@ class SubmitSlurmOptions(SubmitArrayOptions):
 class SubmitPbsOptions(SubmitArrayOptions):
     """Options of `lbx run` have the same meaning here. Needs --bundle, --model and --tasks, or --spec.
 
-    Example: lbx submit pbs --bundle long --model my-model.toml --tasks leval --gpus 1 --shards 8 -o runs/leval
+    Example: lbx submit pbs --bundle long --model my-model.toml --tasks leval --gpus 1 --at-once 16 -o runs/leval
     """
 
     SCHEDULER: ClassVar[str] = "pbs"
@@ -159,7 +155,7 @@ class SubmitPbsOptions(SubmitArrayOptions):
 class SubmitLsfOptions(SubmitArrayOptions):
     """Options of `lbx run` have the same meaning here. Needs --bundle, --model and --tasks, or --spec.
 
-    Example: lbx submit lsf --bundle long --model my-model.toml --tasks leval --gpus 1 --shards 8 -o runs/leval
+    Example: lbx submit lsf --bundle long --model my-model.toml --tasks leval --gpus 1 --at-once 16 -o runs/leval
     """
 
     SCHEDULER: ClassVar[str] = "lsf"
@@ -178,7 +174,7 @@ class SubmitKubernetesOptions(SubmitOptions):
     """Options of `lbx run` have the same meaning here. Pass --bundle as a path on this machine, and --model as a name
     or path inside the image.
 
-    Example: lbx submit kubernetes --dry-run --bundle long --model my-model --tasks leval --shards 8 -o runs/leval
+    Example: lbx submit kubernetes --dry-run --bundle long --model my-model --tasks leval -o runs/leval
     --image registry.local/lbx:1 --run-claim runs --bundle-claim long
     """
 

@@ -26,7 +26,7 @@ _SCRIPT = """\
 trap 'heard=yes; kill -TERM "$run"' TERM
 results=$(printf @{folder}/shards/%04d.duckdb "$JOB_COMPLETION_INDEX")
 lbx run "$@" --output "$results" --shards @{folder}/shards.json --shard "$JOB_COMPLETION_INDEX" \\
-    --scratch @{scratch} --copy-every @{minutes} &
+    --scratch @{scratch} &
 @{wait}
 [ "$code" = 3 ] && exit 0
 exit "$code"
@@ -48,7 +48,6 @@ class KubernetesOptions:
         run_claim, bundle_claim: PersistentVolumeClaims of the run's folder (written) and the bundle (read).
         cpus, mem, gpus: resources of each shard; "" or 0 leaves them out.
         at_once: number of shards that run in parallel; 0 for all.
-        minutes: time between copies of a shard's results file.
 
     Raises:
         UsageError: the name is not a DNS label, or ``cpus`` is not a number of CPUs.
@@ -64,7 +63,6 @@ class KubernetesOptions:
     gpus: int = 0
     at_once: int = 0
     retries: int = 10
-    minutes: float = 10.0
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -135,7 +133,7 @@ def _pod(options: KubernetesOptions, run: Sequence[str]) -> dict[str, Any]:
 def _container(options: KubernetesOptions, run: Sequence[str]) -> dict[str, Any]:
     limits = {"cpu": options.cpus, "memory": options.mem, "nvidia.com/gpu": str(options.gpus or "")}
     limits = {name: value for name, value in limits.items() if value}
-    values = {"folder": FOLDER, "scratch": _SCRATCH, "minutes": f"{options.minutes:g}", "wait": WAIT}
+    values = {"folder": FOLDER, "scratch": _SCRATCH, "wait": WAIT}
     script = fill_in(_SCRIPT, values, "The script")
     return {
         "name": "lbx",

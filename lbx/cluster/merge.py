@@ -20,7 +20,7 @@ from lbx.judging.journal import journal_of
 from lbx.scoring import opinions
 from lbx.scoring.adding_up import add_up, recompute_completed_samples
 from lbx.store import Store
-from lbx.store.copies import exclusive_lock
+from lbx.store.copies import exclusive_lock, repair_log
 from lbx.store.merging import MergeState, merge_files
 from lbx.store.opening import check_path
 from lbx.store.rewriting import replace_file
@@ -106,13 +106,16 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
 
 def _merge_atomically(sources: Sequence[Path], output: Path, plan: ShardPlan | None) -> MergeSummary:
     existing = output if output.is_file() and output.stat().st_size else None
+    repairs: list[str] = []
+    for source in sources:
+        repair_log(source, repairs.append)
     target = output.resolve()  # keeps a symbolic link a link
     with temporary_folder(target) as (folder, _):
         part = folder / target.name
         with Store(part, allowed_files=[*sources, *([existing] if existing else [])]) as store:
             merging = merge_files(store, sources, existing)
             summary = MergeSummary(
-                output, {run: len(files) for run, files in merging.runs.items()}, notes=merging.notes
+                output, {run: len(files) for run, files in merging.runs.items()}, notes=[*repairs, *merging.notes]
             )
             _add_up(store, merging)
             if plan is not None:

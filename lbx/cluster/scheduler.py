@@ -190,7 +190,6 @@ class ArrayJob:
     Attributes:
         run: arguments of ``lbx run``.
         scratch: folder, quoted for bash, which expands it on the node.
-        minutes: time between copies of a shard's results file.
         template: site-specific template of the array's script; None for ``ARRAY``.
     """
 
@@ -201,7 +200,6 @@ class ArrayJob:
     launch: Launch
     run: Sequence[str]
     scratch: str
-    minutes: float
     requeues: int
     template: Path | None = None
 
@@ -232,7 +230,6 @@ class ArrayJob:
             "run": shlex.join(self.run),
             "folder": shlex.quote(str(self.folder.root)),
             "scratch": self.scratch,
-            "minutes": f"{self.minutes:g}",
             "requeues": str(self.requeues),
             "wait": WAIT,
         }

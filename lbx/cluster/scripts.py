@@ -20,7 +20,6 @@ PLACEHOLDERS: Mapping[str, str] = {
     "run": "the arguments of `lbx run`, except the shard, the results file and the scratch folder",
     "folder": "the run's folder",
     "scratch": "a folder on the node's own disk",
-    "minutes": "minutes between copies of the shard's results file",
     "requeues": "maximum number of requeues of a shard",
 }
 
@@ -38,9 +37,9 @@ ARRAY = """\
 #!/bin/bash
 @{directives}
 #
-# One shard of a run of lbx, written by `lbx submit`. It writes to the node's own disk; lbx copies the file to
-# the run's folder every @{minutes} minutes and at the end. An interrupted shard is requeued and continues
-# from that copy. Exit codes: 0 done, 3 done but some samples failed, 2 bad usage, other: see the log.
+# One shard of a run of lbx, written by `lbx submit`. It writes to the node's own disk; lbx copies every commit to the
+# run's folder. An interrupted shard is requeued and continues from there. Exit codes: 0 done, 3 done but some samples
+# failed, 2 bad usage, other: see the log.
 @{modules}
 export PYTHONSAFEPATH=1  # keeps files in the working folder from being imported as Python modules
 @{shard}
@@ -55,7 +54,7 @@ trap 'limit=near; heard=yes; kill -TERM "$run"' USR1
 trap 'heard=yes; kill -TERM "$run"' @{endings}
 
 @{start}@{lbx} run @{run} --output "$results" \\
-    --shards "$folder/shards.json" --shard "$shard" --scratch "$scratch" --copy-every @{minutes} &
+    --shards "$folder/shards.json" --shard "$shard" --scratch "$scratch" &
 @{wait}
 
 case $code in

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -37,7 +38,6 @@ from lbx.running.runner import Outcome, Runner, record_end_status
 from lbx.running.sharding import shard_of
 from lbx.running.watching import RunMeter, RunMonitor, log_path, record_sessions
 from lbx.running.workers.pool import WorkerPool
-from lbx.scoring.reading import add_missing_numbers
 from lbx.serving.command import ServerCommand
 from lbx.serving.identity import server_settings
 from lbx.spec.jobs import Agenda, JobSize
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lbx")
 
-_MINUTE = 60.0
-
 
 def run(
     spec: RunSpec,
@@ -70,7 +68,6 @@ def run(
     log_file: str | os.PathLike[str] | None = None,
     shard: tuple[ShardPlan, int] | None = None,
     scratch: str | os.PathLike[str] | None = None,
-    copy_every: float = 10.0,
 ) -> dict[str, Outcome]:
     """Run every sample through a model and write answers and scores to one file. The same call again continues.
 
@@ -85,8 +82,7 @@ def run(
         hash_bundle: hash every file of the bundle first.
         log_file: receives a line per minute; None: the path of the results file with ``.log`` appended.
         shard: a plan made by ``deal``, and the number of the shard to run.
-        scratch: a folder on a local disk: write there, and copy to ``results`` periodically and at the end.
-        copy_every: minutes between these copies; 0 copies only at the end.
+        scratch: a folder on a local disk: write there, and copy each commit to ``results``.
 
     Returns:
         {run's name in the results file: counts of this session}; two runs with ``both_kinds``.
@@ -99,7 +95,7 @@ def run(
     cpu_times = CpuTimes.measure()
     output = Path(results)
     disk = None if scratch is None else Path(scratch)
-    with _open_output(output, disk, copy_every) as (path, after_commit):
+    with _open_output(output, disk) as (path, after_commit):
         bundle = Bundle(Path(spec.bundle))
         card = card_of(spec, bundle)
         served = _make_server(spec, card, output)
@@ -122,10 +118,13 @@ def run(
             )
             free = FreeMemory.measure() if plan else None  # before the model is loaded
             _report_cpus(resolved, cpu_times)
+            began = time.monotonic()
             asker = open_asker(resolved, served)
+            load_s = time.monotonic() - began
             try:
                 with Store(path, after_commit=after_commit) as store:
-                    outcomes = ask(resolved, store, asker, free=free, facts=served.facts if served else dict)
+                    facts = served.facts if served else dict
+                    outcomes = ask(resolved, store, asker, free=free, load_s=load_s, facts=facts)
             finally:
                 asker.close()
                 if served:
@@ -136,17 +135,15 @@ def run(
 
 
 @contextmanager
-def _open_output(
-    output: Path, scratch: Path | None, minutes: float
-) -> Iterator[tuple[Path, Callable[[Store], None] | None]]:
+def _open_output(output: Path, scratch: Path | None) -> Iterator[tuple[Path, Callable[[Store], None] | None]]:
     """Yield the path to write to and the callback after each commit (for ``scratch``, see ``lbx.store.copies``)."""
     if output.parent.is_dir() and (leftovers := remove_leftovers(output.resolve())):
         log.info(f"Removed leftover files of killed processes: {', '.join(map(str, leftovers))}")
     if scratch is None:
         yield output, None
         return
-    with open_copy(output, scratch, minutes * _MINUTE, log.info) as copies:
-        yield copies.path, functools.partial(copies.when_due, prepare=add_missing_numbers)
+    with open_copy(output, scratch, log.info) as copies:
+        yield copies.path, copies.update
 
 
 # Modules that only some runs need are imported locally: each takes some CPU milliseconds.
@@ -218,6 +215,7 @@ def _ask(
     retry_failed: bool,
     retry_empty: bool,
     log_file: Path,
+    load_s: float,
 ) -> dict[str, Outcome]:
     """Ask the remaining samples, after a forecast if ``free`` (memory before the model was loaded) is given.
 
@@ -245,7 +243,15 @@ def _ask(
         watch = RunMonitor(RunMeter(outlook, total), listener, log_file, first, lambda: asker.process_ids)
         counts = list(map(len, done))
         with record_sessions(
-            store, rows, outlook, watch, answer_counts=counts, workers=workers, spec=run.spec.to_json(), facts=facts
+            store,
+            rows,
+            outlook,
+            watch,
+            answer_counts=counts,
+            workers=workers,
+            spec=run.spec.to_json(),
+            load_s=load_s,
+            facts=facts,
         ):
             size = JobSize.for_workers(workers, total)
             outcomes = Runner(run_ids, agendas, store, done, watch, asker, size).run()

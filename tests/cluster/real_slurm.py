@@ -78,6 +78,12 @@ class Slurm:
             f"== {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in self.folder.glob("*.log")
         )
 
+    def start_requeued(self, job: str) -> None:
+        """Start a requeued job at once instead of after minutes; its node refuses it until its first end is known."""
+        until(lambda: self.state(job) == "PENDING", self.logs)
+        time.sleep(3)
+        self("scontrol", "update", f"JobId={job}", "StartTime=now")
+
     def state(self, job: str) -> str:
         """Of one job or one task of an array, as scontrol has it."""
         words = self("scontrol", "show", "job", job).split()

@@ -15,7 +15,8 @@ from batch_system import PATIENCE_S, BatchSystem
 from command_line import Lbx
 from real_slurm import runs_of_shard
 from same_rows import same_rows
-from test_slurm import answers_in
+
+from lbx.store.snapshots import query_committed
 
 SHARDS = 3
 KINDS = ("pbs", "lsf")
@@ -32,6 +33,14 @@ def batch(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BatchSyste
 def status(lbx: Lbx, batch: BatchSystem, folder: Path) -> list[dict[str, object]]:
     told: list[dict[str, object]] = json.loads(lbx.ok("status", folder, "--json", environment=batch.environment).stdout)
     return told
+
+
+def answers_in(shard: Path) -> int:
+    """Number of answers in a shard's file and its log."""
+    if not shard.exists():
+        return 0
+    ((count,),) = query_committed(shard, "SELECT count(*) FROM generations", [])
+    return int(count)
 
 
 def outputs(folder: Path) -> str:
@@ -68,13 +77,13 @@ def test_an_array_with_lost_shards_equals_one_run(
     folder = tmp_path / "a run, of 100%"
     done = lbx.ok(
         "submit", batch.kind, "--bundle", bundle, "--model", answers(0.7), *WHAT, "-o", folder, "--shards", SHARDS,
-        "--at-once", 2, "--cpus", 1, "--mem", "1G", "--queue", "short", "--copy-every", 0.01, "--time", "4:00",
+        "--at-once", 2, "--cpus", 1, "--mem", "1G", "--queue", "short", "--time", "4:00",
         "--scratch", tmp_path / "disk", "--no-calibrate", "--json", environment=batch.environment,
     )  # fmt: skip
     array, first = json.loads(done.stdout)["array"], 0 if batch.kind == "pbs" else 1
 
     def has_answers(shard: int) -> bool:
-        return answers_in(folder / "shards" / f"000{shard}.duckdb", tmp_path) > 0
+        return answers_in(folder / "shards" / f"000{shard}.duckdb") > 0
 
     def told() -> str:
         return outputs(folder)
@@ -106,12 +115,12 @@ def test_a_cancelled_array_is_not_requeued_and_its_samples_are_named(
     folder = tmp_path / "run"
     what = ["--bundle", bundle, "--model", answers(0.7), "--tasks", "needle/single_en", "--shards", 1]
     done = lbx.ok(
-        "submit", batch.kind, *what, "-o", folder, "--scratch", tmp_path, "--copy-every", 0.01, "--no-calibrate",
+        "submit", batch.kind, *what, "-o", folder, "--scratch", tmp_path, "--no-calibrate",
         "--json", environment=batch.environment,
     )  # fmt: skip
     ids = json.loads(done.stdout)
     file = folder / "shards" / "0000.duckdb"
-    batch.until(lambda: answers_in(file, tmp_path), lambda: outputs(folder))
+    batch.until(lambda: answers_in(file), lambda: outputs(folder))
     endings = [signal.SIGTERM] if batch.kind == "pbs" else [signal.SIGINT, signal.SIGTERM]
     batch.signal(ids["array"], 0 if batch.kind == "pbs" else 1, *endings)
     batch.until(batch.is_over, lambda: outputs(folder))

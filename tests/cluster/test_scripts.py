@@ -22,7 +22,7 @@ from lbx.cluster.scripts import ARRAY, PLACEHOLDERS
 RUN = ["--bundle", "/data/a b", "--model", "it's", "--tasks", "leval"]
 SLURM = SCHEDULERS["slurm"]
 JOB = ArrayJob(
-    SLURM, RunFolder(Path("/shared/my run")), 3, JobOptions("lbx"), Launch(), RUN, '"${TMPDIR:-/tmp}"', 10.0, 5
+    SLURM, RunFolder(Path("/shared/my run")), 3, JobOptions("lbx"), Launch(), RUN, '"${TMPDIR:-/tmp}"', 5
 )  # fmt: skip
 
 

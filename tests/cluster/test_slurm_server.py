@@ -71,7 +71,7 @@ def test_a_server_over_two_nodes(slurm: Slurm, lbx: Lbx, bundle: Path, tmp_path:
     submitted = lbx.ok(
         "submit", "slurm", "--bundle", bundle, "--model", card, "--tasks", "needle/single_en,needle/multikey_en",
         "--serve", f"srun --kill-on-bad-exit=1 --overlap {script} {{port}}", "--nodes", 2, "--shards", 1, "-o", folder,
-        "--copy-every", 0.02, "--scratch", tmp_path, "--time", "10", "--json", environment=slurm.environment,
+        "--scratch", tmp_path, "--time", "10", "--json", environment=slurm.environment,
     )  # fmt: skip
     ids = json.loads(submitted.stdout)
     shard, array = folder / "shards" / "0000.duckdb", f"{ids['array']}_0"

@@ -14,7 +14,13 @@ from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.outputs import write_file
 from lbx.base.processes import find_tool, python_command
-from lbx.cli.cluster_options import StatusOptions, SubmitArrayOptions, SubmitKubernetesOptions, SubmitOptions
+from lbx.cli.cluster_options import (
+    StatusOptions,
+    SubmitArrayOptions,
+    SubmitKubernetesOptions,
+    SubmitOptions,
+    SubmitSlurmOptions,
+)
 from lbx.cli.exchange_options import MergeOptions
 from lbx.cli.output import RunBar, answer, answer_json, answer_text, note
 from lbx.cli.tables import show_table
@@ -49,9 +55,9 @@ def submit_array(options: SubmitArrayOptions) -> None:
         options.at_once,
         options.module,
         options.more,
-        options.nodes,
+        options.nodes if isinstance(options, SubmitSlurmOptions) else 1,
     )
-    _check_serve(named_spec, options.nodes)
+    _check_serve(named_spec, job_options.nodes)
     scheduler.check(job_options)
     if not options.dry_run:
         scheduler.require_tool()

@@ -105,7 +105,6 @@ class SubmitArrayOptions(SubmitOptions):
         ),
     ] = 10
     more: tuple[str, ...] = ()
-    nodes: int = 1
     job_template: Annotated[
         Path | None, typer.Option("--template", metavar="FILE", help="Your site's own job script, with lbx's marks.")
     ] = None

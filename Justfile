@@ -42,6 +42,10 @@ bench-score *folder: setup
 bench-engine *args: setup
     python -m bench.engine {{ args }}
 
+# compare ways of waiting on quiet CPUs, next to a busy process and under a CPU quota: seconds (see bench/neighbours.py)
+bench-neighbours *args: setup
+    python -m bench.neighbours {{ args }}
+
 # compare lbx with that loop: `formats` of llama.cpp's weights, or `growth` with document length and questions
 bench-loop *args: setup
     python -m bench.loop {{ args }}

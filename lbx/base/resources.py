@@ -162,6 +162,15 @@ def usable_cpu_count() -> int:
     return math.ceil(min(cpu_limits().values()))
 
 
+def describe_cpu_limit() -> str:
+    """Describe the limit that leaves some of the visible CPUs unused; "" without one."""
+    limits = cpu_limits()
+    cause, usable, visible = min(limits, key=lambda name: limits[name]), usable_cpu_count(), len(bound_cpus())
+    if usable >= visible:
+        return ""
+    return f"Computation uses {usable} of the {visible} visible CPUs: {cause} is {limits[cause]:g}."
+
+
 @contextmanager
 def limit_data(more_bytes: int) -> Iterator[None]:
     """Limit this process's further memory allocation to ``more_bytes`` within a block, unless a lower limit applies."""

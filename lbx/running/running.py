@@ -17,7 +17,9 @@ from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.outputs import remove_leftovers
+from lbx.base.resources import describe_cpu_limit
 from lbx.base.units import format_count
+from lbx.base.waiting_threads import CpuTimes, describe_neighbours
 from lbx.benchmarks import BENCHMARKS, embedding_tasks
 from lbx.bundle import check_unchanged
 from lbx.forecast.memory_use import FreeMemory
@@ -90,6 +92,7 @@ def run(
         KeyboardInterrupt: re-raised after all answers are safe.
     """
     listener = listener or Listener()
+    cpu_times = CpuTimes.measure()
     output = Path(results)
     disk = None if scratch is None else Path(scratch)
     with _open_output(output, disk, copy_every) as (path, after_commit):
@@ -111,6 +114,7 @@ def run(
                 _ask, listener=listener, retry_failed=retry_failed, retry_empty=retry_empty, log_file=logged_to
             )
             free = FreeMemory.measure() if plan else None  # before the model is loaded
+            _report_cpus(resolved, cpu_times)
             asker = open_asker(resolved)
             try:
                 with Store(path, after_commit=after_commit) as store:
@@ -154,6 +158,15 @@ def open_asker(run: ResolvedRun) -> Asker:
     if run.spec.workers:
         return WorkerPool(functools.partial(prepare_worker, run), run.spec.workers)
     return LocalAsker(functools.partial(prepare_runs, run))
+
+
+def _report_cpus(run: ResolvedRun, since: CpuTimes) -> None:
+    """Log limits and other processes that slow down a model that computes here."""
+    if run.server:
+        return
+    for text in (describe_cpu_limit(), describe_neighbours(since.busy_cpus(CpuTimes.measure()))):
+        if text:
+            log.info(text)
 
 
 def _ask(

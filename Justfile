@@ -23,6 +23,7 @@ test *args: setup
 test-all *args: lint
     .ci/slurm-tools.sh || true
     .ci/exchange-tools.sh || true
+    .ci/server-tools.sh || true
     pytest -n 3 --dist worksteal -m '' "$@"
 
 # compare lbx with all official scores: records and largest difference by metric
@@ -83,6 +84,11 @@ slurm-test: setup
     .ci/slurm-tools.sh
     pytest -m slurm tests/cluster
 
+# test with real servers (vLLM's CPU build, llama.cpp's), also what CI leaves out: a killed vLLM, a real chat model
+servers-test: setup
+    .ci/server-tools.sh
+    LBX_TEST_SERVERS=all pytest tests/servers
+
 # run the main job on L-Eval, LongBench and LongBench v2 (../shared) with a real chat model on both backends
 real: setup
     tests/real.sh
@@ -117,7 +123,7 @@ pictures *args: setup
 gallery folder *args: setup
     python -m tests.gallery {{ folder }} {{ args }}
 
-# resolve the dependencies again, with hashes, into requirements.lock and .ci/exchange.lock
+# resolve the dependencies again, with hashes, into requirements.lock and those under .ci
 lock: setup
     .ci/lock.sh
 

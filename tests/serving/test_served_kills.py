@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Lbx
-from conftest import processes_of, serve, server_log, sessions
+from served_parts import processes_of, serve, server_log, sessions
 
 from lbx.base.errors import StoreError
 from lbx.store import Store

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Lbx
-from conftest import processes_of, server_log, sessions
+from served_parts import processes_of, server_log, sessions
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "backends"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Lbx, fails
-from conftest import SERVER, processes_of, serve, server_log, sessions
+from served_parts import SERVER, processes_of, serve, server_log, sessions
 
 from lbx.serving import process
 from lbx.spec.run_spec import RunSpec

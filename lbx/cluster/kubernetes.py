@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lbx.base.errors import UsageError
+from lbx.cluster.scripts import WAIT, fill_in
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 _LONGEST = 52
@@ -22,16 +23,11 @@ _CPUS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(m?)")
 FOLDER, BUNDLE, _SCRATCH = "/lbx/run", "/lbx/bundle", "/lbx/scratch"
 
 _SCRIPT = """\
-results=$(printf {folder}/shards/%04d.duckdb "$JOB_COMPLETION_INDEX")
-lbx run "$@" --output "$results" --shards {folder}/shards.json --shard "$JOB_COMPLETION_INDEX" \\
-    --scratch {scratch} &
-run=$!
 trap 'heard=yes; kill -TERM "$run"' TERM
-while :; do
-    heard=
-    wait "$run"; code=$?
-    [ "$heard" ] || break  # otherwise a signal interrupted `wait`, and the run continues
-done
+results=$(printf @{folder}/shards/%04d.duckdb "$JOB_COMPLETION_INDEX")
+lbx run "$@" --output "$results" --shards @{folder}/shards.json --shard "$JOB_COMPLETION_INDEX" \\
+    --scratch @{scratch} &
+@{wait}
 [ "$code" = 3 ] && exit 0
 exit "$code"
 """
@@ -137,7 +133,8 @@ def _pod(options: KubernetesOptions, run: Sequence[str]) -> dict[str, Any]:
 def _container(options: KubernetesOptions, run: Sequence[str]) -> dict[str, Any]:
     limits = {"cpu": options.cpus, "memory": options.mem, "nvidia.com/gpu": str(options.gpus or "")}
     limits = {name: value for name, value in limits.items() if value}
-    script = _SCRIPT.format(folder=FOLDER, scratch=_SCRATCH)
+    values = {"folder": FOLDER, "scratch": _SCRATCH, "wait": WAIT}
+    script = fill_in(_SCRIPT, values, "The script")
     return {
         "name": "lbx",
         "image": options.image,

@@ -234,6 +234,7 @@ def record_sessions(
     answer_counts: Sequence[int],
     workers: int,
     spec: Mapping[str, Any],
+    facts: Callable[[], Mapping[str, Any]] = dict,
     load_s: float,
 ) -> Iterator[None]:
     """Record sessions of the runs. They are written at the start, so that killed sessions are recorded, too.
@@ -243,6 +244,7 @@ def record_sessions(
         outlook: None without a forecast.
         answer_counts: number of existing answers of each run.
         workers: as ``RunSpec.workers``.
+        facts: returns facts for ``hardware`` at the end.
         load_s: time to load the model.
 
     Raises:
@@ -264,7 +266,8 @@ def record_sessions(
 
     def end(status: str) -> None:
         peak = max(watch.peak_bytes, peak_memory())
-        store_sessions(store, [_finished_session(row, watch.meter, status, peak) for row in begun])
+        rows = [dataclasses.replace(row, hardware={**row.hardware, **facts()}) for row in begun]
+        store_sessions(store, [_finished_session(row, watch.meter, status, peak) for row in rows])
 
     try:
         with watch:

@@ -29,6 +29,7 @@ _NOT_SPEED = (
     "architecture",
     "tokenizer_sha256",
     "same_family_as",
+    "server_restarts",
 )
 _CLOCKS_DIFFER = timedelta(seconds=1)
 _FEWEST_TOKENS = 2_000

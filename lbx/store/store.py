@@ -132,8 +132,8 @@ class Store:
                 reason = first_line(exc)
             with contextlib.suppress(duckdb.Error):
                 self._connection.close()
-        if not self.read_only:
-            WRITERS.pop(self.path.resolve(), None)
+            if not self.read_only:
+                WRITERS.pop(self.path.resolve(), None)
         # A log that is left after a checkpoint has no commit: DuckDB keeps one that ends within its header.
         if reason and (logs := files_of(self.path)[1:]):
             raise StoreError(

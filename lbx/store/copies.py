@@ -63,11 +63,13 @@ class Copies:
         if time.monotonic() < self._pause_end:
             return
         try:
-            if self._version is None or self._current_version() != self._version:
+            if self._version is None:
+                store.checkpoint()  # so that the file without its log is one of a run that has begun
+            if self._current_version() != self._version:
                 self._publish()
             else:
                 self._append()
-        except OSError as exc:
+        except (OSError, StoreError) as exc:
             self._version, self._pause_end = None, time.monotonic() + _PAUSE_S
             self._say(f"{self._target} could not be updated: {exc} The run continues.")
 

@@ -82,7 +82,7 @@ class Slurm:
         """Start a requeued job at once instead of after minutes; its node refuses it until its first end is known."""
         until(lambda: self.state(job) == "PENDING", self.logs)
         time.sleep(3)
-        self("scontrol", "update", f"JobId={job}", "StartTime=now")
+        _try(self, "scontrol", "update", f"JobId={job}", "StartTime=now")  # it may have started meanwhile
 
     def state(self, job: str) -> str:
         """Of one job or one task of an array, as scontrol has it."""

@@ -129,9 +129,13 @@ def test_a_node_dies_at_any_moment(target: Path, monkeypatch: pytest.MonkeyPatch
         shutil.copytree(folder, other)
         repair_log(other / target.name, repairs.append)
         left = held(other / target.name)
-        with open_copy(folder / target.name, disk, repairs.append) as new_copies, Store(new_copies.path) as store:
-            assert store.query("SELECT sample_id FROM generations ORDER BY ALL").rows == [(name,) for name in left]
         assert left[: len(committed)] == committed and len(left) <= len(committed) + 1, (at, left, committed)
+        with (
+            open_copy(folder / target.name, disk, repairs.append) as new_copies,
+            Store(new_copies.path, after_commit=new_copies.update) as store,
+        ):
+            assert store.query("SELECT sample_id FROM generations ORDER BY ALL").rows == [(name,) for name in left]
+            store.begin_run(RUN)
         assert held(folder / target.name) == left and len(list(folder.glob("results*"))) == 1
     assert {said.split()[0] for said in repairs} == {"Removed", "Cut"}
 

@@ -19,7 +19,7 @@ from endpoint_servers import free_port  # noqa: E402
 from hubserver import serve  # noqa: E402
 from made_families import FAMILIES, write_hub  # noqa: E402
 from served_model import make_served  # noqa: E402
-from server_processes import ServerProcess, find_tool, is_answering, start_llama_server  # noqa: E402
+from server_processes import ServerProcess, is_answering, start_llama_server  # noqa: E402
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 RECIPES = ("longbench", "longbench_v2", "longbench_pro", "lveval", "leval")
@@ -58,7 +58,6 @@ def families(shared: Callable[[str], Path], once: Once, upstreams: list[Path]) -
 @pytest.fixture(scope="session")
 def vllm_url(served: tuple[Path, Path], once: Once) -> Iterator[str]:
     """The address of one vLLM for all test processes; it ends with the last of them."""
-    find_tool("vllm", "bin/python")
     folder = once("vllm", lambda folder: None)
     with (folder / "start").open("w") as start, (folder / "users").open("a") as users:
         fcntl.flock(start, fcntl.LOCK_EX)

@@ -61,6 +61,8 @@ def reporting_interrupts(state: Callable[[], str]) -> Iterator[None]:
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+    # A scheduler may signal all processes of a job, and the job's script passes the signal on: saving continues.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     TerminatedError.count += 1
     raise TerminatedError
 

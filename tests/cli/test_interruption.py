@@ -83,6 +83,22 @@ def test_a_full_disk_stops_the_run_cleanly(
     assert rows(path, ROWS) == rows(undisturbed, ROWS)
 
 
+def test_a_signal_that_arrives_again_does_not_interrupt_saving() -> None:
+    """PBS and LSF signal all processes of a job, and the job's script passes the signal on."""
+    program = """
+import os, signal
+from lbx.cli.failures import stoppable
+with stoppable(loads_model=False):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("saved")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "saved\n" and "Terminated. Unfinished" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize(("number", "code", "word"), [("SIGINT", 130, "Interrupted"), ("SIGTERM", 143, "Terminated")])
 def test_a_signal_during_a_query_ends_the_command_like_any_other(number: str, code: int, word: str) -> None:
     """DuckDB turns a signal during a query into a RuntimeError without a cause."""

@@ -121,6 +121,10 @@ class EndpointBackend:
         finally:
             order.stop()
 
+    def use_recovery(self, recover: Callable[[float], bool]) -> None:
+        """Set the function that restarts a crashed server (see ``Server.recover``)."""
+        self._server.recover = recover
+
     def takes_system(self) -> bool:
         if self._takes_system is None:
             self._takes_system = self._transport.api == "chat" and takes_system(self._server, self._facts)

@@ -307,7 +307,7 @@ def backend_info(
         settings=settings,
         # The url is not part of the run's identity: in a cluster the same server comes up on another node tomorrow.
         hardware={
-            "url": options.url.rstrip("/"),
+            "url": options.base_url,
             "server_window": facts.window or None,
             "concurrency": options.concurrency,
         },

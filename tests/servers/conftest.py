@@ -97,12 +97,12 @@ def llama_server(served: tuple[Path, Path], tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def card(tmp_path: Path) -> Callable[..., Path]:
-    """card(url, tokenizer, chat="", **options) -> the card of a served model; tokenizer None leaves it out."""
+    """card(url, tokenizer, chat="", **options) -> its card; "" and None leave url and tokenizer out."""
 
     def write(url: str, tokenizer: Path | None, *, chat: str = "", **options: object) -> Path:
         lines = ['name = "tiny"', 'backend = "endpoint"', "[sampling]", "temperature = 0.0"]
         lines += [] if tokenizer is None else ["[tokenizer]", f'path = "{tokenizer}"']
-        lines += ["[chat]", chat, "[options]", f'url = "{url}"']
+        lines += ["[chat]", chat, "[options]", f'url = "{url}"' if url else ""]
         lines += [f"{name} = {value!r}".replace("'", '"') for name, value in options.items()]
         path = tmp_path / f"card-{len(list(tmp_path.glob('card-*')))}.toml"
         path.write_text("\n".join(lines))

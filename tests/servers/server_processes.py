@@ -18,7 +18,7 @@ TOOLS = Path(__file__).resolve().parents[2] / ".venv-servers"
 NAME = "tiny"
 _PROGRAMS = {"vllm": "bin/python", "llama-server": "llama-server"}
 _READY_S = 400
-_QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 
 def find_program(name: str) -> Path:
@@ -48,7 +48,7 @@ class ServerProcess:
         self.url = f"http://127.0.0.1:{port}/v1"
         with log.open("ab") as stream:
             self.process = subprocess.Popen(
-                list(map(str, command)), stdout=stream, stderr=stream, env=os.environ | _QUIET | environment,
+                list(map(str, command)), stdout=stream, stderr=stream, env=os.environ | QUIET | environment,
                 start_new_session=True,
             )  # fmt: skip
         self._wait()
@@ -85,27 +85,39 @@ def is_answering(url: str) -> bool:
     return True
 
 
-def start_vllm(model: Path, log: Path, *options: object, port: int | None = None) -> ServerProcess:
-    """vLLM on a CPU, in float32, with small blocks, and its count of cached tokens in each answer."""
-    port = port or free_port()
-    command = [
+VLLM_ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONDONTWRITEBYTECODE": "",  # else each start compiles vLLM's modules again
+}
+
+
+def vllm_command(model: Path, port: object, *options: object) -> list[object]:
+    """vLLM on a CPU, in float32, with its count of cached tokens in each answer."""
+    return [
         find_program("vllm"), "-m", "vllm.entrypoints.cli.main", "serve", model, "--served-model-name", NAME,
         "--host", "127.0.0.1", "--port", port, "--dtype", "float32", "--max-num-seqs", 8,
         "--enforce-eager", "--enable-prompt-tokens-details", "--no-enable-chunked-prefill", *options,
     ]  # fmt: skip
-    # Without PYTHONDONTWRITEBYTECODE, later starts do not compile vLLM's modules again.
-    cpu = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
-    return ServerProcess(command, log, port, cpu | {"PYTHONDONTWRITEBYTECODE": ""})
 
 
-def start_llama_server(model: Path, log: Path, *options: object, port: int | None = None) -> ServerProcess:
+def llama_server_command(model: Path, port: object, *options: object) -> list[object]:
     """llama.cpp's server with a float32 cache and a window of 4,096 tokens for each of two slots."""
-    port = port or free_port()
-    command = [
+    return [
         find_program("llama-server"), "-m", model, "-a", NAME, "--host", "127.0.0.1", "--port", port,
         "-c", 8192, "-np", 2, "-t", 1, "-fa", "off", "-ctk", "f32", "-ctv", "f32", "--offline", *options,
     ]  # fmt: skip
-    return ServerProcess(command, log, port, {})
+
+
+def start_vllm(model: Path, log: Path, *options: object, port: int | None = None) -> ServerProcess:
+    port = port or free_port()
+    return ServerProcess(vllm_command(model, port, *options), log, port, VLLM_ENVIRONMENT)
+
+
+def start_llama_server(model: Path, log: Path, *options: object, port: int | None = None) -> ServerProcess:
+    port = port or free_port()
+    return ServerProcess(llama_server_command(model, port, *options), log, port, {})
 
 
 def main() -> None:

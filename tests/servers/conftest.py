@@ -19,7 +19,7 @@ from endpoint_servers import free_port  # noqa: E402
 from hubserver import serve  # noqa: E402
 from made_families import FAMILIES, write_hub  # noqa: E402
 from served_model import make_served  # noqa: E402
-from server_processes import ServerProcess, find_tool, is_answering, start_llama_server  # noqa: E402
+from server_processes import ServerProcess, is_answering, start_llama_server  # noqa: E402
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 RECIPES = ("longbench", "longbench_v2", "longbench_pro", "lveval", "leval")
@@ -58,7 +58,6 @@ def families(shared: Callable[[str], Path], once: Once, upstreams: list[Path]) -
 @pytest.fixture(scope="session")
 def vllm_url(served: tuple[Path, Path], once: Once) -> Iterator[str]:
     """The address of one vLLM for all test processes; it ends with the last of them."""
-    find_tool("vllm", "bin/python")
     folder = once("vllm", lambda folder: None)
     with (folder / "start").open("w") as start, (folder / "users").open("a") as users:
         fcntl.flock(start, fcntl.LOCK_EX)
@@ -98,12 +97,12 @@ def llama_server(served: tuple[Path, Path], tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def card(tmp_path: Path) -> Callable[..., Path]:
-    """card(url, tokenizer, chat="", **options) -> the card of a served model; tokenizer None leaves it out."""
+    """card(url, tokenizer, chat="", **options) -> its card; "" and None leave url and tokenizer out."""
 
     def write(url: str, tokenizer: Path | None, *, chat: str = "", **options: object) -> Path:
         lines = ['name = "tiny"', 'backend = "endpoint"', "[sampling]", "temperature = 0.0"]
         lines += [] if tokenizer is None else ["[tokenizer]", f'path = "{tokenizer}"']
-        lines += ["[chat]", chat, "[options]", f'url = "{url}"']
+        lines += ["[chat]", chat, "[options]", f'url = "{url}"' if url else ""]
         lines += [f"{name} = {value!r}".replace("'", '"') for name, value in options.items()]
         path = tmp_path / f"card-{len(list(tmp_path.glob('card-*')))}.toml"
         path.write_text("\n".join(lines))

@@ -16,16 +16,24 @@ from endpoint_servers import free_port
 
 TOOLS = Path(__file__).resolve().parents[2] / ".venv-servers"
 NAME = "tiny"
+_PROGRAMS = {"vllm": "bin/python", "llama-server": "llama-server"}
 _READY_S = 400
-_QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 
-def find_tool(name: str, program: str) -> Path:
-    """The program of an installed server; skips if it is not installed."""
-    path = TOOLS / name / program
-    if not path.exists():
-        pytest.skip(f"needs {name}, which is not installed: .ci/server-tools.sh {name}")
-    return path
+def find_program(name: str) -> Path:
+    """The program of a server, whether it is installed or not."""
+    return TOOLS / name / _PROGRAMS[name]
+
+
+def needs(name: str) -> pytest.MarkDecorator:
+    """Mark of tests that are skipped without a server."""
+    reason = f"needs {name}, which is not installed: .ci/server-tools.sh {name}"
+    return pytest.mark.skipif(not find_program(name).exists(), reason=reason)
+
+
+needs_time = pytest.mark.skipif(os.environ.get("LBX_TEST_SERVERS") != "all", reason="takes minutes: just servers-test")
+"""Mark of tests that start a vLLM of their own."""
 
 
 class ServerProcess:
@@ -40,7 +48,7 @@ class ServerProcess:
         self.url = f"http://127.0.0.1:{port}/v1"
         with log.open("ab") as stream:
             self.process = subprocess.Popen(
-                list(map(str, command)), stdout=stream, stderr=stream, env=os.environ | _QUIET | environment,
+                list(map(str, command)), stdout=stream, stderr=stream, env=os.environ | QUIET | environment,
                 start_new_session=True,
             )  # fmt: skip
         self._wait()
@@ -77,29 +85,39 @@ def is_answering(url: str) -> bool:
     return True
 
 
-def start_vllm(model: Path, log: Path, *options: object, port: int | None = None) -> ServerProcess:
-    """vLLM on a CPU, in float32, with small blocks, and its count of cached tokens in each answer."""
-    program = find_tool("vllm", "bin/python")
-    port = port or free_port()
-    command = [
-        program, "-m", "vllm.entrypoints.cli.main", "serve", model, "--served-model-name", NAME, "--host", "127.0.0.1",
-        "--port", port, "--dtype", "float32", "--max-num-seqs", 8, "--enforce-eager", "--enable-prompt-tokens-details",
-        "--no-enable-chunked-prefill", *options,
+VLLM_ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONDONTWRITEBYTECODE": "",  # else each start compiles vLLM's modules again
+}
+
+
+def vllm_command(model: Path, port: object, *options: object) -> list[object]:
+    """vLLM on a CPU, in float32, with its count of cached tokens in each answer."""
+    return [
+        find_program("vllm"), "-m", "vllm.entrypoints.cli.main", "serve", model, "--served-model-name", NAME,
+        "--host", "127.0.0.1", "--port", port, "--dtype", "float32", "--max-num-seqs", 8,
+        "--enforce-eager", "--enable-prompt-tokens-details", "--no-enable-chunked-prefill", *options,
     ]  # fmt: skip
-    # Without PYTHONDONTWRITEBYTECODE, later starts do not compile vLLM's modules again.
-    cpu = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
-    return ServerProcess(command, log, port, cpu | {"PYTHONDONTWRITEBYTECODE": ""})
+
+
+def llama_server_command(model: Path, port: object, *options: object) -> list[object]:
+    """llama.cpp's server with a float32 cache and a window of 4,096 tokens for each of two slots."""
+    return [
+        find_program("llama-server"), "-m", model, "-a", NAME, "--host", "127.0.0.1", "--port", port,
+        "-c", 8192, "-np", 2, "-t", 1, "-fa", "off", "-ctk", "f32", "-ctv", "f32", "--offline", *options,
+    ]  # fmt: skip
+
+
+def start_vllm(model: Path, log: Path, *options: object, port: int | None = None) -> ServerProcess:
+    port = port or free_port()
+    return ServerProcess(vllm_command(model, port, *options), log, port, VLLM_ENVIRONMENT)
 
 
 def start_llama_server(model: Path, log: Path, *options: object, port: int | None = None) -> ServerProcess:
-    """llama.cpp's server with a float32 cache and a window of 4,096 tokens for each of two slots."""
-    program = find_tool("llama-server", "llama-server")
     port = port or free_port()
-    command = [
-        program, "-m", model, "-a", NAME, "--host", "127.0.0.1", "--port", port, "-c", 8192, "-np", 2, "-t", 1,
-        "-fa", "off", "-ctk", "f32", "-ctv", "f32", "--offline", *options,
-    ]  # fmt: skip
-    return ServerProcess(command, log, port, {})
+    return ServerProcess(llama_server_command(model, port, *options), log, port, {})
 
 
 def main() -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import Lbx
 from served_requests import read_answers
-from server_processes import ServerProcess, start_llama_server, start_vllm
-from slow_servers import needs_time
+from server_processes import ServerProcess, needs, needs_time, start_llama_server, start_vllm
 
 _ANSWERS = 30
 _KILLED_AFTER = 12
@@ -24,7 +23,13 @@ def _kill_after(server: ServerProcess, answers: int, run_ended: threading.Event)
     server.kill()
 
 
-@pytest.mark.parametrize("kind", ["llama-server", pytest.param("vllm", marks=needs_time)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("llama-server", marks=needs("llama-server")),
+        pytest.param("vllm", marks=[needs("vllm"), needs_time]),
+    ],
+)
 def test_a_run_continues_after_its_server_was_killed(
     kind: str, served: tuple[Path, Path], families: Path, card: Callable[..., Path], lbx: Lbx, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from command_line import Lbx
 from endpoint_servers import closing_all
 from served_model import REASONED, WINDOW
 from served_requests import ask, ask_documents, make_request, read_answers
+from server_processes import needs
 
 from lbx.backends import load, read_card
 from lbx.base.errors import BackendError, PromptError, UsageError
@@ -39,7 +40,7 @@ class RealServer:
     block: int
 
 
-@pytest.fixture(scope="module", params=["vllm", "llama-server"])
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=needs(name)) for name in ("vllm", "llama-server")])
 def server(request: pytest.FixtureRequest, served: tuple[Path, Path], tmp_path_factory: Any) -> RealServer:
     folder, gguf = served
     own = tmp_path_factory.mktemp("own") / "tiny.toml"

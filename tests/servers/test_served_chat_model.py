@@ -7,8 +7,7 @@ from pathlib import Path
 
 from command_line import Lbx
 from served_requests import read_answers
-from server_processes import start_vllm
-from slow_servers import needs_time
+from server_processes import needs, needs_time, start_vllm
 
 WHAT = (
     "-t",
@@ -23,6 +22,7 @@ WHAT = (
 )
 
 
+@needs("vllm")
 @needs_time
 def test_answers_are_those_of_transformers(
     smollm2: Callable[[str], Path], families: Path, card: Callable[..., Path], lbx: Lbx, tmp_path: Path

@@ -23,6 +23,7 @@ test *args: setup
 test-all *args: lint
     .ci/slurm-tools.sh || true
     .ci/exchange-tools.sh || true
+    .ci/vulkan-build.sh >/dev/null || true
     pytest -n 3 --dist worksteal -m '' "$@"
 
 # compare lbx with all official scores: records and largest difference by metric
@@ -78,6 +79,11 @@ fuzz seconds="60": setup
 slurm-test: setup
     .ci/slurm-tools.sh
     pytest -m slurm tests/cluster
+
+# test llama.cpp's GPU offload on a Vulkan device that is a CPU; builds the library in a minute if needed (root, Debian)
+vulkan-test: setup
+    .ci/vulkan-build.sh
+    pytest tests/cli/test_vulkan.py
 
 # run the main job on L-Eval, LongBench and LongBench v2 (../shared) with a real chat model on both backends
 real: setup

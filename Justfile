@@ -24,6 +24,7 @@ test-all *args: lint
     .ci/slurm-tools.sh || true
     .ci/exchange-tools.sh || true
     .ci/vulkan-build.sh >/dev/null || true
+    .ci/server-tools.sh || true
     pytest -n 3 --dist worksteal -m '' "$@"
 
 # compare lbx with all official scores: records and largest difference by metric
@@ -41,6 +42,10 @@ bench-score *folder: setup
 # compare lbx on L-Eval (../shared) with a loop that keeps the longest prefix: tokens, seconds, memory, answers
 bench-engine *args: setup
     python -m bench.engine {{ args }}
+
+# compare ways of waiting on quiet CPUs, next to a busy process and under a CPU quota: seconds (see bench/neighbours.py)
+bench-neighbours *args: setup
+    python -m bench.neighbours {{ args }}
 
 # compare lbx with that loop: `formats` of llama.cpp's weights, or `growth` with document length and questions
 bench-loop *args: setup
@@ -85,6 +90,11 @@ vulkan-test: setup
     .ci/vulkan-build.sh
     pytest tests/cli/test_vulkan.py
 
+# test with real servers (vLLM's CPU build, llama.cpp's), also what CI leaves out: a killed vLLM, a real chat model
+servers-test: setup
+    .ci/server-tools.sh
+    LBX_TEST_SERVERS=all pytest tests/servers
+
 # run the main job on L-Eval, LongBench and LongBench v2 (../shared) with a real chat model on both backends
 real: setup
     tests/real.sh
@@ -119,7 +129,7 @@ pictures *args: setup
 gallery folder *args: setup
     python -m tests.gallery {{ folder }} {{ args }}
 
-# resolve the dependencies again, with hashes, into requirements.lock and .ci/exchange.lock
+# resolve the dependencies again, with hashes, into requirements.lock and those under .ci
 lock: setup
     .ci/lock.sh
 

@@ -62,33 +62,39 @@ MOST_COMPUTED = 1.02
 
 
 def main() -> int:
-    args = _arguments()
+    args = parse_arguments()
     with tempfile.TemporaryDirectory(prefix="lbx-bench-") as temporary:
-        folder = args.folder or Path(temporary)
-        bundle = link_bundle(Path(temporary) / "bundle")
-        if args.smollm2:
-            folder = _link_smollm2(Path(temporary) / "smollm2")
-        weights = _model(folder, bundle)
-        window, most = (REAL_WINDOW, REAL_QUESTIONS) if args.smollm2 else (WINDOW, None)
-        tokenizer = _tokenizer(weights["hf"])
-        requests = [
-            request
-            for task in args.tasks.split(",")
-            for request in make_requests(
-                bundle, tokenizer, task, documents=args.documents or None, new_tokens=args.new_tokens, window=window
-            )[:most]
-        ]
-        cards = write_cards(folder, threads=args.threads, dtype=args.dtype, device="cpu")
-        job = _job(args, requests, weights, cards)
-        if args.smollm2:
-            job = replace(job, window=window, never=sorted(ends_by_name(tokenizer.control_tokens)))
+        job, requests, tokenizer = prepare_job(args, Path(temporary))
         plan = plan_prefixes(job.prompts)
         _print_mix(args, requests, plan)
-        results = _run(args.names, job, folder)
+        results = _run(args.names, job, args.folder or Path(temporary))
     return _report(job, plan, results, tokenizer, rounded=args.smollm2)
 
 
-def _arguments() -> argparse.Namespace:
+def prepare_job(args: argparse.Namespace, temporary: Path) -> tuple[Job, list[Request], HfTokenizer]:
+    """Make the model, its cards and the prompts."""
+    folder = args.folder or temporary
+    bundle = link_bundle(temporary / "bundle")
+    if args.smollm2:
+        folder = _link_smollm2(temporary / "smollm2")
+    weights = _model(folder, bundle)
+    window, most = (REAL_WINDOW, REAL_QUESTIONS) if args.smollm2 else (WINDOW, None)
+    tokenizer = _tokenizer(weights["hf"])
+    requests = [
+        request
+        for task in args.tasks.split(",")
+        for request in make_requests(
+            bundle, tokenizer, task, documents=args.documents or None, new_tokens=args.new_tokens, window=window
+        )[:most]
+    ]
+    cards = write_cards(folder, threads=args.threads, dtype=args.dtype, device="cpu")
+    job = _job(args, requests, weights, cards)
+    if args.smollm2:
+        job = replace(job, window=window, never=sorted(ends_by_name(tokenizer.control_tokens)))
+    return job, requests, tokenizer
+
+
+def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--smollm2", action="store_true", help="a real chat model, and 12 questions a document")
     parser.add_argument("--dtype", default="float32", help="of transformers' weights")
@@ -98,7 +104,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1, help="CPU cores that every contender is pinned to")
     parser.add_argument("--only", default="", help="contenders, by their names or their backend's")
     parser.add_argument("--folder", type=Path, help="keep the model here, and use the one that is there")
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     args.names = _names(args.only)
     return args
 

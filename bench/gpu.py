@@ -51,7 +51,7 @@ GOAL = 0.70
 def main() -> int:
     import torch
 
-    args = _arguments()
+    args = parse_arguments()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and not args.tiny:
         print(
@@ -78,7 +78,7 @@ def main() -> int:
         return _answers(args, job, folder)
 
 
-def _arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--documents", type=int, default=2)
     parser.add_argument("--questions", type=int, default=16, help="on each document")

@@ -40,12 +40,12 @@ SMALL = Shape(vocabulary=1024, hidden=256, intermediate=512, layers=4, heads=4, 
 
 
 def main() -> int:
-    args = _arguments()
+    args = parse_arguments()
     with tempfile.TemporaryDirectory(prefix="lbx-bench-") as folder:
         return _compare_formats(args, Path(folder)) if args.what == "formats" else _growth(args, Path(folder))
 
 
-def _arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     commands = parser.add_subparsers(dest="what", required=True)
     formats = commands.add_parser("formats")

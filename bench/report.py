@@ -87,7 +87,7 @@ def make_many_runs(path: Path, answers: int) -> None:
 def main() -> int:
     from bench.pages import HEADINGS, measure_pages
 
-    args = _arguments()
+    args = parse_arguments()
     folder = Path(tempfile.mkdtemp(prefix="lbx-bench-", dir=args.folder))
     rows: list[list[str]] = []
     try:
@@ -106,7 +106,7 @@ def main() -> int:
     return 0
 
 
-def _arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, default=1_000)
     parser.add_argument("--answers", type=int, default=100_000, help="in each of the smaller files")

@@ -40,7 +40,7 @@ class Cost(NamedTuple):
 
 
 def main() -> int:
-    args = _arguments()
+    args = parse_arguments()
     if args.only:
         _make_samples(args.bundle, args.tokenizer, args.only, args.samples, args.output)
         return 0
@@ -66,7 +66,7 @@ def main() -> int:
     return 1 if differences else 0
 
 
-def _arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("bundle", type=Path)
     parser.add_argument("scripts", type=Path)

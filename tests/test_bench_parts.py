@@ -220,4 +220,4 @@ def test_commands_of_the_pages_are_understood(command, monkeypatch):
     module = importlib.import_module(f"bench.{recipe.removeprefix('bench-')}")
     monkeypatch.setattr(sys, "argv", [recipe, *arguments])
     if arguments:
-        module._arguments()
+        module.parse_arguments()

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from lbx.backends.cards import ModelCard, window_of
+from lbx.backends.cards import NO_WEIGHTS, ModelCard, window_of
 from lbx.backends.context_windows import DeclaredWindow
+from lbx.backends.endpoint.options import EndpointOptions
+from lbx.backends.endpoint.tokenizer import CHARACTERS, CharacterTokenizer
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.llama.options import LlamaOptions
 from lbx.backends.tokenizer_loading import context_window_of, load_tokenizer
 from lbx.backends.weights import weights_path
-from lbx.base.errors import BackendError, DoesNotFitError
+from lbx.base.errors import BackendError, DoesNotFitError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Request
 from lbx.inference.model import Backend, BackendInfo
@@ -47,11 +49,16 @@ class _TokenizerBackend:
 
 
 def tokenizer_backend(card: ModelCard, bundle: Bundle | None, *, debug: bool = False) -> Backend | None:
-    """Return a backend that only counts tokens, for a Hugging Face folder without weights; None for other models.
+    """Return a backend that only counts tokens; None for models that can be loaded.
+
+    It is for a Hugging Face folder without weights, and for a server that only a run starts (a card without a url).
 
     Raises:
+        UsageError: the card of a server has a tokenizer but no context window.
         BackendError: the folder has no tokenizer, or its files are damaged.
     """
+    if isinstance(card.options, EndpointOptions) and not card.options.url:
+        return _server_counter(card, card.options, bundle, debug=debug)
     if not isinstance(card.options, HfOptions):
         return None
     folder = weights_path(card, bundle)
@@ -62,6 +69,22 @@ def tokenizer_backend(card: ModelCard, bundle: Bundle | None, *, debug: bool = F
         return None  # loading the model then fails with a better error
     tokenizer = load_tokenizer(card, bundle, debug=debug).tokenizer
     return _TokenizerBackend(tokenizer, BackendInfo(card.backend, "", card.name, window))
+
+
+def _server_counter(card: ModelCard, options: EndpointOptions, bundle: Bundle | None, *, debug: bool) -> Backend:
+    wraps = (options.api or ("chat" if card.weights == NO_WEIGHTS else "completions")) == "chat"
+    if card.weights == NO_WEIGHTS:
+        info = BackendInfo(card.backend, "", card.name, CHARACTERS, counts_tokens=False, wraps_prompts=wraps)
+        return _TokenizerBackend(CharacterTokenizer(card.chat.reasoning), info)
+    if not card.context_window:
+        raise UsageError(
+            f"The context window of {card.name} is known only to its server, which only a run starts.",
+            fix="Pass --context-window, or set context_window in the card.",
+        )
+    tokenizer = load_tokenizer(card, bundle, debug=debug).tokenizer
+    return _TokenizerBackend(
+        tokenizer, BackendInfo(card.backend, "", card.name, card.context_window, wraps_prompts=wraps)
+    )
 
 
 class CountingBackend:

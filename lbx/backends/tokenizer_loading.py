@@ -13,7 +13,7 @@ from lbx.backends.cards import NO_WEIGHTS, Chat, ModelCard, window_of
 from lbx.backends.headers import declared_window, gguf_tokenizer_sha256
 from lbx.backends.hf.files import refuse_unsafe_files
 from lbx.backends.hf.library import (
-    go_offline,
+    prepare_environment,
     refuse_without_tokenizer,
     set_verbosity,
     show_warnings_if,
@@ -146,7 +146,7 @@ def _from_gguf(path: Path, chat: Chat, *, own_template: bool, debug: bool) -> tu
 def _from_folder(folder: Path, chat: Chat, *, own_template: bool, debug: bool) -> HfTokenizer:
     refuse_unsafe_files(folder)
     refuse_without_tokenizer(folder)
-    go_offline()
+    prepare_environment()
     import transformers
 
     set_verbosity(transformers, debug)

@@ -145,12 +145,16 @@ def bound_cpus() -> list[int]:
     return sorted(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
 
+_CPU_VARIABLES = ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "NCPUS", "LSB_DJOB_NUMPROC", CPU_COUNT)
+"""Environment variables with the CPUs of a job: of Slurm, PBS (``NCPUS``), LSF and lbx."""
+
+
 def cpu_limits() -> Mapping[str, float]:
     """Return {cause: CPUs} of every limit on this process. A quota may be fractional."""
     limits: dict[str, float] = {"affinity": len(bound_cpus())}
     if quota := cpu_quota():
         limits["CPU quota of its control group"] = quota
-    for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", CPU_COUNT):
+    for name in _CPU_VARIABLES:
         text = os.environ.get(name, "")
         if text.isascii() and text.isdecimal() and int(text[:9]):
             limits[name] = int(text[:9])
@@ -160,6 +164,15 @@ def cpu_limits() -> Mapping[str, float]:
 def usable_cpu_count() -> int:
     """Return the number of CPUs to compute on: the smallest limit, rounded up."""
     return math.ceil(min(cpu_limits().values()))
+
+
+def describe_cpu_limit() -> str:
+    """Describe the limit that leaves some of the visible CPUs unused; "" without one."""
+    limits = cpu_limits()
+    cause, usable, visible = min(limits, key=lambda name: limits[name]), usable_cpu_count(), len(bound_cpus())
+    if usable >= visible:
+        return ""
+    return f"Computation uses {usable} of the {visible} visible CPUs: {cause} is {limits[cause]:g}."
 
 
 @contextmanager

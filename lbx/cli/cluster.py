@@ -14,18 +14,28 @@ from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.outputs import write_file
 from lbx.base.processes import find_tool, python_command
-from lbx.cli.cluster_options import StatusOptions, SubmitKubernetesOptions, SubmitOptions, SubmitSlurmOptions
+from lbx.base.units import format_count
+from lbx.cli.cluster_options import (
+    StatusOptions,
+    SubmitArrayOptions,
+    SubmitKubernetesOptions,
+    SubmitOptions,
+    SubmitSlurmOptions,
+)
 from lbx.cli.exchange_options import MergeOptions
 from lbx.cli.output import RunBar, answer, answer_json, answer_text, note
 from lbx.cli.tables import show_table
-from lbx.cluster import kubernetes, slurm
+from lbx.cluster import kubernetes
 from lbx.cluster.folder import RunFolder, Submission
 from lbx.cluster.launch import Launch, Runtime, quote_for_bash
 from lbx.cluster.merge import MergeSummary, shard_statuses
 from lbx.cluster.merge import merge as join
+from lbx.cluster.scheduler import ArrayJob, JobOptions
+from lbx.cluster.schedulers import SCHEDULERS
 from lbx.forecast.shards import ShardPlan, read_shards
 from lbx.report.sheets import plain_columns
 from lbx.running.sharding import Counting, plan_shards, with_threads
+from lbx.serving.command import PORT, ServerCommand, local_paths
 from lbx.spec.run_spec import RunSpec
 from lbx.store import Table
 
@@ -33,30 +43,40 @@ _EXIT_GAPS = 3
 _MAX_LISTED = 5
 
 
-def submit_to_slurm(options: SubmitSlurmOptions) -> None:
+def submit_array(options: SubmitArrayOptions) -> None:
+    scheduler = SCHEDULERS[options.SCHEDULER]
     named_spec = _with_name(options, options.spec.with_absolute_paths())
-    slurm_options = slurm.SlurmOptions(
-        options.job_name or slurm.job_name(named_spec.name or ""),
-        options.partition,
+    job_options = JobOptions(
+        options.job_name or scheduler.job_name(named_spec.name or ""),
+        options.queue,
         options.time,
         options.gpus,
         options.cpus,
         options.mem,
         options.at_once,
         options.module,
-        options.sbatch_option,
+        options.more,
+        options.nodes if isinstance(options, SubmitSlurmOptions) else 1,
     )
+    _check_serve(named_spec, job_options.nodes)
+    scheduler.check(job_options)
     if not options.dry_run:
-        slurm.require_sbatch()
+        scheduler.require_tool()
     folder, spec, plan = _plan_shards(options, with_threads(named_spec, options.cpus))
-    job = slurm.SlurmJob(
+    time = options.time or scheduler.time_limit(plan)
+    if not time and not scheduler.announces_limit:
+        note(
+            f"{scheduler.title} does not announce the queue's own time limit: a shard that reaches it is not requeued. "
+            "Pass --time, which lbx requeues in time."
+        )
+    job = ArrayJob(
+        scheduler,
         folder,
         len(plan.shards),
-        slurm.with_time(slurm_options, plan),
+        dataclasses.replace(job_options, time=time),
         _launch(spec, folder, options),
         ["--spec", str(folder.spec_file), *_flags(options)],
         quote_for_bash(options.scratch),
-        options.copy_every,
         options.requeues,
         options.job_template,
     )
@@ -70,13 +90,13 @@ def submit_to_slurm(options: SubmitSlurmOptions) -> None:
     for file, text in (("job.sh", array), ("merge.sh", merge)):
         write_file(folder.root / file, text)
     try:
-        array_id = slurm.submit(folder.root / "job.sh")
+        array_id = scheduler.submit(folder.root / "job.sh")
     except LbxError:
         folder.plan_file.unlink()  # so that the same command can be repeated
         raise
-    folder.save_submission(Submission("slurm", array_id))
-    merge_id = slurm.submit(folder.root / "merge.sh", after_job=array_id)
-    folder.save_submission(Submission("slurm", array_id, merge_id))
+    folder.save_submission(Submission(scheduler.name, array_id))
+    merge_id = scheduler.submit(folder.root / "merge.sh", after_job=array_id)
+    folder.save_submission(Submission(scheduler.name, array_id, merge_id))
     if options.as_json:
         submission = {"folder": str(folder.root), "array": array_id, "merge": merge_id}
         answer_json(json.dumps(submission | {"shards": len(plan.shards), "runs": plan.runs}))
@@ -98,7 +118,6 @@ def write_for_kubernetes(options: SubmitKubernetesOptions) -> None:
         options.gpus,
         options.at_once,
         options.retries,
-        options.copy_every,
     )
     folder, spec, plan = _plan_shards(options, with_threads(named_spec, job_options.cpu_count))
     run = ["--spec", f"{kubernetes.FOLDER}/{folder.spec_file.name}", *_flags(options)]
@@ -121,6 +140,21 @@ def write_for_kubernetes(options: SubmitKubernetesOptions) -> None:
     )
 
 
+def _check_serve(spec: RunSpec, nodes: int) -> None:
+    """Refuse nodes without a server that uses them, and a port that two shards on one node would share."""
+    if spec.serve is None:
+        if nodes > 1:
+            raise UsageError(
+                f"--nodes {nodes} needs --serve: lbx runs on one node of each shard.",
+                fix="Remove --nodes; --shards runs on as many nodes as there are shards.",
+            )
+    elif (port := ServerCommand.parse(spec.serve).port) is not None:
+        raise UsageError(
+            f"--serve has the port {port}, but two shards may run on one node.",
+            fix=f"Write --port {PORT}: lbx then chooses a free one in each shard.",
+        )
+
+
 def _with_name(options: SubmitOptions, spec: RunSpec) -> RunSpec:
     """Name a spec after its folder, unless it has a name."""
     return dataclasses.replace(spec, name=spec.name or options.output.absolute().name or "run")
@@ -132,12 +166,10 @@ def _plan_shards(options: SubmitOptions, spec: RunSpec) -> tuple[RunFolder, RunS
         folder.create()  # raises UsageError for a folder with a run, before minutes of token counting
     counting = Counting(options.calibrate, options.like, options.tokens)
     with RunBar() as bar:
-        plan = plan_shards(spec, options.shards, counting, bar, folder.results_files())
+        plan = plan_shards(spec, options.shards, counting, bar, folder.results_files(), at_once=options.at_once)
     costs = [shard.cost for shard in plan.shards]
-    note(
-        f"{sum(shard.size for shard in plan.shards):,} samples in {len(costs)} shards of {min(costs):,.0f} to "
-        f"{max(costs):,.0f} {plan.unit}, by {plan.basis}"
-    )
+    samples, shards = sum(shard.size for shard in plan.shards), format_count(len(costs), "shard")
+    note(f"{samples:,} samples in {shards} of {min(costs):,.0f} to {max(costs):,.0f} {plan.unit}, by {plan.basis}")
     return folder, spec, plan
 
 
@@ -152,12 +184,14 @@ def _flags(options: SubmitOptions) -> list[str]:
     return [flag for flag, is_set in flags.items() if is_set]
 
 
-def _launch(spec: RunSpec, folder: RunFolder, options: SubmitSlurmOptions) -> Launch:
+def _launch(spec: RunSpec, folder: RunFolder, options: SubmitArrayOptions) -> Launch:
     try:
         runtime = Runtime(options.runtime)
     except ValueError as exc:
         raise UsageError(f"--runtime must be one of {', '.join(Runtime)}, not {options.runtime}.") from exc
     models = [Path(name) for name in (spec.model, spec.retriever, spec.embedding) if name and Path(name).is_absolute()]
+    if spec.serve:
+        models += [path for _, _, path in local_paths(ServerCommand.parse(spec.serve))]
     readable_paths = [
         Path(spec.bundle),
         *(path.resolve() for path in options.bind),

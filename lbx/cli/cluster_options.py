@@ -21,24 +21,21 @@ class SubmitOptions(SessionOptions, SpecOptions):
         "tasks",
         "spec_file",
         "output",
-        "shards",
+        "at_once",
         "dry_run",
     )
 
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="A new folder shared by all machines.")]
-    shards: Annotated[int, typer.Option("--shards", metavar="N", min=1, help="Number of shards.")]
+    shards: Annotated[
+        int | None,
+        typer.Option("--shards", metavar="N", min=1, help="Number of shards; default: chosen from the predicted time."),
+    ] = None
     job_name: Annotated[
         str | None, typer.Option("--job-name", metavar="NAME", help="The job's name; default: the run's.")
     ] = None
     at_once: Annotated[
         int, typer.Option("--at-once", metavar="N", min=0, help="At most N shards at a time; 0: all.")
     ] = 0
-    copy_every: Annotated[
-        float,
-        typer.Option(
-            "--copy-every", metavar="MINUTES", min=0, help="Minutes between copies of a running shard's file."
-        ),
-    ] = 10.0
     calibrate: Annotated[
         bool,
         typer.Option(
@@ -64,20 +61,20 @@ class SubmitOptions(SessionOptions, SpecOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubmitSlurmOptions(SubmitOptions):
-    """Options of `lbx run` have the same meaning here. Needs --bundle, --model and --tasks, or --spec.
+class SubmitArrayOptions(SubmitOptions):
+    """Options of every scheduler with arrays of jobs."""
 
-    Example: lbx submit slurm --bundle long --model my-model.toml --tasks leval --gpus 1 --shards 8 -o runs/leval
-    """
+    SCHEDULER: ClassVar[str]
+    BRIEF: ClassVar[Sequence[str]] = (*SubmitOptions.BRIEF, "queue", "time", "gpus", "cpus", "mem")
 
-    BRIEF: ClassVar[Sequence[str]] = (*SubmitOptions.BRIEF, "partition", "time", "gpus", "cpus", "mem")
-
-    partition: Annotated[str, typer.Option("--partition", metavar="NAME", help="Partition to run in.")] = ""
+    queue: Annotated[str, typer.Option("--queue", metavar="NAME", help="Queue to run in.")] = ""
     time: Annotated[
         str,
-        typer.Option("--time", metavar="LIMIT", help="Time limit of a shard, as Slurm writes it; default: predicted."),
+        typer.Option(
+            "--time", metavar="LIMIT", help="Time limit of a shard, as the scheduler writes it; default: predicted."
+        ),
     ] = ""
-    gpus: Annotated[str, typer.Option("--gpus", metavar="N", help="GPUs of a shard: 1, or a100:1.")] = ""
+    gpus: Annotated[str, typer.Option("--gpus", metavar="N", help="GPUs of a shard.")] = ""
     cpus: Annotated[int, typer.Option("--cpus", metavar="N", min=0, help="CPUs and threads of a shard.")] = 0
     mem: Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory of a shard, as 64G.")] = ""
     module: Annotated[
@@ -104,12 +101,7 @@ class SubmitSlurmOptions(SubmitOptions):
             help="Maximum number of times that a shard is requeued after it was cut off.",
         ),
     ] = 10
-    sbatch_option: Annotated[
-        tuple[str, ...],
-        typer.Option(
-            "--sbatch-option", metavar="OPTION", help="Another option of sbatch, e.g. --account=x. Can be repeated."
-        ),
-    ] = ()
+    more: tuple[str, ...] = ()
     job_template: Annotated[
         Path | None, typer.Option("--template", metavar="FILE", help="Your site's own job script, with lbx's marks.")
     ] = None
@@ -117,11 +109,72 @@ class SubmitSlurmOptions(SubmitOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SubmitSlurmOptions(SubmitArrayOptions):
+    """Options of `lbx run` have the same meaning here. Needs --bundle, --model and --tasks, or --spec.
+
+    Example: lbx submit slurm --bundle long --model my-model.toml --tasks leval --gpus 1 --at-once 16 -o runs/leval
+    """
+
+    SCHEDULER: ClassVar[str] = "slurm"
+
+    queue: Annotated[str, typer.Option("--partition", metavar="NAME", help="Partition to run in.")] = ""
+    gpus: Annotated[str, typer.Option("--gpus", metavar="N", help="GPUs of a shard: 1, or a100:1.")] = ""
+    more: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--sbatch-option", metavar="OPTION", help="Another option of sbatch, e.g. --account=x. Can be repeated."
+        ),
+    ] = ()
+    nodes: Annotated[
+        int,
+        typer.Option(
+            "--nodes", metavar="N", min=1, help="Nodes of a shard, for a server that --serve starts with srun."
+        ),
+    ] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitPbsOptions(SubmitArrayOptions):
+    """Options of `lbx run` have the same meaning here. Needs --bundle, --model and --tasks, or --spec.
+
+    Example: lbx submit pbs --bundle long --model my-model.toml --tasks leval --gpus 1 --at-once 16 -o runs/leval
+    """
+
+    SCHEDULER: ClassVar[str] = "pbs"
+
+    gpus: Annotated[
+        str, typer.Option("--gpus", metavar="N", help="GPUs of a shard (ngpus): 1, or 1:gpu_type=a100.")
+    ] = ""
+    more: Annotated[
+        tuple[str, ...],
+        typer.Option("--qsub-option", metavar="OPTION", help="Another option of qsub, e.g. '-P x'. Can be repeated."),
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitLsfOptions(SubmitArrayOptions):
+    """Options of `lbx run` have the same meaning here. Needs --bundle, --model and --tasks, or --spec.
+
+    Example: lbx submit lsf --bundle long --model my-model.toml --tasks leval --gpus 1 --at-once 16 -o runs/leval
+    """
+
+    SCHEDULER: ClassVar[str] = "lsf"
+
+    gpus: Annotated[
+        str, typer.Option("--gpus", metavar="N", help="GPUs of a shard (num): 1, or 1:gmodel=NVIDIAA100.")
+    ] = ""
+    more: Annotated[
+        tuple[str, ...],
+        typer.Option("--bsub-option", metavar="OPTION", help="Another option of bsub, e.g. '-P x'. Can be repeated."),
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class SubmitKubernetesOptions(SubmitOptions):
     """Options of `lbx run` have the same meaning here. Pass --bundle as a path on this machine, and --model as a name
     or path inside the image.
 
-    Example: lbx submit kubernetes --dry-run --bundle long --model my-model --tasks leval --shards 8 -o runs/leval
+    Example: lbx submit kubernetes --dry-run --bundle long --model my-model --tasks leval -o runs/leval
     --image registry.local/lbx:1 --run-claim runs --bundle-claim long
     """
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from lbx.base.commands import as_command
 from lbx.base.crash_report import explain_crashes
@@ -27,6 +27,9 @@ _SAFE = "Results committed earlier are safe."
 
 class TerminatedError(KeyboardInterrupt):
     """SIGTERM, which cluster schedulers send before SIGKILL; ends a command like Ctrl-C."""
+
+    count: ClassVar[int] = 0
+    """Number of these signals in this process."""
 
 
 @contextmanager
@@ -45,15 +48,22 @@ def stoppable(*, loads_model: bool) -> Iterator[None]:
 @contextmanager
 def reporting_interrupts(state: Callable[[], str]) -> Iterator[None]:
     """Convert an interruption of the block to an error with the text of ``state()``, a sentence on the state left."""
+    terminations = TerminatedError.count
     try:
         yield
-    except TerminatedError:
-        raise InterruptedByUserError(f"Terminated. {state()}", exit_code=143) from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RuntimeError) as exc:
+        # During a query, DuckDB replaces the exception of a signal's handler by its own, without a cause.
+        if isinstance(exc, RuntimeError) and str(exc) != "Query interrupted":
+            raise
+        if TerminatedError.count > terminations:
+            raise InterruptedByUserError(f"Terminated. {state()}", exit_code=143) from None
         raise InterruptedByUserError(f"Interrupted. {state()}") from None
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+    # A scheduler may signal all processes of a job, and the job's script passes the signal on: saving continues.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    TerminatedError.count += 1
     raise TerminatedError
 
 

@@ -34,7 +34,7 @@ def judge_answers(options: JudgeOptions) -> None:
     spec = add_baselines(spec, output)
     if options.save_spec is not None:
         spec.with_absolute_paths().write(options.save_spec)
-        shards = as_command("lbx", "submit", "slurm", "--spec", options.save_spec, "--shards", "N", "-o", "DIR")
+        shards = as_command("lbx", "submit", "slurm", "--spec", options.save_spec, "-o", "DIR")
         note(f"The judge was not run. To run it in shards: {shards}")
         return
     with reporting_interrupts(lambda: describe_answers(output)), RunBar() as bar:

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import tempfile
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from lbx.backends.llama.variants import check_variants
 from lbx.backends.memory import available_bytes
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, expand_user, read_input
-from lbx.base.resources import bound_cpus, cpu_limits, cpu_quota, memory_limit, usable_cpu_count
+from lbx.base.resources import bound_cpus, cpu_quota, describe_cpu_limit, memory_limit, usable_cpu_count
 from lbx.base.version import __version__
+from lbx.base.waiting_threads import CpuTimes, describe_neighbours
 from lbx.cli.measure_options import DoctorOptions, Need
 from lbx.cli.output import answer_json, note, stdout
 from lbx.running.offline import network_interfaces
@@ -109,8 +111,17 @@ def _cpu() -> dict[str, Any]:
         "cores": len(bound_cpus()),
         "quota_cores": cpu_quota(),
         "usable": usable_cpu_count(),
+        "used_by_others": _cpus_of_others(),
         "instructions": [name for name in _INSTRUCTIONS if name in flags],
     }
+
+
+def _cpus_of_others() -> float | None:
+    """Measure for half a second how many CPUs other processes use; None if unknown."""
+    before = CpuTimes.measure()
+    time.sleep(0.5)
+    busy = before.busy_cpus(CpuTimes.measure())
+    return None if busy is None else round(busy, 1)
 
 
 def _memory() -> dict[str, int | None]:
@@ -247,15 +258,10 @@ def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, A
         )
     if not facts["writable"]["temporary files"]["writable"]:
         add(True, "Temporary files cannot be written to any folder.", "Mount a tmpfs on /tmp, or set TMPDIR.")
-    limits = cpu_limits()
-    cause = min(limits, key=lambda name: limits[name])
-    if facts["cpu"]["usable"] < facts["cpu"]["cores"]:
-        add(
-            False,
-            f"Computation uses {facts['cpu']['usable']} of the {facts['cpu']['cores']} visible CPUs: {cause} "
-            f"is {limits[cause]:g}.",
-            "Request more CPUs if you need them; more --threads would only wait for one another.",
-        )
+    if limit := describe_cpu_limit():
+        add(False, limit, "Request more CPUs if you need them; more --threads would only wait for one another.")
+    if neighbours := describe_neighbours(facts["cpu"]["used_by_others"]):
+        add(False, neighbours, "Reserve CPUs for each job, or compute with fewer threads: --threads N.")
     return problems
 
 

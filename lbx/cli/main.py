@@ -49,7 +49,19 @@ _SUBMIT_COMMANDS = {
         "Cluster",
         "Submit a run as a Slurm job array of shards, with a dependent job that merges them.",
         "cli.cluster_options:SubmitSlurmOptions",
-        "cli.cluster:submit_to_slurm",
+        "cli.cluster:submit_array",
+    ),
+    "pbs": CommandSpec(
+        "Cluster",
+        "Submit a run as a job array of shards to PBS Professional or OpenPBS, with a dependent job that merges them.",
+        "cli.cluster_options:SubmitPbsOptions",
+        "cli.cluster:submit_array",
+    ),
+    "lsf": CommandSpec(
+        "Cluster",
+        "Submit a run as a job array of shards to IBM Spectrum LSF, with a dependent job that merges them.",
+        "cli.cluster_options:SubmitLsfOptions",
+        "cli.cluster:submit_array",
     ),
     "kubernetes": CommandSpec(
         "Cluster",
@@ -251,7 +263,8 @@ COMMANDS = {
     ),
     "submit": CommandSpec(
         "Cluster",
-        "Run on many machines: plan shards of equal cost, and submit them to Slurm or write them for Kubernetes.",
+        "Run on many machines: plan shards of equal cost, and submit them to Slurm, PBS or LSF, or write them for "
+        "Kubernetes.",
         parts=_SUBMIT_COMMANDS,
     ),
     "status": CommandSpec(

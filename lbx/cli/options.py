@@ -119,19 +119,9 @@ class LocalSessionOptions(SessionOptions):
         _shard(
             "--scratch",
             metavar="DIR",
-            help="A folder on this machine's own disk: write there, and copy to the results file at intervals and "
-            "when the run ends for any reason.",
+            help="A folder on this machine's own disk: write there, and copy every commit to the results file.",
         ),
     ] = None
-    copy_every: Annotated[
-        float,
-        _shard(
-            "--copy-every",
-            metavar="MIN",
-            min=0,
-            help="With --scratch: minutes between copies; 0 copies at the end only.",
-        ),
-    ] = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,7 +90,6 @@ def session_arguments(options: LocalSessionOptions) -> dict[str, Any]:
         "hash_bundle": options.hash_bundle,
         "log_file": options.log,
         "scratch": options.scratch,
-        "copy_every": options.copy_every,
     }
 
 

@@ -3,9 +3,11 @@
 DIR/run.json             run specification: each shard is `lbx run --spec run.json --shard N`
 DIR/answers-0.duckdb     copy of the answers that a judge judges
 DIR/shards.json          samples of each shard
-DIR/job.sh merge.sh      scripts given to Slurm; kubernetes.json instead for Kubernetes
-DIR/job.json             kind of the job, and its Slurm ids
+DIR/job.sh merge.sh      scripts given to the scheduler; kubernetes.json instead for Kubernetes
+DIR/job.json             kind of the job, and its ids; under PBS, merge.sh writes a new file for each later array
 DIR/shards/0000.duckdb   results file of a shard, complete copies only; 0000.duckdb.log has its progress
+DIR/shards/0000.duckdb.requeues   one character for each requeue under PBS and LSF; 0000.duckdb.again asks merge.sh for
+                         another one
 DIR/logs/0000.out        output of the shard's job; merge.out
 DIR/results.duckdb       all shards as one run, after the merge job
 """
@@ -13,6 +15,8 @@ DIR/results.duckdb       all shards as one run, after the merge job
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,16 +28,28 @@ from lbx.forecast.shards import ShardPlan, read_shards
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """Slurm or Kubernetes job of a submitted run.
+    """Job of a submitted run.
 
     Attributes:
-        kind: "slurm" or "kubernetes".
-        array_id, merge_id: Slurm job ids; "" if not submitted to Slurm.
+        kind: name of the scheduler, or "kubernetes".
+        array_id, merge_id: the scheduler's job ids; "" if not submitted by lbx.
+        shards: shards of the array by their number in it; empty for all.
+
+    Raises:
+        TypeError: a value has the wrong type, or an id could be an option.
     """
 
     kind: str
     array_id: str = ""
     merge_id: str = ""
+    shards: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shards", tuple(self.shards))
+        if not isinstance(self.kind, str) or not all(isinstance(number, int) for number in self.shards):
+            raise TypeError
+        if not re.fullmatch(r"(\d[\w.\[\]-]*)?", self.array_id, re.ASCII):
+            raise TypeError
 
 
 class RunFolder:
@@ -92,6 +108,10 @@ class RunFolder:
     def output(self, number: int) -> Path:
         """Output of a shard's job."""
         return self.logs / f"{number:04d}.out"
+
+    def is_waiting(self, number: int) -> bool:
+        """Whether an interrupted shard waits for the merge job to submit it again."""
+        return Path(f"{self.shard(number)}.again").exists()
 
     def save_submission(self, submission: Submission) -> None:
         write_file(self._job, json.dumps(asdict(submission)) + "\n")

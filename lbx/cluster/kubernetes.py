@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lbx.base.errors import UsageError
+from lbx.cluster.scripts import WAIT, fill_in
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 _LONGEST = 52
@@ -22,16 +23,11 @@ _CPUS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(m?)")
 FOLDER, BUNDLE, _SCRATCH = "/lbx/run", "/lbx/bundle", "/lbx/scratch"
 
 _SCRIPT = """\
-results=$(printf {folder}/shards/%04d.duckdb "$JOB_COMPLETION_INDEX")
-lbx run "$@" --output "$results" --shards {folder}/shards.json --shard "$JOB_COMPLETION_INDEX" \\
-    --scratch {scratch} --copy-every {minutes:g} &
-run=$!
 trap 'heard=yes; kill -TERM "$run"' TERM
-while :; do
-    heard=
-    wait "$run"; code=$?
-    [ "$heard" ] || break  # otherwise a signal interrupted `wait`, and the run continues
-done
+results=$(printf @{folder}/shards/%04d.duckdb "$JOB_COMPLETION_INDEX")
+lbx run "$@" --output "$results" --shards @{folder}/shards.json --shard "$JOB_COMPLETION_INDEX" \\
+    --scratch @{scratch} &
+@{wait}
 [ "$code" = 3 ] && exit 0
 exit "$code"
 """
@@ -52,7 +48,6 @@ class KubernetesOptions:
         run_claim, bundle_claim: PersistentVolumeClaims of the run's folder (written) and the bundle (read).
         cpus, mem, gpus: resources of each shard; "" or 0 leaves them out.
         at_once: number of shards that run in parallel; 0 for all.
-        minutes: time between copies of a shard's results file.
 
     Raises:
         UsageError: the name is not a DNS label, or ``cpus`` is not a number of CPUs.
@@ -68,7 +63,6 @@ class KubernetesOptions:
     gpus: int = 0
     at_once: int = 0
     retries: int = 10
-    minutes: float = 10.0
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -139,7 +133,8 @@ def _pod(options: KubernetesOptions, run: Sequence[str]) -> dict[str, Any]:
 def _container(options: KubernetesOptions, run: Sequence[str]) -> dict[str, Any]:
     limits = {"cpu": options.cpus, "memory": options.mem, "nvidia.com/gpu": str(options.gpus or "")}
     limits = {name: value for name, value in limits.items() if value}
-    script = _SCRIPT.format(folder=FOLDER, scratch=_SCRATCH, minutes=options.minutes)
+    values = {"folder": FOLDER, "scratch": _SCRATCH, "wait": WAIT}
+    script = fill_in(_SCRIPT, values, "The script")
     return {
         "name": "lbx",
         "image": options.image,

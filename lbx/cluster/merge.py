@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,21 +13,19 @@ from lbx.base.inputs import open_input
 from lbx.base.outputs import temporary_folder
 from lbx.base.records import SampleKey
 from lbx.benchmarks import BENCHMARKS
-from lbx.cluster import slurm
-from lbx.cluster.folder import RunFolder
+from lbx.cluster.folder import RunFolder, Submission
+from lbx.cluster.schedulers import SCHEDULERS
 from lbx.forecast.shards import ShardPlan
 from lbx.judging.journal import journal_of
 from lbx.scoring import opinions
 from lbx.scoring.adding_up import add_up, recompute_completed_samples
 from lbx.store import Store
-from lbx.store.copies import exclusive_lock
+from lbx.store.copies import exclusive_lock, repair_log
 from lbx.store.merging import MergeState, merge_files
 from lbx.store.opening import check_path
 from lbx.store.rewriting import replace_file
 from lbx.store.snapshots import query_committed
 from lbx.store.texts import texts_of
-
-_SLURM_STATES = {"RUNNING": "running", "COMPLETING": "running", "PENDING": "waiting", "REQUEUED": "waiting"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +106,16 @@ def merge(sources: Sequence[Path], output: Path, plan: ShardPlan | None, *, forc
 
 def _merge_atomically(sources: Sequence[Path], output: Path, plan: ShardPlan | None) -> MergeSummary:
     existing = output if output.is_file() and output.stat().st_size else None
+    repairs: list[str] = []
+    for source in sources:
+        repair_log(source, repairs.append)
     target = output.resolve()  # keeps a symbolic link a link
     with temporary_folder(target) as (folder, _):
         part = folder / target.name
         with Store(part, allowed_files=[*sources, *([existing] if existing else [])]) as store:
             merging = merge_files(store, sources, existing)
             summary = MergeSummary(
-                output, {run: len(files) for run, files in merging.runs.items()}, notes=merging.notes
+                output, {run: len(files) for run, files in merging.runs.items()}, notes=[*repairs, *merging.notes]
             )
             _add_up(store, merging)
             if plan is not None:
@@ -209,8 +210,9 @@ class ShardStatus:
     """Progress of one shard.
 
     Attributes:
-        state: "done"; "running", "waiting" or another state reported by Slurm; "failed" if not done and no longer known
-            to Slurm; "missing" if without answer, log and output; "begun" instead of "failed" if Slurm cannot be asked.
+        state: "done"; "running", "waiting" or another state reported by the scheduler; "failed" if not done and no
+            longer known to the scheduler; "missing" if without answer, log and output; "begun" instead of "failed" if
+            the scheduler cannot be asked.
         answered, failed: numbers of answers and failures in the shard's file.
         expected: number of answers in the shard plan.
         said: last line of the run's log.
@@ -235,20 +237,31 @@ def shard_statuses(folder: RunFolder) -> list[ShardStatus]:
     """
     plan = folder.plan()
     submission = folder.submission()
-    slurm_states = slurm.shard_states(submission.array_id) if submission and submission.array_id else None
-    return [_status_of(folder, plan, number, slurm_states) for number in range(len(plan.shards))]
+    states = _shard_states(submission) if submission else None
+    return [_status_of(folder, plan, number, states) for number in range(len(plan.shards))]
 
 
-def _status_of(folder: RunFolder, plan: ShardPlan, number: int, slurm_states: dict[int, str] | None) -> ShardStatus:
+def _shard_states(submission: Submission) -> Mapping[int, str] | None:
+    """Return {shard: state} of unfinished shards; None if they were not submitted or the scheduler cannot be asked."""
+    scheduler = SCHEDULERS.get(submission.kind)
+    states = scheduler.shard_states(submission.array_id) if scheduler and submission.array_id else None
+    if states is None or not submission.shards:
+        return states
+    return {shard: states[number] for number, shard in enumerate(submission.shards) if number in states}
+
+
+def _status_of(folder: RunFolder, plan: ShardPlan, number: int, states: Mapping[int, str] | None) -> ShardStatus:
     answered, failed = _answer_counts(folder.shard(number), plan)
     expected = plan.answer_count(number)
     line = _last_line(folder.log(number))
     if answered + failed >= expected:
         state = "done"
-    elif slurm_states is None:
+    elif states is None:
         state = "begun" if answered or failed or line else "missing"
-    elif number in slurm_states:
-        state = _SLURM_STATES.get(slurm_states[number], slurm_states[number].lower())
+    elif number in states:
+        state = states[number]
+    elif folder.is_waiting(number):
+        state = "waiting"
     else:
         state = "failed" if answered or failed or line or folder.output(number).exists() else "missing"
     return ShardStatus(number, state, answered, failed, expected, line)

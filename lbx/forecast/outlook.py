@@ -135,8 +135,12 @@ def summary_lines(outlook: Outlook) -> list[str]:
     lines += sharing_lines(outlook)
     if memory.weights_bytes is not None:
         lines.append(memory_line(memory))
-    lines.append(time_line(time))
+    served = time is None and outlook.backend == "endpoint"
+    lines.append(_SERVED_TIME if served else time_line(time))
     return lines
+
+
+_SERVED_TIME = "Time: unknown, because a server's speed is not measured; a run estimates it from the first answers"
 
 
 def sort_by_time(outlooks: Sequence[Outlook]) -> list[tuple[Outlook, TimeEstimate]]:

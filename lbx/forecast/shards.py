@@ -167,7 +167,8 @@ def assign_items(costs: Sequence[float], shards: int) -> list[list[int]]:
     """Assign items to shards: the most expensive first, each to the shard with the lowest cost so far.
 
     Returns:
-        Indices of each shard's items, ascending. The costs of two shards differ at most by the most expensive item.
+        Indices of each shard's items, ascending; the most expensive shard first, because schedulers start an array in
+        order, and what starts last should be short. The costs of two shards differ at most by the most expensive item.
         With at least as many items as shards, no shard is empty.
     """
     parts: list[list[int]] = [[] for _ in range(shards)]
@@ -176,7 +177,8 @@ def assign_items(costs: Sequence[float], shards: int) -> list[list[int]]:
         load, count, shard = heapq.heappop(heap)
         parts[shard].append(index)
         heapq.heappush(heap, (load + costs[index], count + 1, shard))
-    return [sorted(part) for part in parts]
+    loads = {shard: load for load, _, shard in heap}
+    return [sorted(parts[shard]) for shard in sorted(loads, key=lambda shard: (-loads[shard], shard))]
 
 
 # The shard plan

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends import Backend, ModelCard, load, load_embedder, resolve_embedder, resolve_model
@@ -20,6 +21,7 @@ from lbx.prompting.control_tokens import THINK
 from lbx.prompting.prompter import ChatTemplate, Prompter, Tokenizer
 from lbx.prompting.reasoning import ReasoningSwitch, Values, find_levels, find_switch
 from lbx.running.retrieving import Finder, rules_of
+from lbx.serving.command import ServerCommand
 from lbx.spec.settings import Retrieval, RunSettings
 
 if TYPE_CHECKING:
@@ -89,9 +91,33 @@ def embedding_servers(spec: RunSpec, bundle: Bundle) -> list[tuple[str, int] | N
 
 
 def card_of(spec: RunSpec, bundle: Bundle) -> ModelCard:
-    return resolve_model(
+    """Return the card of a run's model; without a url if the run starts the model's server.
+
+    Raises:
+        UsageError: the model does not exist, or --serve does not apply to it.
+    """
+    card = resolve_model(
         spec.model, backend=spec.backend, bundle=bundle, threads=spec.threads, context_window=spec.context_window
     )
+    if spec.serve is None:
+        return card
+    if not isinstance(card.options, EndpointOptions):
+        raise UsageError(
+            f"--serve starts a model server, but {card.name} runs with the backend {card.backend}.",
+            fix='Pass a card with backend = "endpoint" (docs/models.md), or remove --serve.',
+        )
+    command = ServerCommand.parse(spec.serve)
+    if card.options.url.rstrip("/") not in ("", command.url(command.port) if command.port else ""):
+        raise UsageError(
+            f"The card {card.name} has the url {card.options.url}, but --serve starts another server.",
+            fix="Remove url from the card, or remove --serve to use the server that already runs.",
+        )
+    return with_url(card, "")
+
+
+def with_url(card: ModelCard, url: str) -> ModelCard:
+    """Return the card of a served model with another url."""
+    return replace(card, options=replace(card.options_as(EndpointOptions), url=url))
 
 
 def load_model(card: ModelCard, bundle: Bundle | None) -> Backend:
@@ -120,6 +146,9 @@ def load_to_forecast(card: ModelCard, bundle: Bundle) -> tuple[Backend, bool]:
     Raises:
         BackendError: it cannot be loaded at all.
     """
+    if isinstance(card.options, EndpointOptions) and not card.options.url:
+        log.info("The server is started only for a run: lbx counts the prompts, and does not measure its speed.")
+        return load_to_count(card, bundle), False
     try:
         return load_model(card, bundle), True
     except DoesNotFitError as error:

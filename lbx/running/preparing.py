@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lbx.backends import ModelCard
 from lbx.base.errors import UsageError
@@ -22,15 +22,27 @@ from lbx.judging.same_family import same_family, tokenizer_sha256
 from lbx.running.asked_model import bind_families
 from lbx.running.judge_run import resolve_judge
 from lbx.running.judge_spec import JudgeSpec
-from lbx.running.models import card_of, choose_tasks, finder_for, has_reasoning_block, load_model, make_prompter
+from lbx.running.models import (
+    card_of,
+    choose_tasks,
+    finder_for,
+    has_reasoning_block,
+    load_model,
+    make_prompter,
+    with_url,
+)
 from lbx.running.offline import block_network
 from lbx.running.resolved_run import ResolvedRun
+from lbx.serving.command import HOST, PORT
 from lbx.spec.jobs import Work, reason_not_shared
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import select_samples
 from lbx.spec.settings import RunSettings
 from lbx.store import RunRow
 from lbx.store.same_runs import FULL_HASH
+
+if TYPE_CHECKING:
+    from lbx.serving.process import ModelServer
 
 log = logging.getLogger("lbx")
 
@@ -102,11 +114,16 @@ def make_works(run: ResolvedRun, card: ModelCard, backend: Backend) -> list[Work
     return works
 
 
-def prepare_runs(run: ResolvedRun) -> list[Work]:
+def prepare_runs(run: ResolvedRun, server: ModelServer | None = None) -> list[Work]:
+    """Load the model, from the server that the run has started if there is one, and make the work of each run."""
     card = replace(card_of(run.spec, run.bundle), hash_weights=run.spec.hash_weights)
+    if server:
+        card = with_url(card, server.url)
     if card.hash_weights:
         log.info(f"--hash-weights: reading every byte of {card.name}'s weights once more.")
     backend = load_model(card, run.bundle)
+    if server:
+        server.watch(backend)
     try:
         return make_works(run, card, backend)
     except BaseException:
@@ -129,6 +146,9 @@ def _run_row(run: ResolvedRun, name: str | None, backend: Backend, run_settings:
         {"bundle_check": run.bundle_check} if run.bundle_check else {}
     )
     settings |= {f"backend.{name}": value for name, value in info.settings.items()}
+    if run.server_settings:
+        settings |= {**run.server_settings, "serve_version": info.version}
+        hardware["url"] = f"http://{HOST}:{PORT}/v1"  # others at each start
     if allowed := run.bundle.allowed_files:  # recorded in every run: code or pickles were next to files that were read
         settings["bundle.allowed"] = allowed
     if reason := reason_not_shared(backend, batching=run_settings.batching):

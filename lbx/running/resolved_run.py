@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
@@ -39,6 +40,7 @@ class ResolvedRun:
             the run's model. Samples, tasks and prompts come from them (``benchmarks``).
         extra_settings: parts of the run's identity besides its settings, such as the rubric of a judge.
         server: the only address that the run may reach.
+        server_settings: parts of the run's identity about the server that the run starts; {} if it starts none.
         network: description of the offline method.
         bundle_check: description of the bundle's verification against its manifest.
     """
@@ -54,6 +56,7 @@ class ResolvedRun:
     extra_settings: Mapping[str, str] = field(default_factory=dict)
     judged_models: Sequence[JudgedModel] = ()
     server: tuple[str, int] | None = None
+    server_settings: Mapping[str, Any] = field(default_factory=dict)
     network: str = ""
     bundle_check: str = ""
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lbx.backends import resolve_embedder
+from lbx.backends import ModelCard, resolve_embedder
 from lbx.backends.embedding import check_embedder
+from lbx.backends.endpoint.options import EndpointOptions
 from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.outputs import remove_leftovers
+from lbx.base.resources import describe_cpu_limit
 from lbx.base.units import format_count
+from lbx.base.waiting_threads import CpuTimes, describe_neighbours
 from lbx.benchmarks import BENCHMARKS, embedding_tasks
 from lbx.bundle import check_unchanged
 from lbx.forecast.memory_use import FreeMemory
@@ -34,7 +38,8 @@ from lbx.running.runner import Outcome, Runner, record_end_status
 from lbx.running.sharding import shard_of
 from lbx.running.watching import RunMeter, RunMonitor, log_path, record_sessions
 from lbx.running.workers.pool import WorkerPool
-from lbx.scoring.reading import add_missing_numbers
+from lbx.serving.command import ServerCommand
+from lbx.serving.identity import server_settings
 from lbx.spec.jobs import Agenda, JobSize
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import EVERYTHING, Selection
@@ -46,10 +51,9 @@ from lbx.store.same_samples import refuse_other_samples
 
 if TYPE_CHECKING:
     from lbx.forecast.shards import ShardPlan
+    from lbx.serving.process import ModelServer
 
 log = logging.getLogger("lbx")
-
-_MINUTE = 60.0
 
 
 def run(
@@ -64,7 +68,6 @@ def run(
     log_file: str | os.PathLike[str] | None = None,
     shard: tuple[ShardPlan, int] | None = None,
     scratch: str | os.PathLike[str] | None = None,
-    copy_every: float = 10.0,
 ) -> dict[str, Outcome]:
     """Run every sample through a model and write answers and scores to one file. The same call again continues.
 
@@ -79,8 +82,7 @@ def run(
         hash_bundle: hash every file of the bundle first.
         log_file: receives a line per minute; None: the path of the results file with ``.log`` appended.
         shard: a plan made by ``deal``, and the number of the shard to run.
-        scratch: a folder on a local disk: write there, and copy to ``results`` periodically and at the end.
-        copy_every: minutes between these copies; 0 copies only at the end.
+        scratch: a folder on a local disk: write there, and copy each commit to ``results``.
 
     Returns:
         {run's name in the results file: counts of this session}; two runs with ``both_kinds``.
@@ -90,20 +92,24 @@ def run(
         KeyboardInterrupt: re-raised after all answers are safe.
     """
     listener = listener or Listener()
+    cpu_times = CpuTimes.measure()
     output = Path(results)
     disk = None if scratch is None else Path(scratch)
-    with _open_output(output, disk, copy_every) as (path, after_commit):
+    with _open_output(output, disk) as (path, after_commit):
         bundle = Bundle(Path(spec.bundle))
-        server = server_of(card_of(spec, bundle))
+        card = card_of(spec, bundle)
+        served = _make_server(spec, card, output)
+        address = served.address if served else server_of(card)
         checked = check_unchanged(
             bundle.root, lambda stage, _item, done, total: listener.counted(stage, done, total), hashes=hash_bundle
         )
         logged_to = log_path(output, None if log_file is None else Path(log_file))
-        with offline(server, *embedding_servers(spec, bundle)) as network:
+        with served or nullcontext(), offline(address, *embedding_servers(spec, bundle)) as network:
             resolved = resolve(spec)
             Store.check(path)  # loading a model may take minutes, so fail early
             selection = resolved.selection & _part_of(resolved, shard)
-            resolved = replace(resolved, selection=selection, server=server, network=network, bundle_check=checked)
+            resolved = replace(resolved, selection=selection, server=address, network=network, bundle_check=checked)
+            resolved = _with_server(resolved)
             check_samples(resolved, path, output)
             _check_embedding(resolved, path)
             resolved = _retrieve(resolved, path, listener)
@@ -111,29 +117,33 @@ def run(
                 _ask, listener=listener, retry_failed=retry_failed, retry_empty=retry_empty, log_file=logged_to
             )
             free = FreeMemory.measure() if plan else None  # before the model is loaded
-            asker = open_asker(resolved)
+            _report_cpus(resolved, cpu_times)
+            began = time.monotonic()
+            asker = open_asker(resolved, served)
+            load_s = time.monotonic() - began
             try:
                 with Store(path, after_commit=after_commit) as store:
-                    outcomes = ask(resolved, store, asker, free=free)
+                    facts = served.facts if served else dict
+                    outcomes = ask(resolved, store, asker, free=free, load_s=load_s, facts=facts)
             finally:
                 asker.close()
+                if served:
+                    served.close()
             for run_id in outcomes:
                 _score_summaries(resolved, run_id, path, output, listener)
     return outcomes
 
 
 @contextmanager
-def _open_output(
-    output: Path, scratch: Path | None, minutes: float
-) -> Iterator[tuple[Path, Callable[[Store], None] | None]]:
+def _open_output(output: Path, scratch: Path | None) -> Iterator[tuple[Path, Callable[[Store], None] | None]]:
     """Yield the path to write to and the callback after each commit (for ``scratch``, see ``lbx.store.copies``)."""
     if output.parent.is_dir() and (leftovers := remove_leftovers(output.resolve())):
         log.info(f"Removed leftover files of killed processes: {', '.join(map(str, leftovers))}")
     if scratch is None:
         yield output, None
         return
-    with open_copy(output, scratch, minutes * _MINUTE, log.info) as copies:
-        yield copies.path, functools.partial(copies.when_due, prepare=add_missing_numbers)
+    with open_copy(output, scratch, log.info) as copies:
+        yield copies.path, copies.update
 
 
 # Modules that only some runs need are imported locally: each takes some CPU milliseconds.
@@ -145,15 +155,53 @@ def _part_of(run: ResolvedRun, shard: tuple[ShardPlan, int] | None) -> Selection
     return shard_of(*shard, run)
 
 
-def open_asker(run: ResolvedRun) -> Asker:
+def open_asker(run: ResolvedRun, server: ModelServer | None = None) -> Asker:
     """Load the model in this process, or in as many workers as the spec requests.
+
+    Args:
+        server: the model's server, which is started.
 
     Raises:
         LbxError: it cannot be loaded.
     """
+    if server:
+        server.start()
     if run.spec.workers:
         return WorkerPool(functools.partial(prepare_worker, run), run.spec.workers)
-    return LocalAsker(functools.partial(prepare_runs, run))
+    return LocalAsker(functools.partial(prepare_runs, run, server))
+
+
+def _make_server(spec: RunSpec, card: ModelCard, output: Path) -> ModelServer | None:
+    """Make the server that the spec starts; None without one.
+
+    Raises:
+        UsageError: its program does not exist, or its port is in use.
+    """
+    if spec.serve is None:
+        return None
+    from lbx.serving.process import ModelServer
+
+    log_file = output.with_name(f"{output.name}.server.log")
+    command = ServerCommand.parse(spec.serve)
+    return ModelServer(command, card.options_as(EndpointOptions), log_file, spec.serve_timeout_s)
+
+
+def _with_server(run: ResolvedRun) -> ResolvedRun:
+    """Return the run with the identity of the server that it starts."""
+    if run.spec.serve is None:
+        return run
+    command = ServerCommand.parse(run.spec.serve)
+    settings = server_settings(command, every_byte=run.spec.hash_weights)
+    return replace(run, server_settings=settings)
+
+
+def _report_cpus(run: ResolvedRun, since: CpuTimes) -> None:
+    """Log limits and other processes that slow down a model that computes here."""
+    if run.server and not run.server_settings:
+        return
+    for text in (describe_cpu_limit(), describe_neighbours(since.busy_cpus(CpuTimes.measure()))):
+        if text:
+            log.info(text)
 
 
 def _ask(
@@ -162,12 +210,18 @@ def _ask(
     asker: Asker,
     *,
     free: FreeMemory | None,
+    facts: Callable[[], Mapping[str, Any]],
     listener: Listener,
     retry_failed: bool,
     retry_empty: bool,
     log_file: Path,
+    load_s: float,
 ) -> dict[str, Outcome]:
-    """Ask the remaining samples, after a forecast if ``free`` (memory before the model was loaded) is given."""
+    """Ask the remaining samples, after a forecast if ``free`` (memory before the model was loaded) is given.
+
+    Args:
+        facts: returns facts for the session's row at its end.
+    """
     workers = run.spec.workers
     if store.query("FROM samples LIMIT 1").rows:  # another session may have written while the model was loaded
         refuse_other_samples(store, run.sample_rows(), store.path)
@@ -189,7 +243,15 @@ def _ask(
         watch = RunMonitor(RunMeter(outlook, total), listener, log_file, first, lambda: asker.process_ids)
         counts = list(map(len, done))
         with record_sessions(
-            store, rows, outlook, watch, answer_counts=counts, workers=workers, spec=run.spec.to_json()
+            store,
+            rows,
+            outlook,
+            watch,
+            answer_counts=counts,
+            workers=workers,
+            spec=run.spec.to_json(),
+            load_s=load_s,
+            facts=facts,
         ):
             size = JobSize.for_workers(workers, total)
             outcomes = Runner(run_ids, agendas, store, done, watch, asker, size).run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from lbx.benchmarks import BENCHMARKS
 from lbx.forecast.calibration import calibrate, decode_capacity_of
 from lbx.forecast.estimate import Costs
 from lbx.forecast.run_plan import make_plan
+from lbx.forecast.shard_count import LoadTime, choose_count
 from lbx.forecast.shards import (
     ONE_BY_ONE,
     RULE_OF_THUMB,
@@ -38,10 +40,13 @@ from lbx.spec.jobs import Work
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import Selection
 from lbx.store import RunRow, Store
+from lbx.store.sessions import LOAD_S
 
 log = logging.getLogger("lbx")
 
 _TRIAL_SAMPLES = 4
+_LONGEST_LOAD_S = 86_400.0
+"""Limit of the value in another machine's results file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +66,14 @@ class Counting:
 
 @dataclass(frozen=True, slots=True)
 class _DocumentCosts:
-    """Documents with their costs in ``unit``; ``basis`` names the source of the costs."""
+    """Documents with their costs in ``unit``; ``basis`` names their source. ``load`` is None unless the unit is "s"."""
 
     documents: Sequence[PlannedDocument]
     costs: Sequence[float]
     unit: str
     basis: str
     processes: int = 1
+    load: LoadTime | None = None
 
     @classmethod
     def by_rule_of_thumb(cls, documents: Sequence[PlannedDocument], tasks: Sequence[str], unit_name: str) -> Self:
@@ -77,16 +83,19 @@ class _DocumentCosts:
 
 def plan_shards(
     spec: RunSpec,
-    count: int,
+    count: int | None,
     how: Counting = Counting(),
     listener: Listener | None = None,
     results: Sequence[Path] = (),
+    *,
+    at_once: int = 0,
 ) -> ShardPlan:
     """Count a run and deal it into shards. The spec needs a name, because generated names may differ between machines.
 
     Args:
-        count: number of shards; fewer if there are fewer documents.
+        count: number of shards; fewer if there are fewer documents. None chooses it (``lbx.forecast.shard_count``).
         results: files that the shards or their merge will write to.
+        at_once: number of shards that run in parallel; 0 if unknown.
 
     Raises:
         LbxError: the bundle, the tasks or the data are missing, or ``results`` contain another revision of the data.
@@ -97,10 +106,13 @@ def plan_shards(
     _warn_of_auto_dtype(run)
     with use_one_share(spec.workers):
         counting = _count(run, how, listener or Listener())
-    if len(counting.documents) < count:
-        log.info(f"Only {len(counting.documents):,} shards instead of {count}: there is one document for each.")
     if not counting.documents:
         raise UsageError("These tasks have no samples.", fix="`lbx tasks` lists the samples of each task.")
+    if count is None:
+        count, reason = choose_count(counting.costs, counting.load, processes=counting.processes, at_once=at_once)
+        log.info(reason)
+    elif len(counting.documents) < count:
+        log.info(f"Only {len(counting.documents):,} shards instead of {count}: there is one document for each.")
     tasks = [task.full_name for task in run.tasks]
     shards = make_shards(counting.documents, counting.costs, tasks, count, processes=counting.processes)
     iterations = {
@@ -151,17 +163,19 @@ def _warn_of_auto_dtype(run: ResolvedRun) -> None:
 
 def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _DocumentCosts:
     progress = functools.partial(listener.counted, "counted")
+    began = time.monotonic()
     loaded = _load(run, how) if how.tokens else None
     names = [task.full_name for task in run.tasks]
     if loaded is None:
         documents = documents_in_characters(run.agendas, progress)
         return _DocumentCosts.by_rule_of_thumb(documents, names, "characters")
     card, backend, measured = loaded
+    load = LoadTime(time.monotonic() - began, "measured here") if measured else None
     try:
         with retrieving(run) as reading:
             works = make_works(reading, card, backend)
             documents = documents_in_tokens(works, progress)
-            costs = _costs(run, works, how, can_measure=measured)
+            costs, load_like = _costs(run, works, how, can_measure=measured)
             if costs is None:
                 return _DocumentCosts.by_rule_of_thumb(documents, names, "tokens")
             room = decode_capacity_of(backend, batching=run.spec.batching)
@@ -171,7 +185,8 @@ def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _DocumentCost
             longest = max(
                 (int(walk.length.max(initial=0)) for planned in documents for walk in planned.walks), default=0
             )
-            return _DocumentCosts(documents, seconds, "s", costs.basis_for(names, longest), processes)
+            load = load or load_like or LoadTime.from_size(backend.info.weights_bytes)
+            return _DocumentCosts(documents, seconds, "s", costs.basis_for(names, longest), processes, load)
     finally:
         backend.close()
 
@@ -188,27 +203,33 @@ def _load(run: ResolvedRun, how: Counting) -> tuple[ModelCard, Backend, bool] | 
         return None
 
 
-def _costs(run: ResolvedRun, works: Sequence[Work], how: Counting, *, can_measure: bool) -> Costs | None:
+def _costs(
+    run: ResolvedRun, works: Sequence[Work], how: Counting, *, can_measure: bool
+) -> tuple[Costs | None, LoadTime | None]:
     if how.like is not None:
-        costs = _costs_like(how.like, works[0].row, run.spec.workers)
+        costs, load = _costs_like(how.like, works[0].row, run.spec.workers)
         if costs is None:
             workers = run.spec.workers
             log.info(f"{how.like} has no measured speed of this model with these options and {workers} workers.")
-        return costs
+        return costs, load
     if not can_measure:
-        return None
+        return None, None
     few = [replace(work, selection=work.selection.first(work.tasks, _TRIAL_SAMPLES)) for work in works]
-    return calibrate(works[0].backend, make_plan(few), batching=run.spec.batching)
+    return calibrate(works[0].backend, make_plan(few), batching=run.spec.batching), None
 
 
-def _costs_like(results: Path, row: RunRow, workers: int) -> Costs | None:
-    """Read costs from another machine's results file, for the hardware of its newest session."""
+def _costs_like(results: Path, row: RunRow, workers: int) -> tuple[Costs | None, LoadTime | None]:
+    """Read costs and the time to load the model, on the hardware of the newest session in a results file."""
     with Store(results, read_only=True) as store:
-        hardware = store.query(
+        rows = store.query(
             "SELECT s.hardware::VARCHAR FROM sessions s JOIN runs r USING (run_id) WHERE r.model = ? AND r.backend = ? "
             "ORDER BY s.started_at DESC LIMIT 1",
             [row.model, row.backend],
         ).rows
-        if not hardware:
-            return None
-        return costs_of_sessions(store, replace(row, hardware=json.loads(hardware[0][0])), workers)
+        if not rows:
+            return None, None
+        hardware = json.loads(rows[0][0])
+        costs = costs_of_sessions(store, replace(row, hardware=hardware), workers)
+    load_s = hardware.get(LOAD_S)
+    is_known = isinstance(load_s, int | float) and 0 <= load_s < _LONGEST_LOAD_S
+    return costs, LoadTime(load_s, f"measured in {results}") if is_known else None

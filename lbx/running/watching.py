@@ -21,7 +21,7 @@ from lbx.forecast.outlook import Outlook
 from lbx.forecast.run_plan import sum_plans
 from lbx.running.listening import Listener, RunProgress
 from lbx.store import GenerationRow, RunRow, SessionRow, Store
-from lbx.store.sessions import next_session, store_sessions
+from lbx.store.sessions import LOAD_S, next_session, store_sessions
 
 RATE_S = 60.0
 """Time span for the rate of tokens per second."""
@@ -234,6 +234,8 @@ def record_sessions(
     answer_counts: Sequence[int],
     workers: int,
     spec: Mapping[str, Any],
+    facts: Callable[[], Mapping[str, Any]] = dict,
+    load_s: float,
 ) -> Iterator[None]:
     """Record sessions of the runs. They are written at the start, so that killed sessions are recorded, too.
 
@@ -242,6 +244,8 @@ def record_sessions(
         outlook: None without a forecast.
         answer_counts: number of existing answers of each run.
         workers: as ``RunSpec.workers``.
+        facts: returns facts for ``hardware`` at the end.
+        load_s: time to load the model.
 
     Raises:
         StoreError: the results file cannot be written.
@@ -249,14 +253,21 @@ def record_sessions(
     now = datetime.now(UTC)
     begun = [_new_session(row, next_session(store, row.run_id), workers, outlook, run) for run, row in enumerate(rows)]
     begun = [
-        dataclasses.replace(row, spec=spec, started_at=now, done_before=count)
+        dataclasses.replace(
+            row,
+            spec=spec,
+            started_at=now,
+            done_before=count,
+            hardware={**row.hardware, LOAD_S: round(load_s, 1)},
+        )
         for row, count in zip(begun, answer_counts, strict=True)
     ]
     store_sessions(store, begun)
 
     def end(status: str) -> None:
         peak = max(watch.peak_bytes, peak_memory())
-        store_sessions(store, [_finished_session(row, watch.meter, status, peak) for row in begun])
+        rows = [dataclasses.replace(row, hardware={**row.hardware, **facts()}) for row in begun]
+        store_sessions(store, [_finished_session(row, watch.meter, status, peak) for row in rows])
 
     try:
         with watch:

@@ -16,6 +16,7 @@ from lbx.base.outputs import open_output
 from lbx.base.run_options import ASKING, AskingOptions
 from lbx.base.tables import nearest
 from lbx.retrieval import BM25
+from lbx.serving.command import ServerCommand, with_absolute_paths
 from lbx.spec.settings import Retrieval, RunSettings, SampleChoice
 
 FORMAT = 1
@@ -119,6 +120,21 @@ class RunSpec(AskingOptions, ChoosingOptions):
     embedding: Annotated[
         str | None, _retrieval_option("Embedding model's card, for LongBench Pro's summaries (t4).", "CARD")
     ] = None
+    serve: Annotated[
+        str | None,
+        _model_option(
+            "Start this model server, use it and stop it; the card's backend is endpoint. lbx fills in {port}, a free "
+            "port, and {host}, this machine's name: --serve 'vllm serve DIR --port {port}'.",
+            "COMMAND",
+            judges=True,
+        ),
+    ] = None
+    serve_timeout_s: Annotated[
+        int,
+        _model_option(
+            "With --serve: seconds in which the server must be ready.", "SECONDS", ("--serve-timeout",), judges=True
+        ),
+    ] = 3600
     workers: Annotated[
         int,
         Option(
@@ -179,8 +195,19 @@ class RunSpec(AskingOptions, ChoosingOptions):
         if not self.tasks:
             raise UsageError("A run needs tasks.", fix="Give benchmarks or tasks; `lbx tasks` lists those in a bundle.")
         key_values("--metadata", self.metadata)
+        self._check_serve()
         self.retrieval.check()
         _ = self.choice, self.kinds  # each is checked on creation
+
+    def _check_serve(self) -> None:
+        if self.serve is None:
+            return
+        ServerCommand.parse(self.serve)
+        if self.workers:
+            raise UsageError(
+                "--workers is for models that lbx loads itself; --serve starts one server for all questions.",
+                fix="Remove --workers. To send more requests at a time, raise concurrency in the model card.",
+            )
 
     @property
     def settings(self) -> RunSettings:
@@ -219,9 +246,10 @@ class RunSpec(AskingOptions, ChoosingOptions):
 
         embedding = None if self.embedding is None else full_path(self.embedding)
         retriever = full_path(self.retriever) if self.retrieval.uses_embeddings else self.retriever
+        serve = None if self.serve is None else with_absolute_paths(self.serve)
         return replace(
             self, bundle=str(Path(self.bundle).absolute()), model=full_path(self.model), retriever=retriever,
-            embedding=embedding,
+            embedding=embedding, serve=serve,
         )  # fmt: skip
 
     @property

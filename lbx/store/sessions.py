@@ -16,7 +16,10 @@ from lbx.store.store import Store
 
 _ALIKE = ("batching", "context_window")
 """Settings that affect speed, in addition to the backend's own."""
+LOAD_S = "load_s"
+"""Name in a session's hardware of the seconds that it took to load the model."""
 _NOT_SPEED = (
+    LOAD_S,
     "network",
     "dtype_reason",
     "bundle_check",
@@ -26,6 +29,7 @@ _NOT_SPEED = (
     "architecture",
     "tokenizer_sha256",
     "same_family_as",
+    "server_restarts",
 )
 _CLOCKS_DIFFER = timedelta(seconds=1)
 _FEWEST_TOKENS = 2_000

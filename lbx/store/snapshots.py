@@ -78,7 +78,7 @@ def connect_reader(
 ) -> tuple[duckdb.DuckDBPyConnection, Snapshot | None]:
     """Connect to a results file for reading, or to a snapshot of a file that is being written.
 
-    A file that a run on another disk replaces regularly (``lbx.store.copies``) is a snapshot itself.
+    A file to which a run on another disk copies its commits (``lbx.store.copies``) is a snapshot itself.
 
     Raises:
         StoreError: see ``connect``; or the file cannot be copied.
@@ -88,6 +88,11 @@ def connect_reader(
     except InUseError as in_use:
         with _copying:
             return _connect_to_copy(path.resolve(), in_use, allowed_files, threads)
+    except StoreError:
+        if not _has_lock(path.resolve()):
+            raise
+        time.sleep(_PAUSE_S)  # a run has replaced its copy, and not yet the copy's log
+        connection = connect(path, True, allowed_files, threads)[0]
     with _copying:
         _newest.pop(path.resolve(), None)
     if not _has_lock(path.resolve()):

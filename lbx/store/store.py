@@ -132,8 +132,8 @@ class Store:
                 reason = first_line(exc)
             with contextlib.suppress(duckdb.Error):
                 self._connection.close()
-        if not self.read_only:
-            WRITERS.pop(self.path.resolve(), None)
+            if not self.read_only:
+                WRITERS.pop(self.path.resolve(), None)
         if not self.read_only and (logs := files_of(self.path)[1:]):
             raise StoreError(
                 f"{self.path} could not be closed{reason and f': {reason}'}. Every committed row is safe, but some "

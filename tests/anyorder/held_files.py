@@ -25,8 +25,6 @@ from lbx.store import Store
 
 FINE, FAILS, EMPTY = "fine", "fails", "empty"
 """How a model is that is asked: every second question may fail, or get an empty answer."""
-OFTEN = 0.00001
-"""Minutes between copies of a scratch file: one at every commit."""
 
 
 class Files:
@@ -122,7 +120,7 @@ class Files:
         held = self.held.get(file, Held())
         model, path = self.folder / "m.jsonl", self.path(file)
         self.world.write_model(model, kind[1])
-        disk = ("--scratch", self.folder / "disk", "--copy-every", OFTEN) if scratch else ()
+        disk = ("--scratch", self.folder / "disk") if scratch else ()
         if not scratch:
             self._forget_disk(held)
         begun = held.pending if held.pending is not None else held.answers

@@ -88,7 +88,7 @@ def watched(folder: Path, moment: int = 0) -> Iterator[Watch]:
 
 def _patches(watch: Watch) -> list[tuple[Any, str, Any]]:
     begin, write, transaction, close = Store.__init__, Store.write, Store.transaction, Store.close
-    publish, note = copies.Copies._publish, copies._note_copy
+    publish, append, note = copies.Copies._publish, copies.Copies._append, copies._note_copy
     changes: dict[int, Callable[[Answers], None]] = {}
 
     def begins(self: Store, path: Path, **options: Any) -> None:
@@ -123,6 +123,12 @@ def _patches(watch: Watch) -> list[tuple[Any, str, Any]]:
         watch.pass_moment()
         publish(self)
 
+    def appends(self: copies.Copies) -> None:
+        watch.pass_moment()
+        append(self)
+        watch.published[self._target] = (self.path, len(watch.committed.get(self.path, ())))
+        watch.pass_moment()
+
     def notes(path: Path, target: Path) -> None:
         if path.exists() and watch.committed.get(path):
             watch.published[target] = (path, len(watch.committed[path]))
@@ -135,6 +141,7 @@ def _patches(watch: Watch) -> list[tuple[Any, str, Any]]:
         (Store, "transaction", transacts),
         (Store, "close", closes),
         (copies.Copies, "_publish", publishes),
+        (copies.Copies, "_append", appends),
         (copies, "_note_copy", notes),
         *((rewriting, name, _after_moment(watch, getattr(rewriting, name))) for name in _REWRITING),
     ]

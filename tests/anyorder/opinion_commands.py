@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from held_files import OFTEN, Files
+from held_files import Files
 from killing import Answers, watched
 from ledger import RATING, Rating
 
@@ -41,7 +41,7 @@ class Opinions(Files):
         rounds = self._rounds(begun, mine, theirs)
         card = self.folder / "j.jsonl"
         card.write_text(json.dumps({"*": f"{('FIRST', 'SAME')[weights % 2]} j{weights}"}))
-        more = ("--scratch", self.folder / "disk", "--copy-every", OFTEN) if scratch else ()
+        more = ("--scratch", self.folder / "disk") if scratch else ()
         more += ("--name", name) if name else ()
         command = ("judge", path, "-b", self.world.bundle, "--judge", card, "--run", mine, "--against", theirs,
                    "--rubric", self.world.rubric, "--no-plan", "--json", *more)  # fmt: skip

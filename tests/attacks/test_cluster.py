@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 from attack_parts import Said, main, process, refused
 
+from lbx.cluster.folder import RunFolder
+
 PWN = "touch PWNED"
 
 
-def submit(small: Path, output: object, *more: object) -> Said:
+def submit(small: Path, output: object, *more: object, kind: str = "slurm") -> Said:
     return main(
         "submit",
-        "slurm",
+        kind,
         "--bundle",
         small / "bundle",
         "--model",
@@ -51,7 +53,7 @@ def executed(script: str, folder: Path) -> None:
         (programs / name).chmod(0o755)
     environment = {
         "PATH": f"{programs}:/usr/bin:/bin", "SLURM_ARRAY_TASK_ID": "0", "SLURM_RESTART_COUNT": "99",
-        "TMPDIR": str(folder / "tmp"), "SLURM_ARRAY_JOB_ID": "1",
+        "TMPDIR": str(folder / "tmp"), "SLURM_ARRAY_JOB_ID": "1", "PBS_ARRAY_INDEX": "0", "LSB_JOBINDEX": "1",
     }  # fmt: skip
     process("bash", "-c", script, cwd=folder, env=environment)
     assert not (folder / "PWNED").exists(), script
@@ -79,6 +81,17 @@ def test_a_folder_is_never_expanded(name: str, runtime: str, small: Path, tmp_pa
         assert shlex.split(output)[1].replace("%%", "%").startswith(f"--output={tmp_path / name}/logs/")
     if runtime != "none":
         assert f"{tmp_path / name}:{tmp_path / name}" in (tmp_path / "said").read_text().splitlines()
+
+
+@pytest.mark.parametrize("kind", ["pbs", "lsf"])
+def test_a_folder_is_in_no_directive_and_never_expanded(kind: str, small: Path, tmp_path: Path) -> None:
+    name = f"x$({PWN})`{PWN}`;{PWN};'\n{PWN}\n#BSUB -P %J ^array_index^"
+    (tmp_path / name / "logs").mkdir(parents=True)
+    for file, script in scripts(submit(small, tmp_path / name, "--name", "x", kind=kind)).items():
+        directives = [line for line in script.splitlines() if line.startswith(("#PBS", "#BSUB"))]
+        assert directives and not any("PWNED" in line or str(tmp_path) in line for line in directives)
+        executed(script, tmp_path)
+        assert (tmp_path / name / "logs" / {"job.sh": "0000.out", "merge.sh": "merge.out"}[file]).exists()
 
 
 @pytest.mark.parametrize(
@@ -114,6 +127,80 @@ def test_a_path_that_a_runtime_would_cut_is_not_mounted(place: str, small: Path,
 )
 def test_an_option_stays_on_its_line(option: tuple[str, str], small: Path, tmp_path: Path) -> None:
     refused(submit(small, tmp_path / "run", *option))
+
+
+@pytest.mark.parametrize("kind", ["pbs", "lsf"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--job-name", "x[1-9]"),
+        ("--job-name", "-x\n"),
+        ("--job-name", "é"),
+        ("--queue", "a,b"),
+        ("--time", "1h"),
+        ("--time", "1-00:00:00"),
+        ("--time", "٤"),
+        ("--gpus", "a100:1"),
+        ("--gpus", '1"'),
+        ("--mem", "64"),
+        ("--mem", "64Gi"),
+        ("--module", f"x\n{PWN}"),
+        ("--scratch", f"$({PWN})"),
+    ],
+    ids=ascii,
+)
+def test_an_option_in_another_format_is_refused(
+    kind: str, option: tuple[str, str], small: Path, tmp_path: Path
+) -> None:
+    refused(submit(small, tmp_path / "run", *option, kind=kind))
+
+
+@pytest.mark.parametrize(("kind", "name"), [("pbs", "--qsub-option"), ("lsf", "--bsub-option")])
+def test_a_further_option_is_one_option(kind: str, name: str, small: Path, tmp_path: Path) -> None:
+    for value in ("x", f"-P x\n{PWN}", ""):
+        refused(submit(small, tmp_path / "run", f"{name}={value}", kind=kind))
+    assert " -P x\n" in scripts(submit(small, tmp_path / "run", f"{name}=-P x", kind=kind))["merge.sh"]
+
+
+@pytest.mark.parametrize("kind", ["slurm", "pbs", "lsf"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"", b"\xff\xfe\x00", b"9" * 5000 + b" RUN", b"0 " * 9000, b"\x1b[31m0 RUN\n",
+        b"101[0].x \x1b[2J me 0 \x1b[31m q", b"x\n" * 9000, "101[٤].x n u 0 R q\n٤ RUN\n".encode(),
+    ],
+    ids=lambda said: ascii(said[:12]),
+)  # fmt: skip
+def test_whatever_a_scheduler_answers_a_status_is_shown(
+    kind: str, said: bytes, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    document = json.loads(submit(small, folder, kind=kind).out)
+    folder.mkdir()
+    (folder / "shards.json").write_text(json.dumps(document["plan"]))
+    (tmp_path / "said").write_bytes(said)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for stream in (1, 2):
+        for program in ("squeue", "qstat", "bjobs"):
+            (tmp_path / program).write_text(f'#!/bin/sh\ncat "{tmp_path}/said" >&{stream}; exit {stream - 1}\n')
+            (tmp_path / program).chmod(0o755)
+        (folder / "job.json").write_text(json.dumps({"kind": kind, "array_id": "101"}))
+        shown = main("status", folder)
+        assert shown.code == 0 and "\x1b" not in shown.out and "0 of 4 answers" in shown.out, shown
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"kind": "pbs", "array_id": "--help"}, {"kind": [], "array_id": "1"}, {"kind": "pbs", "array_id": 1}, ["pbs"],
+        {"kind": "pbs", "array_id": "1", "shards": [[1], "x"]}, {"kind": "pbs", "array_id": "1", "shards": 7},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_submission_of_other_types_is_ignored(job: object, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    assert folder.submission() is None
 
 
 @pytest.mark.parametrize("name", [f"x\n{PWN}", "x --wrap=id", f"$({PWN})"], ids=ascii)

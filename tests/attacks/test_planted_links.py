@@ -79,7 +79,7 @@ def _annotated(place: Path) -> None:
 
 def _copied(place: Path) -> None:
     (place.parent / "disk").mkdir()
-    with copies.open_copy(place / "r.duckdb", place.parent / "disk", 0, print) as held:
+    with copies.open_copy(place / "r.duckdb", place.parent / "disk", print) as held:
         results_file(held.path)
 
 
@@ -184,11 +184,11 @@ def test_what_somebody_else_left_in_the_scratch_folder_is_not_taken_up(results: 
     results_file(folder / results.name)
     (folder / copies._COPY_RECORD).write_text(copies._version(results))
     os.chown(folder, 12345, -1)
-    with copies.open_copy(results, disk, 0, print) as held:
+    with copies.open_copy(results, disk, print) as held:
         assert held.path.parent != folder
     os.chown(folder, os.geteuid(), -1)
     (folder / copies._COPY_RECORD).write_text(copies._version(results))
-    with copies.open_copy(results, disk, 0, print) as held:
+    with copies.open_copy(results, disk, print) as held:
         assert held.path.parent == folder, "a killed run's own is"
 
 

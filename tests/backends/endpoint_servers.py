@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "demo"
 
 # The portable wheel of llama.cpp registers no CPU code by itself: lbx does, then the server is the package's own.
-_SERVE = (
+SERVE_LLAMA = (
     "from lbx.backends.llama.library import load_llama_cpp; load_llama_cpp(); "
     "from llama_cpp.server.__main__ import main; main()"
 )
@@ -56,7 +56,7 @@ class LlamaServer:
         self.log = log
         with log.open("ab") as stream:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _SERVE, *arguments],
+                [sys.executable, "-c", SERVE_LLAMA, *arguments],
                 stdout=stream,
                 stderr=stream,
                 cwd=ROOT,

@@ -96,7 +96,7 @@ def test_the_smallest_quota_of_nested_groups_counts(
 
 def test_usable_cpus_are_the_smallest_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(1000)))
-    for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"):
+    for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "NCPUS", "LSB_DJOB_NUMPROC"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(resources, "cpu_quota", lambda: None)
     assert usable_cpu_count() == 1000 and thread_count(0) == MOST_THREADS
@@ -109,6 +109,10 @@ def test_usable_cpus_are_the_smallest_limit(monkeypatch: pytest.MonkeyPatch) -> 
     for odd in ("", "0", "-1", "3(x2)", "²"):
         monkeypatch.setenv("SLURM_CPUS_PER_TASK", odd)
         assert usable_cpu_count() == 6, odd
+    for name in ("NCPUS", "LSB_DJOB_NUMPROC"):
+        monkeypatch.setenv(name, "2")
+        assert usable_cpu_count() == 2
+        monkeypatch.delenv(name)
     assert thread_count(12) == 12
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from endpoint_servers import Answer, ScriptedServer
+from endpoint_servers import DEMO, Answer, ScriptedServer, closing_all
+from transformers import PreTrainedTokenizerFast
 
 from lbx.backends import load, read_card
 from lbx.backends.endpoint import http as endpoint_http
@@ -51,6 +52,28 @@ def test_extra_body_goes_with_every_request_and_into_the_runs_identity(server: S
     bare = load(read_card(card))
     assert "extra_body" not in bare.info.settings
     bare.close()
+
+
+def test_the_window_leaves_room_for_the_template_s_variables_and_a_system_message(tmp_path: Path) -> None:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(DEMO / "hf" / "tokenizer.json"))
+
+    def answer(path: str, payload: Any, before: int) -> Answer:
+        status, headers, body = chatted(path, payload, before)
+        if status == 200 and payload is not None and "messages" in payload:
+            words = [len(tokenizer.encode(m["content"], add_special_tokens=False)) for m in payload["messages"]]
+            count = sum(words) + 5 * len(words) + 4 * ("chat_template_kwargs" in payload)
+            body = {**body, "usage": {"prompt_tokens": count, "completion_tokens": 1}}
+        return status, headers, body
+
+    with closing_all() as things:
+        things.append(ScriptedServer(answer))
+        card = tmp_path / "served.toml"
+        card.write_text(
+            'backend = "endpoint"\ncontext_window = 1000\n[chat]\nkwargs = { enable_thinking = false }\n'
+            f'[tokenizer]\npath = "{DEMO / "hf"}"\n[options]\nurl = "{things[0].url}"\napi = "chat"\n'
+        )
+        things.append(load(read_card(card)))
+        assert things[1].info.context_window == 1000 - 5 * 2 - 4
 
 
 def test_requests_begin_one_pause_after_the_other(monkeypatch: pytest.MonkeyPatch, server: ScriptedServer) -> None:

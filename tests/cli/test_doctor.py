@@ -56,7 +56,7 @@ def test_a_limit_on_cpus_is_announced() -> None:
         pytest.skip("needs two CPUs")
     said = facts(doctor("--json", SLURM_CPUS_PER_TASK="1"))
     assert said["cpu"]["usable"] == 1
-    (cause,) = [problem["cause"] for problem in said["problems"] if "CPUs" in problem["cause"]]
+    (cause,) = [problem["cause"] for problem in said["problems"] if "visible CPUs" in problem["cause"]]
     assert f"1 of the {said['cpu']['cores']} visible CPUs" in cause and "SLURM_CPUS_PER_TASK is 1." in cause
 
 

@@ -81,3 +81,40 @@ def test_a_full_disk_stops_the_run_cleanly(
     assert "Traceback" not in done.stderr
     assert lbx(*command).returncode == 0
     assert rows(path, ROWS) == rows(undisturbed, ROWS)
+
+
+def test_a_signal_that_arrives_again_does_not_interrupt_saving() -> None:
+    """PBS and LSF signal all processes of a job, and the job's script passes the signal on."""
+    program = """
+import os, signal
+from lbx.cli.failures import stoppable
+with stoppable(loads_model=False):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("saved")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "saved\n" and "Terminated. Unfinished" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("number", "code", "word"), [("SIGINT", 130, "Interrupted"), ("SIGTERM", 143, "Terminated")])
+def test_a_signal_during_a_query_ends_the_command_like_any_other(number: str, code: int, word: str) -> None:
+    """DuckDB turns a signal during a query into a RuntimeError without a cause."""
+    script = f"""
+import os, signal, threading, duckdb
+from lbx.base.errors import InterruptedByUserError
+from lbx.cli.failures import stoppable
+threading.Timer(0.5, os.kill, (os.getpid(), signal.{number})).start()
+try:
+    with stoppable(loads_model=False):
+        query = "SELECT sum(range) FROM range(2_000_000_000_000)"
+        duckdb.connect(config={{"threads": 1}}).execute(query)  # with more threads, DuckDB waits for the others
+except InterruptedByUserError as error:
+    print(error.exit_code, error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.stdout.split()[:2], done.stderr) == ([str(code), f"{word}."], "")

@@ -433,6 +433,17 @@ def test_a_server_as_a_judge_gets_the_official_messages(judge: Judge, results: P
     assert rows(results, WON) == [("x", 1.0, 2, 2)]
 
 
+def test_a_judge_on_a_server_that_it_starts(judge: Judge, results: Path, tmp_path: Path) -> None:
+    card = tmp_path / "served.toml"
+    card.write_text('backend = "endpoint"\n')
+    server = Path(__file__).parents[1] / "serving" / "small_server.py"
+    command = f"{sys.executable} {server} --port {{port}} --answer '[[A]]'"
+    judge(card, *X_AGAINST_TURBO, "--serve", command)
+    assert rows(results, WON) == [("x", 11.0, 22, 22)]
+    ((_, settings, _, _),) = rows(results, JUDGES)
+    assert "small_server.py --port" in str(settings)
+
+
 def test_a_failed_round_is_said_and_asked_again(judge: Judge, lbx: Lbx, results: Path, tmp_path: Path) -> None:
     judge(table(tmp_path, "weak", {"*": "[[A]]"}), *X_AGAINST_TURBO, "-o", tmp_path / "names.duckdb")
     names = rows(tmp_path / "names.duckdb", "SELECT min(sample_id) FROM samples WHERE benchmark = 'judge'")

@@ -165,7 +165,7 @@ def test_stored_runs_are_named_by_name_prefix_or_model(lbx: Lbx, results: Path, 
 
 def test_a_new_run_is_named_by_name(lbx: Lbx, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(cluster, "submit_to_slurm", seen.append)
+    monkeypatch.setattr(cluster, "submit_array", seen.append)
     common = ("submit", "slurm", "-b", "b", "-m", "m", "-t", "needle", "--shards", 2, "-o", "d")
     done = lbx(*common, "--name", "mine")
     assert (done.returncode, seen[-1].spec.name, seen[-1].job_name) == (0, "mine", None)
@@ -201,7 +201,7 @@ def test_an_import_matches_no_bundle_that_the_environment_names(lbx: Lbx, tmp_pa
 
 def test_a_specs_file_goes_before_the_environment(lbx: Lbx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(cluster, "submit_to_slurm", seen.append)
+    monkeypatch.setattr(cluster, "submit_array", seen.append)
     spec = tmp_path / "run.json"
     spec.write_text(json.dumps({"lbx_run": 1, "bundle": "its own", "model": "m", "tasks": ["needle"]}))
     common = ("submit", "slurm", "--spec", spec, "--shards", 2, "-o", "d")

@@ -185,10 +185,10 @@ def test_a_session_that_wrote_while_the_model_was_loaded_is_noticed_before_the_f
     results = tmp_path / "results.duckdb"
     load = running.open_asker
 
-    def slowly(resolved: object) -> object:
+    def slowly(resolved: object, server: object) -> object:
         monkeypatch.setattr(running, "open_asker", load)
         assert run(lbx, first, model, results).returncode == 0
-        return load(resolved)  # type: ignore[arg-type]
+        return load(resolved, server)  # type: ignore[arg-type]
 
     monkeypatch.setattr(running, "open_asker", slowly)
     done = run(lbx, second, model, results)

@@ -36,8 +36,9 @@ def lbx() -> Lbx:
 
 
 @pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[real_slurm.Slurm]:
-    with real_slurm.running(tmp_path_factory.mktemp("slurm")) as cluster:
+def slurm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[real_slurm.Slurm]:
+    """A Slurm of one node; ``parametrize("slurm", [4], indirect=True)`` starts another number of nodes."""
+    with real_slurm.running(tmp_path_factory.mktemp("slurm"), getattr(request, "param", 1)) as cluster:
         yield cluster
 
 

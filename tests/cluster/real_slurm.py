@@ -1,4 +1,7 @@
-"""A real Slurm of one node, in a folder: its own munge key, ports and state, nothing of the machine's."""
+"""A real Slurm in a folder: its own munge key, ports and state, nothing of the machine's.
+
+It has any number of nodes on this machine, each a slurmd with a port, a spool folder and a log of its own.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,12 @@ TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd-%n.log
 SlurmctldPort={controller}
-SlurmdPort={node}
 SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
@@ -43,9 +45,10 @@ MpiDefault=none
 ReturnToService=2
 KillWait=5
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=0
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} RealMemory=1000 State=UNKNOWN
+{nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
+NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cores} RealMemory=1000 State=UNKNOWN"
 
 
 def missing() -> str:
@@ -75,6 +78,12 @@ class Slurm:
             f"== {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in self.folder.glob("*.log")
         )
 
+    def start_requeued(self, job: str) -> None:
+        """Start a requeued job at once instead of after minutes; its node refuses it until its first end is known."""
+        until(lambda: self.state(job) == "PENDING", self.logs)
+        time.sleep(3)
+        self("scontrol", "update", f"JobId={job}", "StartTime=now")
+
     def state(self, job: str) -> str:
         """Of one job or one task of an array, as scontrol has it."""
         words = self("scontrol", "show", "job", job).split()
@@ -103,16 +112,19 @@ def runs_of_shard(number: int, folder: Path) -> list[int]:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Slurm]:
-    """Start it, and stop all of it."""
+def running(folder: Path, node_count: int = 1) -> Iterator[Slurm]:
+    """Start a cluster with nodes n0, n1 ... of ``CORES`` CPUs each, and stop all of it."""
     folder.chmod(0o755)
-    for name in ("state", "spool"):
-        (folder / name).mkdir()
+    (folder / "state").mkdir()
     host = socket.gethostname().split(".")[0]
-    controller, node = _free_ports()
+    controller, *ports = _free_ports(node_count + 1)
+    nodes = {f"n{number}": port for number, port in enumerate(ports)}
+    for name in nodes:
+        (folder / f"spool-{name}").mkdir()
     slurm = Slurm(folder)
+    lines = [NODE.format(name=name, host=host, port=port, cores=CORES) for name, port in nodes.items()]
     (folder / "slurm.conf").write_text(
-        CONF.format(folder=folder, host=host, controller=controller, node=node, cores=CORES)
+        CONF.format(folder=folder, host=host, controller=controller, nodes="\n".join(lines))
     )
     (folder / "munge.key").write_bytes(os.urandom(64))
     (folder / "munge.key").chmod(0o600)
@@ -125,8 +137,11 @@ def running(folder: Path) -> Iterator[Slurm]:
         stack.enter_context(_daemon(slurm, munge))
         _wait((folder / "munge.socket").exists, slurm)
         stack.enter_context(_daemon(slurm, ["slurmctld", "-D"]))
-        stack.enter_context(_daemon(slurm, ["slurmd", "-D", "-N", host]))
-        _wait(lambda: "idle" in _try(slurm, "sinfo", "--noheader", "--format=%T"), slurm)
+        for name in nodes:
+            stack.enter_context(_daemon(slurm, ["slurmd", "-D", "-N", name], name))
+        _wait(
+            lambda: _try(slurm, "sinfo", "--noheader", "--Node", "--format=%T").split() == ["idle"] * node_count, slurm
+        )
         try:
             yield slurm
         finally:
@@ -136,8 +151,8 @@ def running(folder: Path) -> Iterator[Slurm]:
 
 
 @contextmanager
-def _daemon(slurm: Slurm, command: list[str]) -> Iterator[None]:
-    with (slurm.folder / f"{command[0]}.out.log").open("w") as out:
+def _daemon(slurm: Slurm, command: list[str], node: str = "") -> Iterator[None]:
+    with (slurm.folder / f"{command[0]}{node}.out.log").open("w") as out:
         process = subprocess.Popen(command, env=slurm.environment, stdout=out, stderr=out, start_new_session=True)
     try:
         yield
@@ -150,9 +165,9 @@ def _daemon(slurm: Slurm, command: list[str]) -> Iterator[None]:
             process.wait()
 
 
-def _free_ports() -> list[int]:
+def _free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(2)]
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in sockets]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -36,7 +35,7 @@ def test_a_judge_in_shards_equals_one_judge(slurm: Slurm, lbx: Lbx, tmp_path: Pa
     what += ["--run", "x", "--run", "y", "--against", "turbo-16k-0613"]
     assert lbx("judge", results, *what, "--save-spec", spec).returncode == 0
     submitted = lbx.ok(
-        "submit", "slurm", "--spec", spec, "-o", folder, "--shards", 2, "--cpus", 1, "--copy-every", 0.02,
+        "submit", "slurm", "--spec", spec, "-o", folder, "--shards", 2, "--cpus", 1,
         "--no-calibrate", "--scratch", tmp_path / "disk", "--time", "10", "--json", environment=slurm.environment,
     )  # fmt: skip
     ids = json.loads(submitted.stdout)
@@ -47,9 +46,7 @@ def test_a_judge_in_shards_equals_one_judge(slurm: Slurm, lbx: Lbx, tmp_path: Pa
 
     real_slurm.until(lambda: (folder / "shards" / "0001.duckdb").exists() and real_slurm.runs_of_shard(1, folder), told)
     os.kill(real_slurm.runs_of_shard(1, folder)[-1], signal.SIGKILL)
-    real_slurm.until(lambda: slurm.state(f"{ids['array']}_1") == "PENDING", told)
-    time.sleep(3)  # a job that may start while it is still being requeued is refused
-    slurm("scontrol", "update", f"JobId={ids['array']}_1", "StartTime=now")
+    slurm.start_requeued(f"{ids['array']}_1")
     real_slurm.until(lambda: slurm.state(ids["merge"]) in ("COMPLETED", "FAILED"), told)
     assert slurm.state(ids["merge"]) == "COMPLETED", told()
     merged = tmp_path / "all.duckdb"

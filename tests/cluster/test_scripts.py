@@ -15,12 +15,14 @@ from lbx.base.errors import UsageError
 from lbx.cluster.folder import RunFolder
 from lbx.cluster.kubernetes import KubernetesOptions, job_name, manifest
 from lbx.cluster.launch import Launch, Runtime
-from lbx.cluster.slurm import ARRAY, PLACEHOLDERS, SlurmJob, SlurmOptions, time_limit
-from lbx.cluster.slurm import job_name as slurm_job_name
+from lbx.cluster.scheduler import ArrayJob, JobOptions, limit_minutes
+from lbx.cluster.schedulers import SCHEDULERS
+from lbx.cluster.scripts import ARRAY, PLACEHOLDERS
 
 RUN = ["--bundle", "/data/a b", "--model", "it's", "--tasks", "leval"]
-JOB = SlurmJob(
-    RunFolder(Path("/shared/my run")), 3, SlurmOptions("lbx"), Launch(), RUN, '"${TMPDIR:-/tmp}"', 10.0, 5
+SLURM = SCHEDULERS["slurm"]
+JOB = ArrayJob(
+    SLURM, RunFolder(Path("/shared/my run")), 3, JobOptions("lbx"), Launch(), RUN, '"${TMPDIR:-/tmp}"', 5
 )  # fmt: skip
 
 
@@ -31,7 +33,7 @@ def checked_by_bash(script: str) -> str:
 
 
 def test_the_scripts_say_what_was_asked_of_slurm() -> None:
-    options = SlurmOptions(
+    options = JobOptions(
         "lbx", "gpu", "01:00:00", "a100:1", 8, "64G", 2, ("cuda/12", "a b"), ("--account=x", "--qos=long")
     )
     job = dataclasses.replace(JOB, options=options)
@@ -66,7 +68,7 @@ def test_values_that_were_not_given_are_left_to_the_site() -> None:
 @pytest.mark.parametrize("value", ["a\n#SBATCH --uid=0", "a\rb", "a --uid=0"])
 def test_an_option_cannot_leave_its_line(value: str) -> None:
     with pytest.raises(UsageError, match="has a blank"):
-        SlurmOptions("lbx", partition=value)
+        JobOptions("lbx", queue=value)
 
 
 def test_a_site_can_bring_its_own_template(tmp_path: Path) -> None:
@@ -105,7 +107,7 @@ def test_containers_see_what_they_need_and_no_more() -> None:
     ("seconds", "limit"), [(0, "00:10:00"), (1, "00:15:00"), (3600, "01:40:00"), (90_000, "1-13:40:00")]
 )
 def test_a_time_limit_is_half_as_much_again_and_ten_minutes(seconds: float, limit: str) -> None:
-    assert time_limit(seconds) == limit
+    assert SLURM.format_time(limit_minutes(seconds)) == limit
 
 
 KUBERNETES = KubernetesOptions("lbx-long", "lbx:1", "runs", "long", "eval", "8", "64Gi", 1, 2)
@@ -170,7 +172,7 @@ def test_a_job_is_named_like_its_run_as_kubernetes_takes_it(run: str) -> None:
 
 @pytest.mark.parametrize(("run", "job"), [("leval-1", "leval-1"), ("my runs", "my-runs"), ("a \"b\\'c", "a-b-c")])
 def test_a_job_is_named_like_its_run_as_slurm_takes_it(run: str, job: str) -> None:
-    assert SlurmOptions(slurm_job_name(run)).name == job
+    assert JobOptions(SLURM.job_name(run)).name == job
 
 
 def test_a_dry_run_prints_and_writes_nothing(

@@ -65,7 +65,7 @@ def start(bundle: Path, model: Path, folder: RunFolder, target: Path, scratch: P
     command = [
         sys.executable, "-m", "lbx.cli", "run", "--bundle", bundle, "--model", model, "--tasks", "needle", "--limit", 4,
         "--name", "whole", "--shards", folder.plan_file, "--shard", 0, "-o", target, "--scratch", scratch,
-        "--copy-every", "0.01", "--no-plan",
+        "--no-plan",
     ]  # fmt: skip
     return subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, start_new_session=True)
 

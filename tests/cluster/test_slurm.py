@@ -46,7 +46,7 @@ def test_an_array_with_killed_shards_equals_one_run(
     )
     scratch = tmp_path / "disk of the node"
     submitted = lbx.ok(
-        "submit", "slurm", *what, "-o", folder, "--shards", SHARDS, "--cpus", 1, "--copy-every", 0.02,
+        "submit", "slurm", *what, "-o", folder, "--shards", SHARDS, "--cpus", 1,
         "--scratch", scratch, "--time", "10", "--json", environment=slurm.environment,
     )  # fmt: skip
     ids = json.loads(submitted.stdout)
@@ -71,9 +71,8 @@ def test_an_array_with_killed_shards_equals_one_run(
     assert status()[0]["state"] in ("running", "done")
     until(lambda: slurm.state(f"{array}_3") not in ("RUNNING", "COMPLETING"), told)
     slurm("scontrol", "requeue", f"{array}_3")
-    for number in (1, 2, 3):  # Slurm lets what is requeued wait for minutes
-        until(lambda number=number: slurm.state(f"{array}_{number}") == "PENDING", told)
-        slurm("scontrol", "update", f"JobId={array}_{number}", "StartTime=now")
+    for number in (1, 2, 3):
+        slurm.start_requeued(f"{array}_{number}")
     until(lambda: slurm.state(ids["merge"]) in ("COMPLETED", "FAILED"), told)
     assert slurm.state(ids["merge"]) == "COMPLETED", told()
     assert alone.wait(PATIENCE_S) == 0
@@ -94,7 +93,7 @@ def test_a_cancelled_shard_is_not_requeued_and_its_samples_are_named(
     folder = tmp_path / "run"
     what = ["--bundle", bundle, "--model", answers(30.0), "--tasks", "needle/single_en", "--limit", "2"]
     submitted = lbx.ok(
-        "submit", "slurm", *what, "-o", folder, "--shards", 2, "--scratch", tmp_path, "--json", "--copy-every", 0.02,
+        "submit", "slurm", *what, "-o", folder, "--shards", 2, "--scratch", tmp_path, "--json",
         environment=slurm.environment,
     )  # fmt: skip
     ids = json.loads(submitted.stdout)

@@ -185,10 +185,7 @@ def test_on_a_disk_without_room_for_a_copy_it_lies_elsewhere(path: Path, tmp_pat
 def test_a_copy_that_a_run_on_another_disk_makes_says_so(tmp_path: Path) -> None:
     target, disk = tmp_path / "results.duckdb", tmp_path / "disk"
     disk.mkdir()
-    with (
-        open_copy(target, disk, 1e-9, pytest.fail) as copies,
-        Store(copies.path, after_commit=copies.when_due) as store,
-    ):
+    with open_copy(target, disk, pytest.fail) as copies, Store(copies.path, after_commit=copies.update) as store:
         store.begin_run(RUN)
         store_sessions(store, [SessionRow("r1", 1, 0, {}, done_before=40, to_ask=1_200)])
         store.write(samples=[sample()], generations=[generation()], scores=[score()])

@@ -58,7 +58,7 @@ class EndpointBackend:
 
     Args:
         tokenizer: the card's, or a ``CharacterTokenizer``.
-        chat_kwargs: further variables for the server's chat template.
+        template_fields: variables for the server's chat template, as fields of a request.
     """
 
     _server: Server
@@ -68,7 +68,7 @@ class EndpointBackend:
     info: BackendInfo
     _free: Callable[[], None]
     _concurrency: int
-    _chat_kwargs: Mapping[str, Any]
+    _template_fields: Mapping[str, Any]
     eos_ids: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
@@ -120,6 +120,10 @@ class EndpointBackend:
                 yield index, outcome
         finally:
             order.stop()
+
+    def use_recovery(self, recover: Callable[[float], bool]) -> None:
+        """Set the function that restarts a crashed server (see ``Server.recover``)."""
+        self._server.recover = recover
 
     def takes_system(self) -> bool:
         if self._takes_system is None:
@@ -182,12 +186,11 @@ class EndpointBackend:
             )
         if self._transport.api == "completions":
             return {"prompt": text}
-        kwargs = {"chat_template_kwargs": dict(self._chat_kwargs)} if self._chat_kwargs else {}
         document = text.removeprefix(request.system).removesuffix("".join(request.turns))
         messages = conversation(document, request.turns)
         if request.system and text.startswith(request.system):
             messages.insert(0, {"role": "system", "content": request.system})
-        return {"messages": messages, **kwargs}
+        return {"messages": messages, **self._template_fields}
 
     def _ask(self, request: Request, prompt: Mapping[str, Any], *, with_stop: bool) -> Reply:
         self._check_answering()
@@ -352,11 +355,11 @@ def load(card: ModelCard, weights: Path | None, *, debug: bool = False) -> Endpo
         tokenizer: Tokenizer = CharacterTokenizer(card.chat.reasoning)
         if weights is not None:
             tokenizer, free = open_tokenizer(weights, card.chat, own_template=api == "completions", debug=debug)
-        transport = probe_transport(server, facts, api, tokenizer if weights else None)
+        template_fields = {"chat_template_kwargs": dict(card.chat.kwargs)} if api == "chat" and card.chat.kwargs else {}
+        transport = probe_transport(server, facts, api, tokenizer if weights else None, template_fields)
         info = backend_info(card, options, facts, transport, tokenizer=tokenizer, weights=weights)
     except BaseException:
         server.close()
         free()
         raise
-    chat_kwargs = card.chat.kwargs if api == "chat" else {}
-    return EndpointBackend(server, facts, transport, tokenizer, info, free, options.concurrency, chat_kwargs)
+    return EndpointBackend(server, facts, transport, tokenizer, info, free, options.concurrency, template_fields)

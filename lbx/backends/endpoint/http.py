@@ -8,7 +8,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,9 @@ _SHORT_S = 30.0
 _UNAVAILABLE = frozenset((408, 429, 502, 503, 504))
 _PASSING = frozenset((408, 409, 425, 429))
 _MAX_MESSAGE = 300
+_MOST_CRASHES = 1
+"""Crashes of a server after which a request is sent again."""
+_ABSENT = (404, 405, 501)
 
 
 class RefusedError(Exception):
@@ -53,7 +56,7 @@ class Server:
     """
 
     def __init__(self, options: EndpointOptions) -> None:
-        self.url = options.url.rstrip("/")
+        self.url = options.base_url
         self._root = self.url.removesuffix("/v1")
         self._retries = options.retries
         self._seconds = options.timeout_s
@@ -64,6 +67,8 @@ class Server:
         self._turn = threading.Lock()
         self._next_at = 0.0
         self._stopping = threading.Event()
+        self.recover: Callable[[float], bool] = lambda _began: False
+        """Restarts a server that has crashed since a time of ``time.monotonic``; False if it has not."""
         # No proxy and no .netrc from the environment: a run reaches only this address.
         self._client = httpx2.Client(
             headers={"User-Agent": "lbx"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
@@ -89,7 +94,7 @@ class Server:
             response = self._with_retries("GET", (self._root if root else self.url) + path, None, unready_only=True)
             return response.json()
         except RefusedError as exc:
-            if exc.status in (404, 405, 501):
+            if exc.status in _ABSENT:
                 return None
             raise
         except ValueError:
@@ -134,6 +139,17 @@ class Server:
             return False
         return bool(status not in _UNAVAILABLE or status in (408, 429))
 
+    def is_ready(self) -> bool:
+        """Whether the server has loaded its model: by its health, or by its list of models if it reports no health."""
+        for url in (f"{self._root}/health", f"{self.url}/models"):
+            try:
+                status = fetch(self._client, "GET", url, seconds=CONNECT_S).status
+            except (httpx2.HTTPError, EndlessError):
+                return False
+            if status not in _ABSENT:
+                return bool(status < 500 and status not in _UNAVAILABLE)
+        return False
+
     def stop(self) -> None:
         """End the waits between attempts."""
         self._stopping.set()
@@ -168,10 +184,11 @@ class Server:
 
     def _with_retries(self, method: str, url: str, payload: Any, *, unready_only: bool) -> HttpResponse:
         """Send a request until the server answers, at most ``retries`` more times."""
-        failed = 0
+        failed = crashes = 0
         while True:
             wait = 0.0
             self._wait_for_turn()
+            began = time.monotonic()
             try:
                 # allow_nan would write NaN, which is not JSON.
                 content = None if payload is None else json.dumps(payload, ensure_ascii=False, allow_nan=False)
@@ -186,6 +203,11 @@ class Server:
             except httpx2.TransportError as exc:
                 if isinstance(exc, httpx2.UnsupportedProtocol) or "CERTIFICATE" in str(exc):
                     raise UnreachableError(_reason(exc)) from exc
+                if self.recover(began):
+                    crashes += 1
+                    if crashes > _MOST_CRASHES:
+                        raise UnreachableError(f"the server crashed {crashes} times while it worked on it") from exc
+                    continue
                 problem: Exception = UnreachableError(_reason(exc))
                 problem.__cause__ = exc
             except (httpx2.HTTPError, httpx2.InvalidURL) as exc:

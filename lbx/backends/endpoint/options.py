@@ -26,7 +26,8 @@ class EndpointOptions(BackendOptions):
     """Options of a model behind an OpenAI-compatible server.
 
     Attributes:
-        url: the API's address, e.g. "http://127.0.0.1:8080/v1"; it must not contain a password.
+        url: the API's address, e.g. "http://127.0.0.1:8080/v1"; it must not contain a password. "" for a server that
+            ``lbx run --serve`` starts.
         model: its name on the server; "" if the server has only one. If the server loads other weights under the same
             name, rename the card: lbx cannot detect the change.
         api: "completions" (lbx applies the chat template and truncates prompts; needs the card's [tokenizer]) or "chat"
@@ -53,7 +54,8 @@ class EndpointOptions(BackendOptions):
     extra_body: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_url(self.url)
+        if self.url:
+            _check_url(self.url)
         check_choice(self, APIS, "api")
         check_choice(self, SERVERS, "server")
         if not self.timeout_s > 0:
@@ -65,9 +67,23 @@ class EndpointOptions(BackendOptions):
         _check_extra_body(self.extra_body)
 
     @property
+    def base_url(self) -> str:
+        """The url without a slash at its end.
+
+        Raises:
+            UsageError: the card has none.
+        """
+        if not self.url:
+            raise UsageError(
+                "The model card has no url of a server.",
+                fix="Set url under [options] in the card, or start the server with `lbx run --serve COMMAND`.",
+            )
+        return self.url.rstrip("/")
+
+    @property
     def address(self) -> tuple[str, int]:
-        """Host and port: all that a run may reach over the network."""
-        parts = urlsplit(self.url)
+        """Host and port: all that a run may reach over the network. Raises UsageError like ``base_url``."""
+        parts = urlsplit(self.base_url)
         return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 
@@ -102,6 +118,7 @@ class EndpointEmbeddingOptions(BackendOptions):
     document_prefix: str = ""
 
     def __post_init__(self) -> None:
+        _check_url(self.url)
         _ = self.connection  # checks its values
         check_at_least(self, 1, "batch_texts")
         check_at_least(self, 0, "max_characters", "dimensions")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from lbx.backends.cards import ModelCard
@@ -115,6 +116,8 @@ _PROBE = (
     "Twenty-three boats (No. 70481) left Ångström harbour at 5:06; 三条船在清晨离开了港口。 def f(x): return x**2  ⛵"
 )
 
+_SYSTEM = "Be brief."
+_WITH_SYSTEM = ({"role": "system", "content": _SYSTEM}, {"role": "user", "content": _PROBE})
 
 _TOKENIZERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama-server": ("/tokenize", "content", {"add_special": False, "parse_special": False}),
@@ -133,7 +136,7 @@ class PromptTransport:
         api: "completions" or "chat".
         ids: token ids are sent; otherwise text.
         adds_bos: whether the server puts a BOS before a text.
-        overhead: tokens that the server's own template adds.
+        overhead: tokens that the server's own template adds, also to a system message if it takes one.
         reads_controls: whether the server turns the text of a control token into the token.
     """
 
@@ -148,8 +151,17 @@ class PromptTransport:
         return "/completions" if self.api == "completions" else "/chat/completions"
 
 
-def probe_transport(server: Server, facts: ServerFacts, api: str, tokenizer: Tokenizer | None) -> PromptTransport:
+def probe_transport(
+    server: Server,
+    facts: ServerFacts,
+    api: str,
+    tokenizer: Tokenizer | None,
+    template_fields: Mapping[str, Any] = MappingProxyType({}),
+) -> PromptTransport:
     """Find the form in which prompts arrive unchanged, with a few requests for one new token.
+
+    Args:
+        template_fields: variables for the server's chat template, as fields of a request.
 
     Raises:
         BackendError: the server makes or counts other tokens than the tokenizer.
@@ -160,14 +172,16 @@ def probe_transport(server: Server, facts: ServerFacts, api: str, tokenizer: Tok
     bare = tokenizer.encode(_PROBE, special=False)
     _check_same_tokens(server, facts, bare)
     if api == "chat":
-        read = _read_message(server, facts, _PROBE)
+        read = _read_message(server, facts, _PROBE, template_fields)
         if read is None or read < len(bare):
             raise _token_mismatch(server, len(bare), read)
+        overhead = read - len(bare)
         spelled = _PROBE + (tokenizer.eos_token or next(iter(tokenizer.control_tokens), "")) + _PROBE
-        as_text = read - len(bare) + len(tokenizer.encode(spelled, special=False))
-        return PromptTransport(
-            api, overhead=read - len(bare), reads_controls=_read_message(server, facts, spelled) != as_text
-        )
+        as_text = overhead + len(tokenizer.encode(spelled, special=False))
+        reads_controls = _read_message(server, facts, spelled, template_fields) != as_text
+        system_tokens = len(tokenizer.encode(_SYSTEM, special=False))
+        with_system = _read_with_system(server, facts, template_fields) - len(bare) - system_tokens
+        return PromptTransport(api, overhead=max(overhead, with_system), reads_controls=reads_controls)
     read = _read_tokens(server, facts, "/completions", {"prompt": _PROBE})
     if read not in (len(bare), len(bare) + (tokenizer.bos_id is not None)):
         raise _token_mismatch(server, len(bare), read)
@@ -182,10 +196,9 @@ def probe_transport(server: Server, facts: ServerFacts, api: str, tokenizer: Tok
 
 def takes_system(server: Server, facts: ServerFacts) -> bool:
     """Test with a request for one new token whether a server's chat template takes system messages."""
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": _PROBE}]
     try:
         server.post(
-            "/chat/completions", {"model": facts.model, "messages": messages, "max_tokens": 1}, unready_only=True
+            "/chat/completions", {"model": facts.model, "messages": _WITH_SYSTEM, "max_tokens": 1}, unready_only=True
         )
     except RefusedError:
         return False
@@ -210,9 +223,19 @@ def _check_same_tokens(server: Server, facts: ServerFacts, bare: Sequence[int]) 
         raise _token_mismatch(server, len(bare), len(tokens))
 
 
-def _read_message(server: Server, facts: ServerFacts, text: str) -> int | None:
+def _read_message(server: Server, facts: ServerFacts, text: str, template_fields: Mapping[str, Any]) -> int | None:
     """Number of tokens that the server reads in a user's message, with its template."""
-    return _read_tokens(server, facts, "/chat/completions", {"messages": [{"role": "user", "content": text}]})
+    messages = [{"role": "user", "content": text}]
+    return _read_tokens(server, facts, "/chat/completions", {"messages": messages, **template_fields})
+
+
+def _read_with_system(server: Server, facts: ServerFacts, template_fields: Mapping[str, Any]) -> int:
+    """Number of tokens that the server reads in a system and a user's message; 0 if it takes no system message."""
+    prompt = {"messages": _WITH_SYSTEM, **template_fields}
+    try:
+        return _read_tokens(server, facts, "/chat/completions", prompt, refusable=True) or 0
+    except RefusedError:
+        return 0
 
 
 def _read_tokens(
@@ -284,7 +307,7 @@ def backend_info(
         settings=settings,
         # The url is not part of the run's identity: in a cluster the same server comes up on another node tomorrow.
         hardware={
-            "url": options.url.rstrip("/"),
+            "url": options.base_url,
             "server_window": facts.window or None,
             "concurrency": options.concurrency,
         },

@@ -15,7 +15,7 @@ from lbx.backends.hf.footprint import kv_bytes_per_token
 from lbx.backends.hf.library import (
     attention_name,
     declared_window,
-    go_offline,
+    prepare_environment,
     refuse_without_tokenizer,
     set_verbosity,
     show_warnings_if,
@@ -113,7 +113,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     """
     options = card.options_as(HfOptions)
     _check_folder(weights)
-    go_offline()
+    prepare_environment()
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # a store that grows leaves no holes
     import torch
     import transformers

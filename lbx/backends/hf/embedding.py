@@ -24,8 +24,8 @@ from lbx.backends.hf.library import (
     choose_device,
     declared_window,
     first_line,
-    go_offline,
     length_dependent_ropes,
+    prepare_environment,
     refuse_without_tokenizer,
     reset_rope_lengths,
     set_verbosity,
@@ -121,7 +121,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> SentenceTran
     """
     options = card.options_as(SentenceTransformersOptions)
     subfolders = _check_folder(weights, options)
-    go_offline()
+    prepare_environment()
     import torch
 
     torch.set_num_threads(thread_count(options.threads))

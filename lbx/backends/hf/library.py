@@ -12,6 +12,7 @@ from typing import Any
 from lbx.backends.context_windows import DeclaredWindow, window_in_config
 from lbx.base.errors import BackendError
 from lbx.base.tokenizer_files import read_tokenizer_file
+from lbx.base.waiting_threads import shorten_spins
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -87,8 +88,9 @@ def processor_features(torch: Any) -> frozenset[str]:
     return frozenset(name for name, present in torch.cpu.get_capabilities().items() if present is True)
 
 
-def go_offline() -> None:
-    """Keep the hub's libraries from asking it anything; call it before they are imported."""
+def prepare_environment() -> None:
+    """Set variables that torch and the hub's libraries read: offline, short spinning; call it before their import."""
+    shorten_spins()
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 

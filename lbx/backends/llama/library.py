@@ -31,6 +31,7 @@ from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.interrupts import defer_signals
 from lbx.base.visible import visible
+from lbx.base.waiting_threads import shorten_spins
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -105,6 +106,7 @@ def load_llama_cpp() -> Any:
         ImportError: it is not installed.
         BackendError: its shared libraries do not load, or none of its CPU variants suits this machine.
     """
+    shorten_spins()
     try:
         import llama_cpp
     except (OSError, RuntimeError) as exc:  # raised by its import when a shared library does not load

@@ -1,0 +1,286 @@
+"""Base class of the schedulers that run shards as an array of jobs, with a dependent job that merges them."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from lbx.base.errors import LbxError, UsageError
+from lbx.base.inputs import SMALL, read_input
+from lbx.base.processes import CompletedProcess, TimeoutExpired, find_tool, run_tool
+from lbx.cluster.folder import RunFolder
+from lbx.cluster.launch import Launch
+from lbx.cluster.scripts import ARRAY, MERGE, WAIT, fill_in, read_template
+from lbx.forecast.shards import ShardPlan
+
+NO_VALUE = re.compile(r"[\s\"'\\]+")
+"""Characters that a value of ``JobOptions`` cannot have."""
+_LEAST_S, _FACTOR, _STEP_S = 600.0, 1.5, 300.0
+_TOOL_TIMEOUT_S = 60
+
+OWN_OUTPUT: Mapping[str, str] = {
+    "output": '\nexec >>"$folder/logs/$(printf %04d "$shard").out" 2>&1',
+    "merge_output": '\nexec >>"$folder/logs/merge.out" 2>&1',
+}
+"""Marks of a scheduler that would store a job's output only at its end, or replace it after a requeue."""
+
+COUNTED_REQUEUES: Mapping[str, str] = {"restarts": '$(cat "$results.requeues" 2>/dev/null | wc -c)'}
+"""Mark of a scheduler that does not count requeues: a file has one character for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """Options of each shard's job; empty values use the site's defaults.
+
+    Attributes:
+        queue: queue or partition.
+        time: time limit in the scheduler's format.
+        at_once: number of shards that run in parallel; 0 for all.
+        more: further options for the scheduler, such as "--account=x".
+        nodes: number of nodes of each shard; lbx itself runs on the first.
+
+    Raises:
+        UsageError: a value would break out of its line.
+    """
+
+    name: str
+    queue: str = ""
+    time: str = ""
+    gpus: str = ""
+    cpus: int = 0
+    mem: str = ""
+    at_once: int = 0
+    modules: Sequence[str] = ()
+    more: Sequence[str] = ()
+    nodes: int = 1
+
+    def __post_init__(self) -> None:
+        for value in (self.name, self.queue, self.time, self.gpus, self.mem):
+            if NO_VALUE.search(value):
+                raise UsageError(f"{value!r} has a blank, a quote or a backslash, which this option does not allow.")
+        for module in self.modules:
+            if not module.isprintable():
+                raise UsageError(f"--module {module!r} has a line break or a control character.")
+
+
+class Scheduler(ABC):
+    """Scheduler with arrays of jobs and dependent jobs.
+
+    Attributes:
+        name: name in ``lbx submit NAME``.
+        title: name in messages.
+        directive: start of a line of options in a script.
+        tool: program that submits a script.
+        formats: {field of ``JobOptions``: (regular expression of its values, example)}; other fields are not checked.
+        more_example: an option of the tool.
+        announces_limit: whether a job receives a signal before its time limit, even if lbx does not know the limit.
+        states: {word in the scheduler's answer: state in ``lbx status``}; other words are shown in lower case.
+        over_states: words for jobs that have ended.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    directive: ClassVar[str]
+    tool: ClassVar[str]
+    formats: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    more_example: ClassVar[str]
+    announces_limit: ClassVar[bool] = True
+    states: ClassVar[Mapping[str, str]]
+    over_states: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def marks(self, options: JobOptions) -> Mapping[str, str]:
+        """Parts of the scripts ``ARRAY`` and ``MERGE``.
+
+        signals: comment on the signals of a job.
+        endings: signals that end a job.
+        shard: command that sets the shard's number.
+        output, merge_output: commands that redirect the output, if the options cannot.
+        start: words before the command that starts lbx.
+        restarts: number of requeues so far.
+        requeue: command that requeues the shard.
+        resubmission: commands of the merge job that let interrupted shards continue, if they cannot requeue themselves.
+        """
+
+    @abstractmethod
+    def array_options(self, options: JobOptions, folder: RunFolder, shards: int) -> Sequence[str]:
+        """Options of the array."""
+
+    @abstractmethod
+    def merge_options(self, options: JobOptions, folder: RunFolder) -> Sequence[str]:
+        """Options of the merge job: no GPU, one core, and the site's options for every job."""
+
+    @abstractmethod
+    def format_time(self, minutes: int) -> str:
+        """Format a time limit."""
+
+    @abstractmethod
+    def submit(self, script: Path, *, after_job: str = "") -> str:
+        """Submit a script and return the job's id.
+
+        Args:
+            after_job: id of a job that must end first, successfully or not: the merge must also collect the other
+                answers and list the missing samples if a shard fails.
+
+        Raises:
+            LbxError: the scheduler is not installed, or refuses the script.
+        """
+
+    @abstractmethod
+    def unfinished_jobs(self, array_id: str) -> Mapping[int, str] | None:
+        """Return {number in the array: word for its state} of unfinished shards; None if unknown.
+
+        Raises:
+            LbxError: the scheduler cannot be asked.
+        """
+
+    def job_name(self, run: str) -> str:
+        """Turn a run's name into a job's name, with '-' for characters that options do not allow."""
+        return re.sub(r"[^A-Za-z0-9_.+-]+", "-", run)[:100].strip("-.") or "lbx"
+
+    def check(self, options: JobOptions) -> None:
+        """Raise UsageError for a value that the scheduler would refuse or misread."""
+        for field, (pattern, example) in self.formats.items():
+            value, option = getattr(options, field), "--job-name" if field == "name" else f"--{field}"
+            if value and not re.fullmatch(pattern, value, re.ASCII):
+                raise UsageError(
+                    f"{option} {value!r} is not in the format of {self.title}.", fix=f"For example: {option} {example}."
+                )
+        for more in options.more:
+            if not more.startswith("-"):
+                raise UsageError(
+                    f"--{self.tool}-option {more!r} is not an option of {self.tool}.",
+                    fix=f"For example: {self.more_example}.",
+                )
+
+    def shard_states(self, array_id: str) -> dict[int, str] | None:
+        """Return {shard: state} of unfinished shards; None if the scheduler cannot be asked."""
+        try:
+            jobs = self.unfinished_jobs(array_id)
+        except LbxError:
+            return None
+        if jobs is None:
+            return None
+        return {
+            number: self.states.get(word, word.lower()) for number, word in jobs.items() if word not in self.over_states
+        }
+
+    def require_tool(self) -> None:
+        """Raise LbxError if the scheduler is not installed, before minutes of token counting."""
+        if not find_tool(self.tool):
+            raise _not_installed_error(self.tool)
+
+    def time_limit(self, plan: ShardPlan) -> str:
+        """Format a time limit for the most expensive shard; "" if the plan's unit is not seconds."""
+        if plan.unit != "s":
+            return ""
+        return self.format_time(limit_minutes(max(shard.cost for shard in plan.shards)))
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayJob:
+    """Content of the array's and the merge job's scripts.
+
+    Attributes:
+        run: arguments of ``lbx run``.
+        scratch: folder, quoted for bash, which expands it on the node.
+        template: site-specific template of the array's script; None for ``ARRAY``.
+    """
+
+    scheduler: Scheduler
+    folder: RunFolder
+    shards: int
+    options: JobOptions
+    launch: Launch
+    run: Sequence[str]
+    scratch: str
+    requeues: int
+    template: Path | None = None
+
+    def array_script(self) -> str:
+        """Fill in the script of the array.
+
+        Raises:
+            UsageError: the template cannot be read or filled in.
+        """
+        text = read_template(self.template) if self.template else ARRAY
+        options = self.scheduler.array_options(self.options, self.folder, self.shards)
+        return self._fill_in(text, options, f"The template {self.template}")
+
+    def merge_script(self) -> str:
+        return self._fill_in(MERGE, self.scheduler.merge_options(self.options, self.folder), "The template")
+
+    def _fill_in(self, template: str, options: Sequence[str], location: str) -> str:
+        for option in options:
+            if not option.isprintable():
+                raise UsageError(
+                    f"{option!r} has a line break or a control character, which a {self.scheduler.title} option does "
+                    "not allow."
+                )
+        values = {
+            "directives": "\n".join(f"{self.scheduler.directive} {option}" for option in options),
+            "modules": "\n".join(f"module load {shlex.quote(name)}" for name in self.options.modules),
+            "lbx": self.launch.command,
+            "run": shlex.join(self.run),
+            "folder": shlex.quote(str(self.folder.root)),
+            "scratch": self.scratch,
+            "requeues": str(self.requeues),
+            "wait": WAIT,
+        }
+        return fill_in(template, {**self.scheduler.marks(self.options), **values}, location)
+
+
+def limit_minutes(seconds: float) -> int:
+    """Compute a time limit from predicted seconds: 1.5 times as long, plus ten minutes to load the model.
+
+    The limit may be too short: a shard that does not finish is requeued and resumes.
+    """
+    return math.ceil((seconds * _FACTOR + _LEAST_S) / _STEP_S) * int(_STEP_S) // 60
+
+
+def call_tool(program: str, *arguments: str, script: Path | None = None) -> CompletedProcess[str]:
+    """Call a program of a scheduler, with a script as its standard input.
+
+    Raises:
+        LbxError: the program is not installed, or does not answer.
+    """
+    text = read_input(script, SMALL).decode("utf-8") if script else None
+    try:
+        return run_tool(
+            [program, *arguments], capture_output=True, text=True, errors="replace", check=False, input=text,
+            timeout=_TOOL_TIMEOUT_S,
+        )  # fmt: skip
+    except FileNotFoundError as exc:
+        raise _not_installed_error(program) from exc
+    except TimeoutExpired as exc:
+        raise LbxError(
+            f"{program} did not answer within a minute.", fix="Check that the cluster is up, and try again."
+        ) from exc
+
+
+def parse_job_id(done: CompletedProcess[str], pattern: str) -> str:
+    """Return the job id in the answer of a program that submits scripts.
+
+    Raises:
+        LbxError: the program failed, or printed no id.
+    """
+    program = Path(done.args[0]).name
+    if done.returncode:
+        raise LbxError(f"{program} failed: {' '.join(done.stderr.split()) or done.returncode}.")
+    match = re.search(pattern, done.stdout, re.ASCII)
+    if not match:
+        raise LbxError(f"{program} printed {done.stdout.strip()!r} instead of a job id.")
+    return match[1]
+
+
+def _not_installed_error(program: str) -> LbxError:
+    return LbxError(
+        f"{program} is not installed on this machine.",
+        fix="Submit from a login node of the cluster, or print the script with --dry-run.",
+    )

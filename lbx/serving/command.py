@@ -1,0 +1,157 @@
+"""Command that starts a model server: its words, its address and the marks that lbx fills in."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lbx.base.errors import UsageError
+
+PORT, HOST = "{port}", "{host}"
+LOOPBACK = "127.0.0.1"
+_EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 (compared, never bound)
+_MOST_WORDS = 1000
+_WEIGHTS = (".gguf", ".safetensors")
+_EXAMPLE = f"--serve 'vllm serve MODEL --host {LOOPBACK} --port {PORT}'"
+_SCRIPT = "lbx starts the command without a shell: put it into a script, and pass the script's path."
+_PARTS = re.compile(r"""'[^']*'|\\.|"(?P<double>(?:\\.|[^"\\])*)"|(?P<plain>[^'"\\]+)|.""", re.DOTALL)
+_OPERATORS = re.compile(r"[|&;<>()`*?\n]|\$(?=[\w({?!@#*-])|(?<!\S)~")
+_EXPANSIONS = re.compile(r"`|\$(?=[\w({?!@#*-])")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCommand:
+    """Words of a command, with ``{port}`` and ``{host}`` not filled in yet.
+
+    Attributes:
+        port: the port in the command; None if lbx chooses one.
+        host: host that lbx connects to; ``{host}`` for the name of this machine.
+    """
+
+    words: tuple[str, ...]
+    port: int | None
+    host: str
+
+    @classmethod
+    def parse(cls, text: str) -> ServerCommand:
+        """Parse the value of --serve.
+
+        Raises:
+            UsageError: it needs a shell, is not a command, contains a key, or has no port or host or several.
+        """
+        text = text.replace("\\\n", " ").strip()
+        _refuse_shell(text)
+        try:
+            words = tuple(shlex.split(text))
+        except ValueError as exc:
+            raise UsageError(f"--serve cannot be read: {exc}.", fix=f"For example: {_EXAMPLE}.") from exc
+        if not words or not words[0]:
+            raise UsageError("--serve has no command.", fix=f"For example: {_EXAMPLE}.")
+        if len(words) > _MOST_WORDS:
+            raise UsageError(f"--serve has {len(words):,} words; the limit is {_MOST_WORDS:,}.")
+        if _ASSIGNMENT.match(words[0]):
+            raise UsageError(
+                f"--serve begins with the assignment {words[0]!r}, which only a shell understands.",
+                fix=f"Begin with env: --serve {shlex.quote('env ' + text)}",
+            )
+        if "--api-key" in (names := {word.partition("=")[0] for word in words}):
+            raise UsageError(
+                "--serve contains --api-key, and the command is stored in the results file.",
+                fix="Put the key into the server's environment variable (VLLM_API_KEY, LLAMA_API_KEY), and set "
+                "api_key_env in the card to its name.",
+            )
+        has_mark = any(PORT in word for word in words)
+        return cls(words, _port(words, has_mark=has_mark), _host(words, given="--host" in names))
+
+    def fill_in(self, port: int) -> list[str]:
+        """Words of the command with its port and this machine's name."""
+        return [word.replace(PORT, str(port)).replace(HOST, socket.gethostname()) for word in self.words]
+
+    @property
+    def address_host(self) -> str:
+        """Host to connect to."""
+        return socket.gethostname() if self.host == HOST else self.host
+
+    def url(self, port: int) -> str:
+        """The API's url."""
+        host = self.address_host
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
+
+
+def with_absolute_paths(text: str) -> str:
+    """Make the local paths in a command absolute, for a process in another folder that sees the same files."""
+    command = ServerCommand.parse(text)
+    words = list(command.words)
+    for number, option, path in local_paths(command):
+        words[number] = f"{option}{path.absolute()}"
+    return shlex.join(words)
+
+
+def is_model(path: Path) -> bool:
+    """Whether a path has weights: a GGUF or safetensors file, or a folder with config.json."""
+    return path.suffix in _WEIGHTS if path.is_file() else (path / "config.json").is_file()
+
+
+def local_paths(command: ServerCommand) -> Iterator[tuple[int, str, Path]]:
+    """Yield local files and folders in a command: index of the word, text before the path, path.
+
+    A folder counts if the word has a slash or the folder is a model: "serve" in `vllm serve` may also be a folder here.
+    """
+    for number, word in enumerate(command.words):
+        name, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+        if not value or PORT in value or HOST in value or (number == 0 and "/" not in value):
+            continue
+        path = Path(value)
+        try:
+            if path.is_file() or (path.is_dir() and ("/" in value or is_model(path))):
+                yield number, name + equals, path
+        except (OSError, ValueError):  # too long for a path, or with a null byte
+            continue
+
+
+def option_values(words: Sequence[str], name: str) -> list[str]:
+    """Values of an option in a command, in both spellings: ``--port 1`` and ``--port=1``."""
+    following = [value for word, value in zip(words, [*words[1:], ""], strict=True) if word == name]
+    return following + [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
+
+
+def _port(words: Sequence[str], *, has_mark: bool) -> int | None:
+    values = {value for value in option_values(words, "--port") if PORT not in value}
+    if len(values) + has_mark > 1:
+        both = " and ".join([PORT] * has_mark + sorted(values))
+        raise UsageError(f"--serve names several ports: {both}.", fix=f"Keep one of them; lbx fills in {PORT}.")
+    if has_mark:
+        return None
+    if not values:
+        raise UsageError(
+            "--serve names no port, so lbx does not know the server's address.",
+            fix=f"Add --port {PORT}, and lbx chooses a free one: {_EXAMPLE}.",
+        )
+    (text,) = values
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 16):
+        raise UsageError(f"--serve has --port {text!r}, which is not a port.", fix=f"Write --port {PORT}.")
+    return int(text)
+
+
+def _host(words: Sequence[str], *, given: bool) -> str:
+    values = set(option_values(words, "--host"))
+    if len(values) > 1:
+        raise UsageError(f"--serve names several hosts: {' and '.join(sorted(values))}.", fix="Keep one of them.")
+    if not given:
+        return HOST if any(HOST in word for word in words) else LOOPBACK
+    (host,) = values
+    return LOOPBACK if host in _EVERYWHERE else host
+
+
+def _refuse_shell(text: str) -> None:
+    """Refuse syntax that a shell would interpret and lbx would pass on as text."""
+    for part in _PARTS.finditer(text):
+        plain, double = part["plain"] or "", part["double"] or ""
+        if found := _OPERATORS.search(plain) or _EXPANSIONS.search(re.sub(r"\\.", "", double)):
+            shown = "a line break" if found[0] == "\n" else repr(found[0])
+            raise UsageError(f"--serve contains shell syntax: {shown}.", fix=_SCRIPT)

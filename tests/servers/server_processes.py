@@ -1,0 +1,124 @@
+"""Real servers as processes on loopback: vLLM's CPU build and llama.cpp's server, from .ci/server-tools.sh."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from endpoint_servers import free_port
+
+TOOLS = Path(__file__).resolve().parents[2] / ".venv-servers"
+NAME = "tiny"
+_READY_S = 400
+_QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+
+
+def find_tool(name: str, program: str) -> Path:
+    """The program of an installed server; skips if it is not installed."""
+    path = TOOLS / name / program
+    if not path.exists():
+        pytest.skip(f"needs {name}, which is not installed: .ci/server-tools.sh {name}")
+    return path
+
+
+class ServerProcess:
+    """A server of its own process group, ready when its list of models can be read.
+
+    Args:
+        log: file for its output.
+    """
+
+    def __init__(self, command: list[object], log: Path, port: int, environment: dict[str, str]) -> None:
+        self.port, self.log = port, log
+        self.url = f"http://127.0.0.1:{port}/v1"
+        with log.open("ab") as stream:
+            self.process = subprocess.Popen(
+                list(map(str, command)), stdout=stream, stderr=stream, env=os.environ | _QUIET | environment,
+                start_new_session=True,
+            )  # fmt: skip
+        self._wait()
+
+    def _wait(self) -> None:
+        for _ in range(_READY_S * 10):
+            if is_answering(self.url):
+                return
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            time.sleep(0.1)
+        self.kill()
+        raise AssertionError(self.log.read_text()[-3000:])
+
+    def kill(self) -> None:
+        """Kill all its processes, as the kernel does if memory runs out."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(30)
+        self.kill()
+
+
+def is_answering(url: str) -> bool:
+    """Whether a server lists its models."""
+    try:
+        urllib.request.urlopen(url + "/models", timeout=30).close()
+    except OSError:
+        return False
+    return True
+
+
+def start_vllm(model: Path, log: Path, *options: object, port: int | None = None) -> ServerProcess:
+    """vLLM on a CPU, in float32, with small blocks, and its count of cached tokens in each answer."""
+    program = find_tool("vllm", "bin/python")
+    port = port or free_port()
+    command = [
+        program, "-m", "vllm.entrypoints.cli.main", "serve", model, "--served-model-name", NAME, "--host", "127.0.0.1",
+        "--port", port, "--dtype", "float32", "--max-num-seqs", 8, "--enforce-eager", "--enable-prompt-tokens-details",
+        "--no-enable-chunked-prefill", *options,
+    ]  # fmt: skip
+    # Without PYTHONDONTWRITEBYTECODE, later starts do not compile vLLM's modules again.
+    cpu = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+    return ServerProcess(command, log, port, cpu | {"PYTHONDONTWRITEBYTECODE": ""})
+
+
+def start_llama_server(model: Path, log: Path, *options: object, port: int | None = None) -> ServerProcess:
+    """llama.cpp's server with a float32 cache and a window of 4,096 tokens for each of two slots."""
+    program = find_tool("llama-server", "llama-server")
+    port = port or free_port()
+    command = [
+        program, "-m", model, "-a", NAME, "--host", "127.0.0.1", "--port", port, "-c", 8192, "-np", 2, "-t", 1,
+        "-fa", "off", "-ctk", "f32", "-ctv", "f32", "--offline", *options,
+    ]  # fmt: skip
+    return ServerProcess(command, log, port, {})
+
+
+def main() -> None:
+    """Run vLLM until no process has a lock on the file of its users: ``server_processes.py MODEL FOLDER PORT ...``."""
+    import fcntl
+
+    model, folder, port, *options = sys.argv[1:]
+    server = start_vllm(Path(model), Path(folder) / "vllm.log", *options, port=int(port))
+    (Path(folder) / "url.part").write_text(server.url)
+    (Path(folder) / "url.part").rename(Path(folder) / "url")
+    with (Path(folder) / "users").open("w") as users:
+        while server.process.poll() is None:
+            try:
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(1)
+        server.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -23,6 +23,7 @@ test *args: setup
 test-all *args: lint
     .ci/slurm-tools.sh || true
     .ci/exchange-tools.sh || true
+    .ci/vulkan-build.sh >/dev/null || true
     .ci/server-tools.sh || true
     pytest -n 3 --dist worksteal -m '' "$@"
 
@@ -83,6 +84,11 @@ fuzz seconds="60": setup
 slurm-test: setup
     .ci/slurm-tools.sh
     pytest -m slurm tests/cluster
+
+# test llama.cpp's GPU offload on a Vulkan device that is a CPU; builds the library in a minute if needed (root, Debian)
+vulkan-test: setup
+    .ci/vulkan-build.sh
+    pytest tests/cli/test_vulkan.py
 
 # test with real servers (vLLM's CPU build, llama.cpp's), also what CI leaves out: a killed vLLM, a real chat model
 servers-test: setup

@@ -11,9 +11,9 @@
 # Building takes minutes, so the wheel is kept under ${LBX_WHEELS:-${XDG_CACHE_HOME:-$HOME/.cache}/lbx/wheels}; a wheel
 # that is already there is only printed. Progress goes to stderr, the path alone to stdout.
 set -euo pipefail
+. "${BASH_SOURCE[0]%/*}/llama-source.sh"
 
-readonly VERSION=0.3.36
-readonly SHA256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
+readonly VERSION=$llama_version
 cuda_flags=""
 [ "${2:-cpu}" != cuda ] || cuda_flags=" -DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=${CUDA_ARCHS:-80;86;89;90}"
 readonly FLAGS="-DGGML_NATIVE=OFF -DGGML_BACKEND_DL=ON -DGGML_CPU_ALL_VARIANTS=ON -DLLAVA_BUILD=OFF$cuda_flags"
@@ -49,11 +49,8 @@ find_wheel() {
 
 # The released source, checked, with what is not wanted cut out of its build files. Prints its folder.
 prepare_source() {
-    local archive="$1/llama_cpp_python-$VERSION.tar.gz" source="$1/llama_cpp_python-$VERSION"
-    "$PYTHON" -m pip download --quiet --no-deps --no-binary llama-cpp-python --dest "$1" \
-        "llama-cpp-python==$VERSION" >&2 || fail "the source cannot be downloaded; what pip said is above"
-    echo "$SHA256  $archive" | sha256sum --check --quiet >&2 || fail "the source is not the one that was released"
-    tar -xzf "$archive" -C "$1"
+    local source
+    source=$(fetch_llama_source "$1" "$PYTHON")
     sed -i -E "/ggml_add_cpu_backend_variant\(($UNUSED_VARIANTS)[ )]/d" \
         "$source/vendor/llama.cpp/ggml/src/CMakeLists.txt"
     sed -i 's/set(LLAMA_BUILD_COMMON ON /set(LLAMA_BUILD_COMMON OFF /' "$source/CMakeLists.txt"

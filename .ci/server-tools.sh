@@ -17,6 +17,9 @@ without() {
     exit 1
 }
 
+fail() { without "$@"; }  # for llama-source.sh
+. .ci/llama-source.sh
+
 # Installs packages of the lock by hash: all, or the named ones.
 install_locked() {
     local python=$1 names=${2:-.*}
@@ -41,18 +44,13 @@ install_vllm() {
 }
 
 build_llama_server() {
-    local version hash source wheel
-    version=$(sed -n 's/^readonly VERSION=//p' .ci/llama-wheel.sh) hash=$(sed -n 's/^readonly SHA256=//p' .ci/llama-wheel.sh)
+    local source wheel
     command -v "${CXX:-c++}" >/dev/null || without "there is no C++ compiler (${CXX:-c++})"
     wheel=$(.ci/llama-wheel.sh "$PYTHON") || without "it links with llama.cpp's wheel"
     echo "server-tools: building llama-server (minutes)" >&2
     { "$PYTHON" -m venv "$work/tools" && install_locked "$work/tools/bin/python" "cmake|ninja"; } >&2 ||
         without "pip cannot install cmake and ninja"
-    "$PYTHON" -m pip download --quiet --no-deps --no-binary llama-cpp-python --dest "$work" \
-        "llama-cpp-python==$version" >&2 || without "its source cannot be downloaded"
-    echo "$hash  $work/llama_cpp_python-$version.tar.gz" | sha256sum --check --quiet >&2 || without "its source is another"
-    tar -xzf "$work/llama_cpp_python-$version.tar.gz" -C "$work"
-    source=$work/llama_cpp_python-$version/vendor/llama.cpp
+    source=$(fetch_llama_source "$work" "$PYTHON")/vendor/llama.cpp
     mkdir "$work/done"
     "$PYTHON" -m zipfile -e "$wheel" "$work/wheel"
     cp "$work"/wheel/bin/*.so "$work"/wheel/lib/*.so.? "$work/done"
@@ -88,6 +86,6 @@ fi
 readonly name=$1
 case $name in
     vllm) provide install_vllm "$LOCK" ;;
-    llama-server) provide build_llama_server .ci/llama-server.cmake .ci/llama-wheel.sh ;;
+    llama-server) provide build_llama_server .ci/llama-server.cmake .ci/llama-wheel.sh .ci/llama-source.sh ;;
     *) without "there is no such server" ;;
 esac

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import platform
@@ -19,7 +18,8 @@ from rich.text import Text
 from lbx.backends.hf.dtypes import MULTIPLYING_FEATURES, multiplying_feature
 from lbx.backends.hf.library import processor_features
 from lbx.backends.listing import list_models
-from lbx.backends.llama.library import cpu_variant, find_libraries, load_llama_cpp, select_variant
+from lbx.backends.llama.devices import list_devices
+from lbx.backends.llama.library import cpu_variant, find_libraries, load_llama_cpp, select_variant, unused_libraries
 from lbx.backends.llama.variants import check_variants
 from lbx.backends.memory import available_bytes
 from lbx.base.errors import BackendError
@@ -179,10 +179,15 @@ def _llamacpp() -> dict[str, Any]:
         return {"usable": False, "why": "not installed: pip install 'lbx[llama]'"}
     try:
         variant = cpu_variant()
-        native = load_llama_cpp().llama_cpp._lib
+        devices = list_devices(load_llama_cpp())
     except (BackendError, ImportError) as error:
         return {"usable": False, "why": str(error)}
-    return {"usable": True, "cpu_variant": variant, "variants": _variants(), "devices": _llama_devices(native)}
+    return {
+        "usable": True,
+        "cpu_variant": variant,
+        "variants": _variants(),
+        "devices": [f"{device.name}: {device.description}" for device in devices],
+    } | ({"unused_libraries": problems} if (problems := unused_libraries()) else {})
 
 
 def _variants() -> dict[str, dict[str, Any]]:
@@ -196,19 +201,6 @@ def _variants() -> dict[str, dict[str, Any]]:
         }
         for trial in check_variants(*find_libraries())
     }
-
-
-def _llama_devices(native: Any) -> list[str]:
-    """List llama.cpp's devices in its order, as "name: description": all GPUs, with the CPU first or last."""
-    native.ggml_backend_dev_count.restype = ctypes.c_size_t
-    native.ggml_backend_dev_get.argtypes, native.ggml_backend_dev_get.restype = [ctypes.c_size_t], ctypes.c_void_p
-    for function in (native.ggml_backend_dev_name, native.ggml_backend_dev_description):
-        function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_char_p
-    devices = [native.ggml_backend_dev_get(number) for number in range(native.ggml_backend_dev_count())]
-    descriptions = [
-        (native.ggml_backend_dev_name(device), native.ggml_backend_dev_description(device)) for device in devices
-    ]
-    return [f"{name.decode('utf-8', 'replace')}: {text.decode('utf-8', 'replace')}" for name, text in descriptions]
 
 
 def _hf() -> dict[str, Any]:

@@ -32,7 +32,7 @@ class MemoryFit:
     """Memory needs of a model, compared with the available memory.
 
     Attributes:
-        device: "RAM" or "GPU memory".
+        device: "RAM", "GPU memory" or "RAM and GPU memory".
         weights_bytes, kv_bytes_per_token: see ``BackendInfo``.
         kv_cells: see ``BackendInfo``, or the cells of ``windows`` if these are more.
         windows: number of context windows that copies of sequences may fill, if questions cannot share cells.
@@ -87,14 +87,19 @@ def memory_fit(info: BackendInfo, free: FreeMemory, *, workers: int = 0, cells: 
         cells: tokens of all copies of sequences together; 0 without copies.
     """
     copies = max(1, workers)
+    device, available = "RAM", free.ram
+    if info.is_split:
+        device, available = "RAM and GPU memory", None
+    elif info.on_gpu:
+        device, available = "GPU memory", info.free_gpu_bytes if free.gpu is None else free.gpu
     return MemoryFit(
-        "GPU memory" if info.on_gpu else "RAM",
+        device,
         info.weights_bytes,
         info.kv_bytes_per_token,
         max(info.kv_cells, cells),
         copies,
         1 if info.shares_weights else copies,
-        free.gpu if info.on_gpu else free.ram,
+        available,
         info.context_window,
         max(1, cells // info.context_window),
     )

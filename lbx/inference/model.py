@@ -190,7 +190,9 @@ class BackendInfo:
         kv_bytes_per_token: memory of a token in the cache; None if it is not constant: recurrent and hybrid models,
             caches that keep less of some layers.
         kv_cells: capacity of the cache in tokens.
-        on_gpu: whether weights and cache are in a GPU's memory.
+        on_gpu: whether weights or cache are in a GPU's memory.
+        is_split: whether they are partly there and partly in RAM.
+        free_gpu_bytes: memory of all GPUs that was free before the model was loaded; None if its library cannot tell.
         shares_weights: whether processes on one machine share the weights in memory.
         counts_tokens: False if there is no tokenizer, and prompts are counted in characters.
         wraps_prompts: whether the server applies the chat template.
@@ -209,6 +211,8 @@ class BackendInfo:
     kv_bytes_per_token: int | None = None
     kv_cells: int = 0
     on_gpu: bool = False
+    is_split: bool = False
+    free_gpu_bytes: int | None = None
     shares_weights: bool = False
     counts_tokens: bool = True
     wraps_prompts: bool = False

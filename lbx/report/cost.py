@@ -37,7 +37,6 @@ from lbx.scoring.score_columns import (
 from lbx.statistics.estimates import Codes, Design, Estimate, Floats, Stratum, interval, interval_of
 from lbx.statistics.tails import t_quantile
 from lbx.store import Store, Table
-from lbx.store.same_runs import is_on_gpu
 from lbx.store.views import MODE_OF_RUN
 
 _PER_CORRECT = tuple(f"{what}_per_correct{end}" for what in ("tokens", "seconds") for end in ("", "_low", "_high"))
@@ -301,8 +300,6 @@ def _units(hardware: Any, processes: int) -> tuple[str, int]:
         return "core", 0
     if "gpu" in hardware:
         return "GPU", processes * max(len(hardware.get("devices", ())), 1)
-    if is_on_gpu(hardware):
-        return "GPU", processes
     cores = hardware.get("threads") or hardware.get("cores")
     return "core", processes * cores if isinstance(cores, int) else 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 FULL_HASH = "backend.weights_whole"
 """Setting with a hash of every byte of the weights. A run may begin without it and continue with it, or vice versa."""
-_GPU_LIBRARY = re.compile(r"\b(?:CUDA|ROCm|HIP|Metal|MTL|Vulkan|SYCL|MUSA)\d* :")
 
 
 def setting_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -33,11 +31,6 @@ def setting_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[
 def joined_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Union of the settings in two rows of the same run, which differ at most in ``FULL_HASH``."""
     return {**json.loads(old["settings"]), **json.loads(new["settings"])}
-
-
-def is_on_gpu(hardware: Mapping[str, Any]) -> bool:
-    """Whether a run of llama.cpp had layers on a GPU: layers were requested and a GPU library was loaded."""
-    return bool(hardware.get("n_gpu_layers") and _GPU_LIBRARY.search(str(hardware.get("features", ""))))
 
 
 def find_run(store: Store, run: RunRow, names: Sequence[str]) -> RunRow:

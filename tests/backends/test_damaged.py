@@ -89,6 +89,19 @@ def test_an_assertion_of_llama_ends_in_a_sentence(tiny_gguf, tmp_path):
     assert done.stderr.count("\n") == 1
 
 
+def test_a_cache_larger_than_a_gpu_takes_in_one_piece_is_no_damage():
+    """llama.cpp's assertion on a Vulkan device whose buffers have at most 128 MiB."""
+    text = (
+        b"/ggml-backend.cpp:941: pre-allocated tensor (cache_k_l0) in a buffer (Vulkan0) that cannot run the operation"
+    )
+    code = f"from lbx.backends.llama.library import _on_abort\n_on_abort({text!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("llama.cpp aborted: ggml-backend.cpp:941: pre-allocated tensor (cache_k_l0)")
+    assert "lower kv_cells or context_window in the model card, or set offload_kqv = false" in done.stderr
+    assert "damaged" not in done.stderr
+
+
 def test_a_context_beyond_training_is_refused(tiny_gguf, tiny_hf, tmp_path):
     for backend, path in (("llamacpp", tiny_gguf), ("hf", tiny_hf)):
         card = tmp_path / f"{backend}.toml"

@@ -413,6 +413,32 @@ def test_parts_that_no_gpu_holds_are_refused(monkeypatch):
     loading._refuse_offloading(torch, model, "on a machine without a GPU")
 
 
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_a_gpu_that_is_not_there_is_refused(device, tiny_hf, tmp_path):
+    with pytest.raises(BackendError, match=rf"The GPU {device} does not exist: torch finds 0 GPUs\.") as caught:
+        load(card_for(tiny_hf, tmp_path, device=device))
+    assert caught.value.command == "lbx doctor"
+
+
+def test_a_placement_that_needs_ram_is_refused(tiny_hf, monkeypatch):
+    """Accelerate's own placement of weights without numbers, over two GPUs of a given size."""
+    accelerate = pytest.importorskip("accelerate", reason="needs accelerate, which a device_map alone takes")
+    config = transformers.AutoConfig.from_pretrained(tiny_hf)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    whole = sum(parameter.nbytes for parameter in model.parameters())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for share, fits in ((0.9, True), (0.3, False)):
+        sizes = {0: int(whole * share), 1: int(whole * share), "cpu": whole}
+        model.hf_device_map = accelerate.infer_auto_device_map(model, sizes, ["LlamaDecoderLayer"])
+        assert ("cpu" not in model.hf_device_map.values()) is fits
+        if fits:
+            assert set(model.hf_device_map.values()) == {0, 1}
+            loading._refuse_offloading(torch, model, "spread")
+    with pytest.raises(BackendError, match="of its parts are not on a GPU"):
+        loading._refuse_offloading(torch, model, "spread")
+
+
 # --- libraries that lbx does not bring along
 
 

@@ -186,6 +186,15 @@ def test_variants_that_do_not_compute_rightly_are_passed_over(sound, tiny_gguf, 
     assert all(re.fullmatch(expected[one.variant], one.problem) for one in refused)
 
 
+def test_a_gpu_library_that_does_not_load_is_named(sound, tiny_gguf, memory, tmp_path):
+    """As CUDA's does without a driver: the run is the CPU's, and says so."""
+    (tmp_path / sound.name).symlink_to(sound)
+    (tmp_path / "libggml-cuda.so").write_bytes(b"\x7fELF")
+    hardware, notes = json.loads(load_in_a_process(tiny_gguf, LBX_GGML_BACKENDS=str(tmp_path)).stdout)
+    assert "devices" not in hardware
+    assert [note for note in notes if "GPU code in libggml-cuda.so is not used, because it does not load (" in note]
+
+
 def test_without_any_sound_variant_nothing_is_computed(sound, tiny_gguf, memory, tmp_path):
     broken(sound, tmp_path / "libggml-cpu-zen9.so", **WRONG)
     broken(sound, tmp_path / "libggml-cpu-zen8.so", **CRASHES)

@@ -122,8 +122,8 @@ def test_hours_are_those_of_the_hardware(tmp_path: Path) -> None:
         ({"threads": 4}, 3, 6.0, "core"),
         ({"gpu": "H200", "threads": 4}, 2, 1.0, "GPU"),
         ({"gpu": "H200", "devices": ["cuda:0", "cuda:1"]}, 0, 1.0, "GPU"),
-        ({"n_gpu_layers": -1, "threads": 4, "features": "CUDA : ARCHS = 900 | CPU : SSE3 = 1"}, 0, 0.5, "GPU"),
-        ({"n_gpu_layers": -1, "threads": 4, "features": "CPU : SSE3 = 1"}, 0, 2.0, "core"),
+        ({"gpu": "H200", "devices": ["CUDA0"], "n_gpu_layers": -1, "threads": 4}, 0, 0.5, "GPU"),
+        ({"n_gpu_layers": -1, "threads": 4}, 0, 2.0, "core"),
         ({"url": "http://127.0.0.1"}, 0, None, None),
     ]):  # fmt: skip
         path = make(tmp_path / f"{number}.duckdb", rows)

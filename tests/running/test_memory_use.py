@@ -61,6 +61,11 @@ def test_copies_of_sequences_take_their_part() -> None:
 def test_what_is_unknown_is_said_to_be() -> None:
     hybrid = memory_fit(replace(INFO, kv_bytes_per_token=None), FreeMemory(108 * MIB, None))
     assert (hybrid.kv_bytes, hybrid.fits, hybrid.window_that_fits) == (None, None, None)
+    reported = replace(INFO, on_gpu=True, free_gpu_bytes=107 * MIB)
+    assert memory_fit(reported, FreeMemory(10**12, None)).fits is False, "by the model's library, without nvidia-smi"
+    assert memory_fit(reported, FreeMemory(0, gpu=108 * MIB)).fits
+    split = memory_fit(replace(reported, is_split=True), FreeMemory(10**12, 10**12))
+    assert (split.device, split.fits) == ("RAM and GPU memory", None)
     on_gpu = memory_fit(replace(INFO, on_gpu=True), FreeMemory(10**12, None))
     assert (on_gpu.device, on_gpu.fits) == ("GPU memory", None)
     assert hybrid.to_json()["fits"] is None

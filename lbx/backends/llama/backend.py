@@ -22,13 +22,22 @@ from lbx.backends.llama.context import (
     choose_context_size,
     gpu_share,
     is_batch_invariant,
+    is_split,
     make_context,
     on_gpu,
     short_context,
 )
+from lbx.backends.llama.devices import free_gpu_bytes, list_devices
 from lbx.backends.llama.formats import check_gguf, format_title, slow_format_warning, tensor_types
 from lbx.backends.llama.layout import pass_size
-from lbx.backends.llama.library import cpu_variant, load_llama_cpp, load_model, log, select_variant
+from lbx.backends.llama.library import (
+    cpu_variant,
+    load_llama_cpp,
+    load_model,
+    log,
+    select_variant,
+    unused_libraries,
+)
 from lbx.backends.llama.options import LlamaOptions
 from lbx.backends.llama.sequence_memory import LlamaSequences
 from lbx.backends.llama.tokenizer import LlamaTokenizer, metadata, own_chat_template
@@ -90,6 +99,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     log.debug = debug
     llama_cpp = load_llama_cpp()
     _check_weights(llama_cpp, card, options, weights)
+    free_before = free_gpu_bytes(llama_cpp) if on_gpu(llama_cpp, options) else None
     model = _load_model(llama_cpp, weights, options)
     try:
         declared = declared_window(weights) or DeclaredWindow(llama_cpp.llama_model_n_ctx_train(model))
@@ -121,7 +131,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         "eos_ids": sorted(tokenizer.eos_ids),
         "trained_context": llama_cpp.llama_model_n_ctx_train(model),
     }
-    title, hardware, short = format_title(weights), _hardware(options, room), short_context(llama_cpp, model)
+    title, hardware = format_title(weights), _hardware(llama_cpp, options, room)
+    short = short_context(llama_cpp, model)
     slow = "" if on_gpu(llama_cpp, options) else slow_format_warning(title, hardware["features"])
     penalty, note = ignored_repetition_penalty(_recommended_number(llama_cpp, model, "penalty_repeat"))
     info = BackendInfo(
@@ -139,9 +150,12 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         weights_bytes=llama_cpp.llama_model_size(model),
         kv_bytes_per_token=cache_bytes(llama_cpp, model, options, room) // room.cells or None,
         kv_cells=room.cells,
-        on_gpu=cache_on_gpu(llama_cpp, options),
-        shares_weights=not cache_on_gpu(llama_cpp, options),  # it maps the file
+        on_gpu=on_gpu(llama_cpp, options),
+        is_split=is_split(llama_cpp, model, options),
+        free_gpu_bytes=free_before,
+        shares_weights=not on_gpu(llama_cpp, options),  # it maps the file
         notes=_variant_notes()
+        + _library_notes(options)
         + _factor_notes(card.name, window, short)
         + window_notes(card, declared)
         + note
@@ -193,6 +207,15 @@ def _variant_notes() -> tuple[str, ...]:
     )
 
 
+def _library_notes(options: LlamaOptions) -> tuple[str, ...]:
+    if not options.n_gpu_layers:
+        return ()
+    return tuple(
+        f"llama.cpp's GPU code in {name} is not used, because it does not load ({reason})."
+        for name, reason in unused_libraries().items()
+    )
+
+
 def _factor_notes(name: str, window: int, short: int) -> tuple[str, ...]:
     if not 0 < short < window:
         return ()
@@ -202,8 +225,10 @@ def _factor_notes(name: str, window: int, short: int) -> tuple[str, ...]:
     )
 
 
-def _hardware(options: LlamaOptions, room: ContextSize) -> dict[str, Any]:
-    return {
+def _hardware(llama_cpp: Any, options: LlamaOptions, room: ContextSize) -> dict[str, Any]:
+    gpus = [device for device in list_devices(llama_cpp) if device.is_gpu] if on_gpu(llama_cpp, options) else []
+    names = {"gpu": gpus[0].description, "devices": [gpu.name for gpu in gpus]} if gpus else {}
+    return names | {
         **cpu_variant(),
         "threads": thread_count(options.threads),
         "n_gpu_layers": options.n_gpu_layers,

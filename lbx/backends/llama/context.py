@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 from lbx.backends.cards import ModelCard
+from lbx.backends.llama.devices import free_gpu_bytes
 from lbx.backends.llama.layout import EXTRA_SEQUENCES, GRAIN, PAIRS, SPARE_BLOCKS, TRUNKS, PassSize
 from lbx.backends.llama.library import log
 from lbx.backends.llama.options import MOST_SEQUENCES, LlamaOptions
@@ -19,6 +21,8 @@ _TIP_ANSWERS = 8
 
 # Bytes of 32 numbers in each cache type; the quantised ones include scales.
 _BLOCK_BYTES = {"f32": 128, "f16": 64, "bf16": 64, "q8_0": 34, "q5_1": 24, "q5_0": 22, "q4_1": 20, "q4_0": 18}
+
+_GPU_SWAPPING_VARIABLE = "GGML_CUDA_ENABLE_UNIFIED_MEMORY"  # with it, the driver moves what does not fit to RAM
 
 _IRREGULAR_CACHE_KEYS = ("kv_lora_rank", "shared_kv_layers")
 """Metadata of caches that do not store keys and values of every head in every layer."""
@@ -156,15 +160,18 @@ def _window_cells(llama_cpp: Any, model: Any, options: LlamaOptions, room: Conte
 
 def check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: ContextSize) -> None:
     """Raise DoesNotFitError if the cache exceeds the free memory."""
-    if cache_on_gpu(llama_cpp, options):
+    cells, needed = room.cells, cache_bytes(llama_cpp, model, options, room)
+    uses_gpu = cache_on_gpu(llama_cpp, options)
+    if uses_gpu and (is_split(llama_cpp, model, options) or os.environ.get(_GPU_SWAPPING_VARIABLE)):
         return  # the driver refuses more than it has
-    cells, needed, available = room.cells, cache_bytes(llama_cpp, model, options, room), available_bytes()
+    available = free_gpu_bytes(llama_cpp) if uses_gpu else available_bytes()
     if available is not None and needed > available:
         name = "kv_cells" if options.kv_cells else "context_window"
         raise DoesNotFitError(
             f"The KV cache of {card.name} for {cells} tokens takes {needed / 2**30:.1f} GiB; "
-            f"{available / 2**30:.1f} GiB are available.",
-            fix=f"Lower {name} in the model card: {cells * available // needed} tokens would fill it.",
+            f"{available / 2**30:.1f} GiB {'of GPU memory ' if uses_gpu else ''}are available.",
+            fix=f"Lower {name} in the model card: {cells * available // needed} tokens would fill it."
+            + (" Or set offload_kqv = false: the cache is then in RAM." if uses_gpu else ""),
         )
 
 
@@ -185,6 +192,14 @@ def gpu_share(llama_cpp: Any, model: Any, options: LlamaOptions) -> dict[str, An
         "n_gpu_layers": gpu_layers if on_gpu(llama_cpp, options) else 0,
         "offload_kqv": cache_on_gpu(llama_cpp, options),
     }
+
+
+def is_split(llama_cpp: Any, model: Any, options: LlamaOptions) -> bool:
+    """Whether weights and cache are partly on a GPU and partly in RAM."""
+    share = gpu_share(llama_cpp, model, options)
+    return 0 < share["n_gpu_layers"] <= llama_cpp.llama_model_n_layer(model) or (
+        on_gpu(llama_cpp, options) and not share["offload_kqv"]
+    )
 
 
 def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: ContextSize) -> Any:

@@ -78,15 +78,23 @@ def _on_abort(message: bytes | None) -> None:
         return
     text = (message or b"").decode("utf-8", "replace").strip()
     text = re.sub(r"^\S*/", "", text)  # the path of the source file on the machine that built the wheel
-    sys.stderr.write(
-        f"llama.cpp aborted: {text}. The model file is probably damaged: compare its hash with the source (for a "
-        "bundle: lbx verify). Results committed so far are kept. --debug shows a backtrace.\n"
-    )
+    if "pre-allocated tensor (cache_" in text:
+        advice = (
+            "The KV cache of a layer is larger than the GPU takes in one piece: lower kv_cells or context_window in "
+            "the model card, or set offload_kqv = false."
+        )
+    else:
+        advice = (
+            "The model file is probably damaged: compare its hash with the source (for a bundle: lbx verify). Results "
+            "committed so far are kept."
+        )
+    sys.stderr.write(f"llama.cpp aborted: {text}. {advice} --debug shows a backtrace.\n")
     sys.stderr.flush()
     farewell()
     os._exit(1)
 
 
+_unused_libraries: dict[str, str] = {}
 _callbacks: list[Any] = []  # the native side keeps bare pointers: these objects must live as long as the process
 
 
@@ -214,9 +222,22 @@ def _register_variants(llama_cpp: Any) -> None:
         return
     load = llama_cpp.llama_cpp._lib.ggml_backend_load
     load.argtypes, load.restype = [ctypes.c_char_p], ctypes.c_void_p
-    files = _backend_files(Path(llama_cpp.__file__).resolve().parent)
-    for file in [*(str(file) for file in files if not VARIANT.fullmatch(file.name)), best.file]:
-        load(os.fsencode(file))
+    for file in _backend_files(Path(llama_cpp.__file__).resolve().parent):
+        if not VARIANT.fullmatch(file.name):
+            log.clear()
+            if not load(os.fsencode(file)):
+                _unused_libraries[file.name] = log.error_text()
+    load(os.fsencode(best.file))
+
+
+def unused_libraries() -> dict[str, str]:
+    """GPU backends that do not load on this machine: {file name: reason}.
+
+    Raises:
+        ImportError, BackendError: as ``load_llama_cpp``.
+    """
+    load_llama_cpp()
+    return _unused_libraries
 
 
 def cpu_variant() -> dict[str, str]:

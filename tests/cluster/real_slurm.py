@@ -80,7 +80,7 @@ class Slurm:
 
     def start_requeued(self, job: str) -> None:
         """Start a requeued job at once instead of after minutes; its node refuses it until its first end is known."""
-        until(lambda: self.state(job) == "PENDING", self.logs)
+        until(lambda: "Restarts=0" not in self("scontrol", "show", "job", job).split(), self.logs)
         time.sleep(3)
         _try(self, "scontrol", "update", f"JobId={job}", "StartTime=now")  # it may have started meanwhile
 

@@ -81,22 +81,20 @@ class Store:
         self._once: dict[Hashable, Any] = {}
         self._after_commit = after_commit
         self._in_transaction = False
-        with defer_signals():
-            is_new = False
-            if allow_writer:
-                self._connection, self.snapshot = connect_reader(path, allowed_files, threads)
-            else:
-                self._connection, is_new = connect(path, read_only, allowed_files, threads)
-            if not read_only:
-                WRITERS[path.resolve()] = self
-            try:
+        with contextlib.ExitStack() as cleanup:
+            with defer_signals():  # a deferred signal raises at the end of this block: the file is closed again
+                is_new = False
+                if allow_writer:
+                    self._connection, self.snapshot = connect_reader(path, allowed_files, threads)
+                else:
+                    self._connection, is_new = connect(path, read_only, allowed_files, threads)
+                cleanup.callback(self._disconnect)
+                if not read_only:
+                    WRITERS[path.resolve()] = self
                 prepare(self._connection, path, is_new=is_new, read_only=read_only)
-            except BaseException:
-                self._connection.close()
-                WRITERS.pop(path.resolve(), None)
-                raise
-            if not is_new:
-                files_read.add(path)
+                if not is_new:
+                    files_read.add(path)
+            cleanup.pop_all()
 
     @classmethod
     def check(cls, path: Path) -> None:
@@ -131,9 +129,7 @@ class Store:
             except duckdb.Error as exc:
                 reason = first_line(exc)
             with contextlib.suppress(duckdb.Error):
-                self._connection.close()
-            if not self.read_only:
-                WRITERS.pop(self.path.resolve(), None)
+                self._disconnect()
         # A log that is left after a checkpoint has no commit: DuckDB keeps one that ends within its header.
         if reason and (logs := files_of(self.path)[1:]):
             raise StoreError(
@@ -141,6 +137,11 @@ class Store:
                 f"its log {logs[0].name}: keep both files together.",
                 fix="Free some disk space: the next command that writes the file joins both.",
             )
+
+    def _disconnect(self) -> None:
+        if not self.read_only:
+            WRITERS.pop(self.path.resolve(), None)
+        self._connection.close()
 
     def checkpoint(self) -> None:
         """Move DuckDB's log of the newest commits into the file. Raises StoreError if the disk lacks room for that."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -314,3 +315,17 @@ def test_a_file_of_larger_blocks_is_read_written_and_merged(path: Path, tmp_path
             assert " ".join(run for (run,) in store.query("SELECT run_id FROM scores ORDER BY ALL").rows) == runs
             sizes = "SELECT block_size FROM pragma_database_size() WHERE database_name = 'results'"
             assert store.query(sizes).rows == [(size,)]
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_signal_while_a_file_is_opened_leaves_it_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    path = tmp_path / "r.duckdb"
+    Store(path).close()
+    with monkeypatch.context() as patch:
+        patch.setattr("lbx.store.store.prepare", lambda *_, **__: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt) as caught:  # its traceback keeps the unfinished object alive
+            Store(path, read_only=read_only)
+    Store(path).close()
+    assert caught.value is not None

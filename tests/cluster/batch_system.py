@@ -202,7 +202,10 @@ class BatchSystem:
             own.pop("PBS_ARRAY_INDEX", None)
         environment = {name: os.environ[name] for name in ("HOME", "PATH", "TMPDIR") if name in os.environ}
         script = self.state / f"{number}.sh"
-        script.write_text(job["text"])  # as it was when it was submitted
+        if (
+            not script.exists()
+        ):  # never again: bash reads it piece by piece, and would end at a file that is written anew
+            script.write_text(job["text"])  # as it was when it was submitted
         self.running[name, index] = subprocess.Popen(
             ["/bin/bash", script], env={**environment, **own, **job["environment"]}, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",

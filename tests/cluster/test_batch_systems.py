@@ -20,6 +20,8 @@ from lbx.store.snapshots import query_committed
 
 SHARDS = 3
 KINDS = ("pbs", "lsf")
+DELAY_S = 2.0
+"""Time for each answer, so that a shard is still running when `lbx status` has ended on a busy machine."""
 
 
 @pytest.fixture(params=KINDS)
@@ -56,7 +58,19 @@ def undivided(
 ) -> Callable[[], Path]:
     """Results file of the same run without shards, computed while the arrays run."""
     file = tmp_path_factory.mktemp("undivided") / "one.duckdb"
-    command = [sys.executable, "-m", "lbx.cli", "run", "--bundle", bundle, "--model", answers(0.7), *WHAT, "-o", file]
+    command = [
+        sys.executable,
+        "-m",
+        "lbx.cli",
+        "run",
+        "--bundle",
+        bundle,
+        "--model",
+        answers(DELAY_S),
+        *WHAT,
+        "-o",
+        file,
+    ]
     process = subprocess.Popen(list(map(str, command)), stderr=subprocess.DEVNULL)
 
     def wait() -> Path:
@@ -76,7 +90,7 @@ def test_an_array_with_lost_shards_equals_one_run(
 ) -> None:
     folder = tmp_path / "a run, of 100%"
     done = lbx.ok(
-        "submit", batch.kind, "--bundle", bundle, "--model", answers(0.7), *WHAT, "-o", folder, "--shards", SHARDS,
+        "submit", batch.kind, "--bundle", bundle, "--model", answers(DELAY_S), *WHAT, "-o", folder, "--shards", SHARDS,
         "--at-once", 2, "--cpus", 1, "--mem", "1G", "--queue", "short", "--time", "4:00",
         "--scratch", tmp_path / "disk", "--no-calibrate", "--json", environment=batch.environment,
     )  # fmt: skip

@@ -81,7 +81,7 @@ def test_a_log_that_goes_away_ends_no_run(tmp_path: Path) -> None:
 def test_a_session_says_how_it_ended(tmp_path: Path, error: type[BaseException] | None, status: str) -> None:
     def go() -> None:
         watch = RunMonitor(RunMeter(None, 2), Listener())
-        with record_sessions(store, [RUN], None, watch, answer_counts=[0], workers=3, spec={"lbx_run": 1}):
+        with record_sessions(store, [RUN], None, watch, answer_counts=[0], workers=3, load_s=0.5, spec={"lbx_run": 1}):
             watch.count_sample(row(prompt_tokens=100, cached_tokens=40, output_tokens=5, prefill_s=2.0, decode_s=1.0))
             assert store.query("SELECT status FROM sessions").rows == [("running",)]
             if error is not None:
@@ -107,6 +107,8 @@ def test_runs_that_are_made_together_begin_at_one_time(tmp_path: Path) -> None:
         for one in rows:
             store.begin_run(one)
         watch = RunMonitor(RunMeter(None, 2), Listener())
-        with record_sessions(store, rows, None, watch, answer_counts=[3, 4], workers=0, spec={"lbx_run": 1}):
+        with record_sessions(
+            store, rows, None, watch, answer_counts=[3, 4], workers=0, load_s=0.5, spec={"lbx_run": 1}
+        ):
             found = store.query("SELECT count(DISTINCT started_at), list(done_before ORDER BY run_id) FROM sessions")
             assert found.rows == [(1, [3, 4])]

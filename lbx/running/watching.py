@@ -250,16 +250,10 @@ def record_sessions(
     Raises:
         StoreError: the results file cannot be written.
     """
-    now = datetime.now(UTC)
+    now, loading = datetime.now(UTC), {LOAD_S: round(load_s, 1)}
     begun = [_new_session(row, next_session(store, row.run_id), workers, outlook, run) for run, row in enumerate(rows)]
     begun = [
-        dataclasses.replace(
-            row,
-            spec=spec,
-            started_at=now,
-            done_before=count,
-            hardware={**row.hardware, LOAD_S: round(load_s, 1)},
-        )
+        dataclasses.replace(row, spec=spec, started_at=now, done_before=count, hardware={**row.hardware, **loading})
         for row, count in zip(begun, answer_counts, strict=True)
     ]
     store_sessions(store, begun)

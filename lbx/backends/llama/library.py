@@ -84,11 +84,10 @@ def _on_abort(message: bytes | None) -> None:
             "the model card, or set offload_kqv = false."
         )
     else:
-        advice = (
-            "The model file is probably damaged: compare its hash with the source (for a bundle: lbx verify). Results "
-            "committed so far are kept."
-        )
-    sys.stderr.write(f"llama.cpp aborted: {text}. {advice} --debug shows a backtrace.\n")
+        advice = "The model file is probably damaged: compare its hash with the source (for a bundle: lbx verify)."
+    sys.stderr.write(
+        f"llama.cpp aborted: {text}. {advice} Results committed so far are kept. --debug shows a backtrace.\n"
+    )
     sys.stderr.flush()
     farewell()
     os._exit(1)

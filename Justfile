@@ -47,6 +47,11 @@ bench-engine *args: setup
 bench-neighbours *args: setup
     python -m bench.neighbours {{ args }}
 
+# compare lbx on transformers with vLLM's CPU build, float32 and bfloat16, by document length and questions: CPU seconds
+bench-vllm *args: setup
+    .ci/server-tools.sh vllm
+    python -m bench.vllm {{ args }}
+
 # compare lbx with that loop: `formats` of llama.cpp's weights, or `growth` with document length and questions
 bench-loop *args: setup
     python -m bench.loop {{ args }}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.contest import Job, Lap, Result, Stopwatch, memory_mb, pin, read_job, write_json
+from bench.vllm_server import vllm
 
 Outputs = list[list[int]] | list[str]
 Answer = Callable[[range], Outputs]
@@ -210,6 +211,7 @@ CONTENDERS: dict[str, Callable[[Job], Loaded]] = {
     "hf-batch": hf_generate_batch,
     "hf-lbx": lbx("hf", batching=True),
     "hf-lbx-alone": lbx("hf", batching=False),
+    "vllm": vllm,
 }
 
 

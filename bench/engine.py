@@ -54,6 +54,7 @@ from lbx.base.records import Request
 from lbx.inference.prefix import PrefixPlan, plan_prefixes
 from lbx.inference.sampling import ends_by_name
 
+BACKENDS = ("hf", "llamacpp")
 TASKS = ("quality", "tpo", "coursera")
 WINDOW = 16_384
 REAL_WINDOW = 8_192
@@ -148,10 +149,11 @@ def _job(
 
 def _names(only: str) -> list[str]:
     requested = [part for part in only.split(",") if part]
-    unknown = [part for part in requested if part not in CONTENDERS and part not in ("hf", "llamacpp")]
+    unknown = [part for part in requested if part not in CONTENDERS and part not in BACKENDS]
     if unknown:
         sys.exit(f"There is no contender {unknown[0]}. There are: {', '.join(CONTENDERS)}, hf, llamacpp.")
-    return [name for name in CONTENDERS if not requested or name in requested or name.partition("-")[0] in requested]
+    chosen = requested or BACKENDS
+    return [name for name in CONTENDERS if name in chosen or name.partition("-")[0] in chosen]
 
 
 def _run(names: Sequence[str], job: Job, folder: Path) -> dict[str, Result]:

@@ -208,12 +208,15 @@ def _hf() -> dict[str, Any]:
         return {"usable": False, "why": "not installed: pip install 'lbx[hf]'"}
     try:
         import torch
+
+        from lbx.backends.hf.attention_kernel import kernel_name
     except (ImportError, OSError) as error:
         return {"usable": False, "why": f"torch does not load: {error}"}
     gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     return {
         "usable": True,
         "cpu_kernels": torch.backends.cpu.get_cpu_capability(),
+        "attention_kernel": kernel_name(),
         "dtype_auto": _computed_in(torch),
         "cuda": torch.version.cuda,
         "gpus": [f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB" for gpu in gpus] if torch.cuda.is_available() else [],

@@ -14,6 +14,9 @@ import numpy as np
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from lbx.backends.hf.attention_kernel import AttentionKernel, find_kernel
+from lbx.backends.hf.torch_kernels import KernelInputs, ScoreOptions, run_kernel
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -26,9 +29,6 @@ LAYOUT = "lbx_layout"
 # On a CPU, a mask of at most this many rows is repeated for query heads that share keys, which are then read once.
 _PACKED_ROWS = 512
 
-# Attention weights in memory at once, per head.
-_WEIGHTS_AT_ONCE = 1 << 24
-
 
 class AttentionPart(NamedTuple):
     """Cells that new tokens attend to in one way.
@@ -37,15 +37,18 @@ class AttentionPart(NamedTuple):
         cells: a slice, or indices of shape (columns,), or of shape (tokens, columns) for private cells.
         mask: added to the scores, of shape (1, 1, tokens, columns), or (tokens, 1, 1, columns) for private cells.
         causal: whether the cells are the new tokens' own, in order, each visible to later tokens.
+        counts: number of each token's private cells, shape (tokens,).
     """
 
     cells: slice | torch.Tensor
     mask: torch.Tensor | None = None
     causal: bool = False
+    counts: torch.Tensor | None = None
 
     def to(self, device: torch.device) -> AttentionPart:
         cells = self.cells.to(device) if isinstance(self.cells, torch.Tensor) else self.cells
-        return AttentionPart(cells, None if self.mask is None else self.mask.to(device), self.causal)
+        mask, counts = (None if tensor is None else tensor.to(device) for tensor in (self.mask, self.counts))
+        return AttentionPart(cells, mask, self.causal, counts)
 
 
 class QueryRows(NamedTuple):
@@ -134,7 +137,7 @@ def _attention(
     batch, heads, tokens, size = query.shape
     query = query.transpose(0, 1).reshape(1, heads, batch * tokens, size)
     groups = layout.to(query.device)
-    options = _ScoreOptions(size**-0.5 if scaling is None else scaling, softcap, s_aux)
+    options = ScoreOptions(size**-0.5 if scaling is None else scaling, softcap, s_aux)
     if len(groups) == 1:
         out = _attend(query, key, value, groups[0].parts, options).transpose(1, 2).contiguous()
     else:
@@ -147,20 +150,8 @@ def _attention(
 ALL_ATTENTION_FUNCTIONS.register(PACKED_ATTENTION, _attention)
 
 
-class _ScoreOptions(NamedTuple):
-    """Scale, soft cap and sinks of attention scores.
-
-    Attributes:
-        sinks: shape (heads,), scores without a value that are added to the softmax's denominator.
-    """
-
-    scale: float
-    softcap: float | None = None
-    sinks: torch.Tensor | None = None
-
-
 def _attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, parts: Sequence[AttentionPart], options: _ScoreOptions
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, parts: Sequence[AttentionPart], options: ScoreOptions
 ) -> torch.Tensor:
     """Attention of the same tokens over all parts; shape (1, heads, tokens, value size)."""
     out, total = _attend_part(query, key, value, parts[0], options)
@@ -176,21 +167,13 @@ def _attend(
     return outputs.to(out.dtype)
 
 
-class _KernelInputs(NamedTuple):
-    """Arguments of a kernel: query (1, heads, tokens, size), key and value (1, key heads, cells, size)."""
-
-    query: torch.Tensor
-    key: torch.Tensor
-    value: torch.Tensor
-    mask: torch.Tensor | None
-    causal: bool
-    options: _ScoreOptions
-
-
 def _attend_part(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: AttentionPart, options: _ScoreOptions
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: AttentionPart, options: ScoreOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention over one part, and the log-sum-exp of its scores, shape (1, heads, tokens), in float32."""
+    if kernel := _compiled_kernel(query, key, value, part, options):
+        scale, counts, causal = options.scale, part.counts, part.causal
+        return kernel.attend(query, key, value, part.cells, scale=scale, counts=counts, causal=causal)
     if isinstance(part.cells, torch.Tensor) and part.cells.ndim == 2:
         return _attend_private(query, key, value, part, options)
     key, value = _select_cells(key, part.cells), _select_cells(value, part.cells)
@@ -199,17 +182,27 @@ def _attend_part(
     shared = heads // kv_heads
     separate_heads = mask is not None and (query.device.type != "cpu" or tokens * shared > _PACKED_ROWS)
     if part.causal or shared == 1 or separate_heads:
-        return _run_kernel(_KernelInputs(query, key, value, mask, part.causal, options))
+        return run_kernel(KernelInputs(query, key, value, mask, part.causal, options))
     # The query heads that share keys become rows of one head: each key is read once for all of them.
     if mask is not None:
         mask = mask.repeat(1, 1, shared, 1)
     rows = query.reshape(1, kv_heads, shared * tokens, size)
-    out, lse = _run_kernel(_KernelInputs(rows, key, value, mask, False, options))
+    out, lse = run_kernel(KernelInputs(rows, key, value, mask, False, options))
     return out.reshape(1, heads, tokens, -1), lse.reshape(1, heads, tokens)
 
 
+def _compiled_kernel(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: AttentionPart, options: ScoreOptions
+) -> AttentionKernel | None:
+    """lbx's own kernel for a CPU; None if it does not support the part."""
+    if query.device.type != "cpu" or options.softcap or (part.mask is not None and part.counts is None):
+        return None
+    found = find_kernel()
+    return found[1] if found and found[1].can_attend(query, key, value) else None
+
+
 def _attend_private(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: AttentionPart, options: _ScoreOptions
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: AttentionPart, options: ScoreOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention over private cells, with the tokens as a batch."""
     assert isinstance(part.cells, torch.Tensor) and part.mask is not None
@@ -218,7 +211,7 @@ def _attend_private(
     key, value = _gather_private(key, part.cells), _gather_private(value, part.cells)
     rows = query[0].transpose(0, 1).reshape(tokens, kv_heads, heads // kv_heads, size)
     mask = part.mask.expand(-1, -1, heads // kv_heads, -1)
-    out, lse = _run_kernel(_KernelInputs(rows, key, value, mask, False, options))
+    out, lse = run_kernel(KernelInputs(rows, key, value, mask, False, options))
     return out.reshape(tokens, heads, -1).transpose(0, 1)[None], lse.reshape(tokens, heads).T[None]
 
 
@@ -236,77 +229,6 @@ def _gather_private(states: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
 
 def _select_cells(cells: torch.Tensor, selection: slice | torch.Tensor) -> torch.Tensor:
     return cells[:, :, selection] if isinstance(selection, slice) else cells.index_select(2, selection)
-
-
-def _run_kernel(inputs: _KernelInputs) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention and log-sum-exps by the fastest kernel that returns both; torch has no public one."""
-    size, value_size, device = inputs.query.shape[-1], inputs.value.shape[-1], inputs.query.device.type
-    if value_size > size or inputs.options.softcap or device not in ("cpu", "cuda"):
-        return _matmul_attention(inputs)
-    if value_size < size:  # the kernels want one size
-        inputs = inputs._replace(value=torch.nn.functional.pad(inputs.value, (0, size - value_size)))
-    if device == "cpu":
-        outputs = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            *inputs[:3], 0.0, inputs.causal, attn_mask=inputs.mask, scale=inputs.options.scale
-        )
-    else:
-        outputs = _flash_attention(inputs) or _efficient_attention(inputs) or _matmul_attention(inputs)
-    return outputs[0].narrow(-1, 0, value_size), outputs[1]
-
-
-def _flash_attention(inputs: _KernelInputs) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """CUDA's flash attention; None with a mask, in float32 or on an old card."""
-    can, params = torch.backends.cuda.can_use_flash_attention, torch.backends.cuda.SDPAParams
-    query, key, value, mask, causal, (scale, *_) = inputs
-    if mask is not None or not can(params(query, key, value, None, 0.0, causal, query.shape[1] != key.shape[1])):
-        return None
-    flash = torch.ops.aten._scaled_dot_product_flash_attention
-    out, lse, *_ = flash(query, key, value, 0.0, causal, False, scale=scale)
-    return out, lse
-
-
-def _efficient_attention(inputs: _KernelInputs) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """CUDA's memory-efficient attention; None if it is not applicable.
-
-    It does not support shared keys, but strides of 0: key heads become the batch, without copies.
-    """
-    can, params = torch.backends.cuda.can_use_efficient_attention, torch.backends.cuda.SDPAParams
-    query, key, value, mask, causal, (scale, *_) = inputs
-    _, number, tokens, size = query.shape
-    kv_heads = key.shape[1]
-    query = query.reshape(kv_heads, number // kv_heads, tokens, size)
-    key, value = (states.transpose(0, 1).expand(-1, number // kv_heads, -1, -1) for states in (key, value))
-    mask = None if mask is None else mask.expand(kv_heads, number // kv_heads, -1, -1)
-    if not can(params(query, key, value, mask, 0.0, causal, False)):
-        return None
-    efficient = torch.ops.aten._scaled_dot_product_efficient_attention
-    out, lse, *_ = efficient(query, key, value, mask, True, 0.0, causal, scale=scale)
-    # The kernel pads the tokens of the sums.
-    return out.reshape(1, number, tokens, size), lse.narrow(-1, 0, tokens).reshape(1, number, tokens)
-
-
-def _matmul_attention(inputs: _KernelInputs) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention by plain matrix products, for a few tokens at a time to limit memory."""
-    query, key, value, mask, causal, (scale, softcap, _) = inputs
-    batch, number, tokens, size = query.shape
-    kv_heads, cells = key.shape[1], key.shape[2]
-    query = query.reshape(batch, kv_heads, number // kv_heads, tokens, size)
-    keys, values = key[:, :, None].transpose(-1, -2), value[:, :, None]
-    outs, sums = [], []
-    step = max(1, _WEIGHTS_AT_ONCE // cells)
-    for at in range(0, tokens, step):
-        scores = torch.matmul(query[:, :, :, at : at + step], keys).float() * scale
-        if softcap:
-            scores = torch.tanh(scores / softcap) * softcap
-        if causal:
-            order = torch.arange(cells, device=query.device)
-            scores.masked_fill_(order > order[at : at + step, None], float("-inf"))
-        if mask is not None:
-            scores += mask[:, :, None, at : at + step]
-        lse = scores.logsumexp(-1)
-        outs.append(torch.matmul((scores - lse[..., None]).exp_().to(value.dtype), values))
-        sums.append(lse)
-    return torch.cat(outs, 3).reshape(batch, number, tokens, -1), torch.cat(sums, 3).reshape(batch, number, tokens)
 
 
 def make_mask(is_hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -354,7 +276,8 @@ def build_layout(
             parts.append(AttentionPart(cell_index(view.masked_cells, device), mask, view.causal))
         if view.private_cells is not None:
             private = torch.from_numpy(view.private_cells).to(device)
-            parts.append(AttentionPart(private.clamp(0), make_mask(private < 0, dtype).transpose(0, 2)))
+            mask = make_mask(private < 0, dtype).transpose(0, 2)
+            parts.append(AttentionPart(private.clamp(0), mask, counts=(private >= 0).sum(1)))
         rows.append(QueryRows(slice(start, stop), parts))
         start = stop
     return Layout(rows)

@@ -222,4 +222,6 @@ def _hardware(torch: Any, device: Any, model: Any) -> dict[str, Any]:
         hardware |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
         places = {str(parameter.device) for parameter in model.parameters()}
         return hardware | ({"devices": sorted(places)} if len(places) > 1 else {})
-    return hardware | {"cpu": torch.backends.cpu.get_cpu_capability()}
+    from lbx.backends.hf.attention_kernel import kernel_name
+
+    return hardware | {"cpu": torch.backends.cpu.get_cpu_capability(), "attention_kernel": kernel_name()}

@@ -64,6 +64,9 @@ def load_model(
             model = model.to(device)
         except RuntimeError as exc:
             raise _too_large_error(name, str(device), exc) from exc
+    from lbx.backends.hf.packed_linear import pack_linear_layers
+
+    pack_linear_layers(model)
     return LoadedWeights(model.eval(), dtype, device, checkpoint)
 
 

@@ -31,7 +31,8 @@ class HfOptions(BackendOptions):
         quantization: "4bit" (NF4 by bitsandbytes, which must be installed); "" loads the weights unchanged. The
             cache stays in ``dtype``. There is no 8-bit option: results of LLM.int8 depend on the rest of the batch.
         attention: "auto" is the first of these two that the model's class supports: "sdpa" (lbx computes shared
-            prefixes once, by torch's kernels), "eager" (the model's own code, slow). config.json's value is ignored.
+            prefixes once, by its own kernel or torch's), "eager" (the model's own code, slow). config.json's value is
+            ignored.
         prefill_chunk: tokens that a prefill step computes at once.
         max_sequences: questions that can be answered at once; fewer if recurrent states are large.
         kv_cells: size of the KV cache in tokens; shared tokens count once. 0 means the context window on a CPU, and on

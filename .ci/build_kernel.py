@@ -1,0 +1,63 @@
+"""Compiles the attention kernel into lbx's wheel, if there is a C++ compiler; without it, torch computes attention."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fopenmp", "-fno-exceptions", "-fno-rtti")
+VARIANTS = {
+    "avx2": ("-march=x86-64-v3",),
+    "avx512": ("-march=x86-64-v4",),
+    "avx512_bf16": ("-march=x86-64-v4", "-mavx512bf16"),
+}
+"""Compiler flags of each variant; lbx/backends/hf/attention_kernel.py has the processor features that they need."""
+
+
+def build_kernels(source: Path) -> list[Path]:
+    """Compile every variant that the compiler supports, next to the source; returns the files."""
+    compiler = os.environ.get("CXX", "c++")
+    built = []
+    with tempfile.TemporaryDirectory(dir=source.parent, prefix=".kernel-") as folder:
+        compiled, linked = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
+        for variant, flags in VARIANTS.items():
+            library = source.with_name(f"{source.stem}.{variant}.so")
+            try:
+                _run(compiler, *FLAGS, *flags, "-c", str(source), "-o", str(compiled))
+                # Linked without OpenMP: the kernel uses the library that torch has loaded.
+                _run(compiler, "-shared", "-s", str(compiled), "-o", str(linked))
+            except (OSError, subprocess.CalledProcessError) as exc:
+                lines = (getattr(exc, "stderr", None) or str(exc)).strip().splitlines()
+                print(f"lbx: the attention kernel for {variant} is left out: {lines[0]}", file=sys.stderr)
+                library.unlink(missing_ok=True)
+                continue
+            linked.replace(library)
+            built.append(library)
+    return built
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True)
+
+
+class KernelBuild(BuildHookInterface):  # type: ignore[misc]  # hatchling is not typed
+    """Build hook of hatchling. A wheel with kernels is for this platform only."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        source = Path(self.root) / "lbx" / "backends" / "hf" / "attention_kernel.cpp"
+        if sys.platform != "linux" or platform.machine() != "x86_64":
+            return
+        kernels = build_kernels(source)
+        if kernels:
+            platform_tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["tag"] = f"py3-none-{platform_tag}"
+            build_data["pure_python"] = False
+            build_data["artifacts"] += [f"/{kernel.relative_to(self.root)}" for kernel in kernels]

@@ -1,0 +1,182 @@
+"""The compiled attention kernel against a reference in float64, every variant that this processor can run."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from lbx.backends.hf import attention, attention_kernel
+from lbx.backends.hf.attention import AttentionPart
+from lbx.backends.hf.attention_kernel import VARIANTS, AttentionKernel, find_kernel, kernel_file
+from lbx.backends.hf.torch_kernels import ScoreOptions
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+FEATURES = torch.cpu.get_capabilities()
+RUNNABLE = [name for name, needs in VARIANTS.items() if all(FEATURES.get(need) for need in needs)]
+CELLS = 2500
+TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 0.02}
+
+
+@pytest.fixture(scope="module", params=RUNNABLE or [pytest.param("", marks=pytest.mark.skip("needs AVX2"))])
+def kernel(request):
+    if not kernel_file(request.param).is_file():
+        pytest.skip("The kernel was not compiled: install a C++ compiler, and lbx again (just setup).")
+    return AttentionKernel(kernel_file(request.param))
+
+
+def draw(heads, key_heads, tokens, size, value_size, dtype):
+    generator = torch.Generator().manual_seed(1)
+    query = torch.randn(1, tokens, heads, size, generator=generator).transpose(1, 2)
+    key = torch.randn(1, key_heads, CELLS, size, generator=generator)
+    value = torch.randn(1, key_heads, CELLS, value_size, generator=generator)
+    return query.to(dtype), key.to(dtype), value.to(dtype)
+
+
+def reference(query, key, value, visible, scale):
+    """Outputs and log-sum-exps in float64; ``visible`` has the cells of each token."""
+    query, key, value = (states[0].double() for states in (query, key, value))
+    shared = len(query) // len(key)
+    outputs, sums = [], []
+    for token, cells in enumerate(visible):
+        keys, values = (states[:, cells].repeat_interleave(shared, 0) for states in (key, value))
+        scores = (keys @ query[:, token, :, None])[..., 0] * scale
+        sums.append(scores.logsumexp(-1))
+        outputs.append((scores.softmax(-1)[:, None] @ values)[:, 0])
+    return torch.stack(outputs, 1)[None], torch.stack(sums, 1)[None]
+
+
+def assert_close(found, expected, dtype):
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.isfinite().all()
+        assert (ours.double() - theirs).abs().max() <= TOLERANCES[dtype] * max(1.0, float(theirs.abs().max()))
+
+
+SHAPES = [(9, 3, 64, 64), (4, 4, 80, 48), (8, 1, 36, 128), (2, 2, 192, 20)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(("heads", "key_heads", "size", "value_size"), SHAPES)
+class TestReference:
+    def test_adjacent_cells(self, kernel, dtype, heads, key_heads, size, value_size):
+        for tokens, cells in itertools.product((1, 7, 100), (1, 255, 257, 2313)):  # a block has 256 cells
+            states = draw(heads, key_heads, tokens, size, value_size, dtype)
+            found = kernel.attend(*states, slice(5, 5 + cells), scale=0.2)
+            expected = reference(*states, [torch.arange(5, 5 + cells)] * tokens, 0.2)
+            assert_close(found, expected, dtype)
+
+    def test_scattered_cells(self, kernel, dtype, heads, key_heads, size, value_size):
+        cells = torch.randperm(CELLS, generator=torch.Generator().manual_seed(2))[:1100]
+        states = draw(heads, key_heads, 5, size, value_size, dtype)
+        found = kernel.attend(*states, cells, scale=0.2)
+        assert_close(found, reference(*states, [cells] * 5, 0.2), dtype)
+
+    def test_causal(self, kernel, dtype, heads, key_heads, size, value_size):
+        for tokens in (1, 6, 300):
+            states = draw(heads, key_heads, tokens, size, value_size, dtype)
+            found = kernel.attend(*states, slice(3, 3 + tokens), scale=0.2, causal=True)
+            visible = [torch.arange(3, 4 + token) for token in range(tokens)]
+            assert_close(found, reference(*states, visible, 0.2), dtype)
+
+    def test_private_cells(self, kernel, dtype, heads, key_heads, size, value_size):
+        generator = torch.Generator().manual_seed(3)
+        cells = torch.randint(0, CELLS, (6, 700), generator=generator)
+        counts = torch.tensor([1, 700, 3, 256, 257, 512])
+        states = draw(heads, key_heads, 6, size, value_size, dtype)
+        found = kernel.attend(*states, cells, scale=0.2, counts=counts)
+        visible = [row[:count] for row, count in zip(cells, counts, strict=True)]
+        assert_close(found, reference(*states, visible, 0.2), dtype)
+
+
+def test_large_scores_do_not_overflow(kernel):
+    query, key, value = draw(3, 3, 9, 64, 64, torch.float32)
+    found = kernel.attend(query * 100, key, value, slice(0, 700), scale=1.0)
+    expected = reference(query * 100, key, value, [torch.arange(700)] * 9, 1.0)
+    assert_close(found, expected, torch.float32)
+
+
+def test_cells_that_no_token_sees_do_not_matter(kernel):
+    query, key, value = draw(6, 3, 8, 64, 64, torch.float32)
+    found = kernel.attend(query, key, value, slice(10, 18), scale=0.1, causal=True)
+    for states in (key, value):
+        states[:, :, :10] = states[:, :, 18:] = float("nan")
+    again = kernel.attend(query, key, value, slice(10, 18), scale=0.1, causal=True)
+    assert all(torch.equal(*pair) for pair in zip(found, again, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_a_row_depends_neither_on_other_rows_nor_on_threads(kernel, dtype):
+    query, key, value = draw(9, 3, 300, 64, 64, dtype)
+    threads = torch.get_num_threads()
+    outputs = {}
+    try:
+        for count in (1, 2, 5):
+            torch.set_num_threads(count)
+            outputs[count], _ = kernel.attend(query, key, value, slice(0, 2000), scale=0.1)
+        part, _ = kernel.attend(query[:, :, 100:217], key, value, slice(0, 2000), scale=0.1)
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(output, outputs[1]) for output in outputs.values())
+    assert torch.equal(part, outputs[1][:, :, 100:217])
+
+
+def test_unsupported_tensors_are_left_to_torch(kernel):
+    query, key, value = draw(4, 2, 3, 64, 64, torch.float32)
+    assert kernel.can_attend(query, key, value)
+    assert not kernel.can_attend(query.half(), key.half(), value.half())
+    assert not kernel.can_attend(query, key.bfloat16(), value)
+    assert not kernel.can_attend(query, key.to("meta"), value)
+    assert not kernel.can_attend(query, key.transpose(2, 3).contiguous().transpose(2, 3), value)
+    assert not AttentionKernel(kernel_file(RUNNABLE[0]), [torch.bfloat16]).can_attend(query, key, value)
+
+
+def test_attention_is_equal_with_and_without_a_kernel(kernel, monkeypatch):
+    query, key, value = draw(9, 3, 6, 64, 64, torch.float32)
+    cells = torch.arange(60).reshape(6, 10)
+    counts = torch.tensor([10, 9, 8, 3, 2, 1])
+    mask = attention.make_mask(torch.arange(10) >= counts[:, None], torch.float32).transpose(0, 2)
+    private = AttentionPart(cells, mask, counts=counts)
+    parts = [AttentionPart(slice(100, 900)), AttentionPart(torch.tensor([901, 903, 907])), private]
+    results = []
+    for found in (("avx2", kernel), None):
+        monkeypatch.setattr(attention, "find_kernel", lambda found=found: found)
+        results.append(attention._attend(query, key, value, parts, ScoreOptions(0.125)))
+    assert (results[0] - results[1]).abs().max() < 1e-5
+
+
+def test_the_fastest_variant_is_found():
+    if not all(kernel_file(name).is_file() for name in RUNNABLE):
+        pytest.skip("The kernel was not compiled: install a C++ compiler, and lbx again (just setup).")
+    found = find_kernel()
+    assert (found[0] if found else None) == (RUNNABLE[0] if RUNNABLE else None)
+
+
+def test_a_file_that_does_not_load_is_passed_over(monkeypatch, tmp_path):
+    broken = tmp_path / "kernel.so"
+    broken.write_bytes(b"no library")
+    monkeypatch.setattr(attention_kernel, "kernel_file", lambda variant: broken)
+    assert find_kernel.__wrapped__() is None
+
+
+def test_a_machine_without_a_compiler_gets_a_wheel_without_kernels(tmp_path, monkeypatch, capsys):
+    spec = importlib.util.spec_from_file_location("build_kernel", REPOSITORY / ".ci" / "build_kernel.py")
+    build_kernel = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build_kernel)
+    assert build_kernel.VARIANTS.keys() == VARIANTS.keys()
+    source = tmp_path / "attention_kernel.cpp"
+    source.write_bytes(kernel_file("x").with_name("attention_kernel.cpp").read_bytes())
+    monkeypatch.setenv("CXX", str(tmp_path / "missing"))
+    assert build_kernel.build_kernels(source) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["attention_kernel.cpp"]
+    assert "is left out" in capsys.readouterr().err
+
+
+def test_the_kernel_loads_into_a_fresh_process(kernel):
+    script = "from lbx.backends.hf.attention_kernel import find_kernel; print(find_kernel()[0])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() in VARIANTS

@@ -2,7 +2,7 @@
 
     python -m bench.vllm [--dtypes float32,bfloat16] [--documents 2048,10240] [--questions 1,12,40] [--threads 2]
 
-SmolLM2-135M-Instruct answers greedily, 32 new tokens each: the questions of two of L-Eval's documents (coursera), then
+SmolLM2-135M-Instruct answers greedily, 32 new tokens each: 12 questions of L-Eval's coursera on two documents, then
 questions of about 60 tokens on documents of random tokens, one document at a time. CPU seconds are those of all
 processes, without starting; "vLLM / lbx" above 1 means that lbx needs fewer. Install vLLM by
 `.ci/server-tools.sh vllm`.
@@ -11,6 +11,7 @@ processes, without starting; "vLLM / lbx" above 1 means that lbx needs fewer. In
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from bench import engine
 from bench.contest import Job, Result, count_equal, decode_outputs, ratio, run_contender, table
-from bench.inputs import write_cards
+from bench.inputs import link_tree, write_cards
 from bench.vllm_server import PYTHON
 from lbx.backends.hf.tokenizer import HfTokenizer
 from lbx.inference.sampling import ends_by_name
@@ -55,14 +56,24 @@ def _compare(dtype: str, args: argparse.Namespace, folder: Path) -> list[list[st
     words = [*REAL, "--threads", str(args.threads), "--dtype", dtype]
     job, _, tokenizer = engine.prepare_job(engine.parse_arguments(words), folder)
     labels, job = _add_documents(job, tokenizer, _numbers(args.documents), _numbers(args.questions))
+    weights = _widen_window(Path(job.weights["hf"]), folder / "wide" / "hf", job.window)
     cells = job.window + max(job.groups) * (QUESTION_TOKENS + job.new_tokens)
-    cards = write_cards(folder / "smollm2", threads=args.threads, dtype=dtype, device="cpu", kv_cells=cells)
-    job = replace(job, cards={name: str(card) for name, card in cards.items()})
+    cards = write_cards(folder / "wide", threads=args.threads, dtype=dtype, device="cpu", kv_cells=cells)
+    job = replace(job, weights={"hf": str(weights)}, cards={"hf": str(cards["hf"])})
     results = {name: run_contender(name, job, folder) for name in ("vllm", "hf-lbx")}
     return [
         _row(f"{dtype}, {label}", *work)
         for label, *work in zip(labels, *_by_group(job, results, tokenizer), strict=True)
     ]
+
+
+def _widen_window(model: Path, target: Path, window: int) -> Path:
+    """Link a model's files to a folder, with a larger window in config.json."""
+    link_tree(model, target)
+    config = json.loads((model / "config.json").read_text())
+    (target / "config.json").unlink()
+    (target / "config.json").write_text(json.dumps(config | {"max_position_embeddings": window}))
+    return target
 
 
 def _numbers(text: str) -> list[int]:

@@ -34,7 +34,6 @@ def vllm(job: Job) -> Loaded:
     environment = os.environ | {
         "VLLM_CPU_KVCACHE_SPACE": str(_CACHE_GB),
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "PYTHONPATH": "",

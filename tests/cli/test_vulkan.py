@@ -105,6 +105,7 @@ def test_layers_and_cache_on_the_gpu_are_another_run(results: Path, lbx: Lbx) ->
     for name in ("full", "half", "host"):
         assert "llvmpipe" in hardware[name]["gpu"]
         assert hardware[name]["devices"] == ["Vulkan0"]
+        assert settings[name]["backend.batch_invariant"] is False
     assert not {"gpu", "devices"} & hardware["cpu"].keys()
 
 

@@ -115,8 +115,7 @@ def choose_context_size(
         return room._replace(slides=_window_cells(llama_cpp, model, options, room) < cells)
     sequences = min(max(MIN_SEQUENCES, options.max_sequences), MOST_SEQUENCES - EXTRA_SEQUENCES)
     context_cells = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
-    # Kernels on a GPU depend on the number of tokens.
-    invariant = is_batch_invariant(llama_cpp, model, options, padding) and not on_gpu(llama_cpp, options)
+    invariant = is_batch_invariant(llama_cpp, model, options, padding)
     shrinks = not trained and not on_gpu(llama_cpp, options)
     if not invariant or window <= trained < context_cells:  # there, spare cells would change the model's numbers
         return ContextSize(cells, cells, sequences, keeps_prefix=True, pass_size=None, shrinks=shrinks)
@@ -124,13 +123,9 @@ def choose_context_size(
 
 
 def is_batch_invariant(llama_cpp: Any, model: Any, options: LlamaOptions, padding: PassSize) -> bool:
-    """Whether cells and passes are laid out for batch invariance; by default if that hardly slows single answers.
-
-    On a GPU it is never done, but the value is a part of the run's identity there.
-    """
-    if on_gpu(llama_cpp, options):
-        return options.batch_invariant is not False
-    if llama_cpp.llama_model_n_swa(model):
+    """Whether cells and passes are laid out for batch invariance; by default if that hardly slows single answers."""
+    # Kernels on a GPU depend on the number of tokens.
+    if on_gpu(llama_cpp, options) or llama_cpp.llama_model_n_swa(model):
         return False
     if options.batch_invariant is not None:
         return options.batch_invariant

@@ -100,6 +100,23 @@ def test_large_scores_do_not_overflow(kernel):
     assert_close(found, expected, torch.float32)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("tokens", [4, 200])
+def test_nan_is_not_hidden(kernel, dtype, tokens):
+    query, key, value = draw(3, 3, tokens, 64, 64, dtype)
+    query[:, :, 2] = float("nan")
+    outputs, sums = kernel.attend(query, key, value, slice(0, 2400), scale=0.1)
+    is_nan = torch.arange(tokens) == 2
+    assert (outputs.isnan().all(-1) == is_nan).all()
+    assert (sums.isnan() == is_nan).all()
+    for states in (key, value):
+        changed = states.clone()
+        changed[:, :, 2100] = float("nan")
+        inputs = (changed, value) if states is key else (key, changed)
+        outputs, _ = kernel.attend(query, *inputs, slice(0, 2400), scale=0.1)
+        assert outputs.isnan().all()
+
+
 def test_cells_that_no_token_sees_do_not_matter(kernel):
     query, key, value = draw(6, 3, 8, 64, 64, torch.float32)
     found = kernel.attend(query, key, value, slice(10, 18), scale=0.1, causal=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 
@@ -53,6 +55,20 @@ def test_results_are_equal_and_memory_is_the_same(model):
             found = model(inputs)
             assert found.shape == outputs.shape
             assert torch.allclose(found, outputs, atol=TOLERANCES[found.dtype])
+
+
+def test_originals_are_freed_one_by_one(model, monkeypatch):
+    weights = [weakref.ref(layer.weight) for layer in model.layers]
+    alive = []
+    original = PackedLinear.__init__
+
+    def initialise(self, linear):
+        alive.append(sum(weight() is not None for weight in weights))
+        original(self, linear)
+
+    monkeypatch.setattr(PackedLinear, "__init__", initialise)
+    pack_linear_layers(model)
+    assert alive == [2, 1]
 
 
 def test_inputs_may_be_views(model):

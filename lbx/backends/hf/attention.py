@@ -195,7 +195,9 @@ def _compiled_kernel(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: AttentionPart, options: ScoreOptions
 ) -> AttentionKernel | None:
     """lbx's own kernel for a CPU; None if it does not support the part."""
-    if query.device.type != "cpu" or options.softcap or (part.mask is not None and part.counts is None):
+    if query.device.type != "cpu" or options.softcap or options.scale <= 0:
+        return None
+    if part.mask is not None and part.counts is None:
         return None
     found = find_kernel()
     return found[1] if found and found[1].can_attend(query, key, value) else None

@@ -68,11 +68,11 @@ template <int STEP> inline Vector multiply_add(Operand a, Vector b, Vector sum) 
     return sum + value * b;
 }
 
-// exp(x) for x <= 0, within about 1e-7 of its value; 0 below -87.3.
+// exp(x) for x <= 0, within about 1e-7 of its value; 0 below -87.3, NaN for NaN.
 inline Vector exponential(Vector x) {
     const Vector lowest = splat(-87.3f), magic = splat(12582912.f);  // 1.5 * 2^23: adding it rounds to an integer
-    const IntVector visible = IntVector(x > lowest);
-    x = x > lowest ? x : lowest;
+    const IntVector hidden = IntVector(x <= lowest), ordered = IntVector(x == x);
+    x = x <= lowest ? lowest : x;
     Vector exponent = x * 1.44269504f + magic;
     const IntVector shifted = IntVector(exponent) << 23;
     exponent -= magic;
@@ -80,7 +80,7 @@ inline Vector exponential(Vector x) {
     Vector power = splat(1.f / 720);
     constexpr float factors[] = {1.f / 120, 1.f / 24, 1.f / 6, 1.f / 2, 1.f, 1.f};
     for (const float factor : factors) power = power * rest + factor;
-    return Vector((IntVector(power) + shifted) & visible);
+    return Vector((IntVector(power) + (shifted & ordered)) & ~hidden);
 }
 
 // sums[ROWS][PANEL] = a[ROWS][length] b[length][PANEL], or added to the sums.
@@ -320,7 +320,7 @@ template <typename Number> class Attention {
             const size_t words = size_t(length + value_stride) * (BLOCK + chunk) + (LANES + 3) * chunk + 5 * given.size;
             Operand *memory = static_cast<Operand *>(aligned_alloc(64, (words * sizeof(Operand) + 63) / 64 * 64));
             if (memory) {
-                memset(memory, 0, words * sizeof(Operand));
+                memset(memory, 0, words * sizeof(Operand));  // columns of padding must be numbers
             } else {
 #pragma omp atomic write
                 complete = false;
@@ -393,7 +393,7 @@ template <typename Number> class Attention {
             const int64_t at = query_head(head, first + row) * given.tokens + token(sequence, first + row);
             float total = 0;
             for (int lane = 0; lane < LANES; lane++) total += state.totals[row * LANES + lane];
-            const float *output = state.outputs + row * value_stride, factor = total > 0 ? 1 / total : 0;
+            const float *output = state.outputs + row * value_stride, factor = total == 0 ? 0 : 1 / total;  // NaN stays NaN
             const float sum = state.tops[row] + std::log(total);
             if (segments > 1) {
                 float *to = partial.get() + (at * segments + segment) * value_stride;

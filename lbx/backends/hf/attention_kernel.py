@@ -13,11 +13,9 @@ from pathlib import Path
 
 import torch
 
-VARIANTS = {
-    "avx512_bf16": ("avx512_f", "avx512_bw", "avx512_vl", "avx512_dq", "avx512_bf16"),
-    "avx512": ("avx512_f", "avx512_bw", "avx512_vl", "avx512_dq"),
-    "avx2": ("avx2", "fma3"),
-}
+_AVX2 = ("avx2", "fma3", "f16c", "bmi", "bmi2", "lzcnt")
+_AVX512 = (*_AVX2, "avx512_f", "avx512_bw", "avx512_cd", "avx512_dq", "avx512_vl")
+VARIANTS = {"avx512_bf16": (*_AVX512, "avx512_bf16"), "avx512": _AVX512, "avx2": _AVX2}
 """Processor features that each compiled variant needs, by torch's names; the fastest variant first."""
 
 _NUMBERS = {torch.float32: "attend_float32", torch.bfloat16: "attend_bfloat16"}

@@ -60,16 +60,22 @@ def pack_linear_layers(model: torch.nn.Module) -> None:
     """
     dtypes = _packable_dtypes()
     uses = Counter(id(weight) for module in model.modules() for weight in module.parameters(recurse=False))
-    for module in list(model.modules()):
-        for name, child in list(module.named_children()):
-            if type(child) is not torch.nn.Linear or child.weight.device.type != "cpu":
+    parents = [module for module in model.modules() if not isinstance(module, torch.nn.Linear)]
+    for module in parents:
+        for name in [name for name, _ in module.named_children()]:
+            layer = getattr(module, name)
+            if type(layer) is not torch.nn.Linear or not _can_pack(layer, dtypes):
                 continue
-            if child.weight.dtype not in dtypes or child._forward_hooks or child._forward_pre_hooks:
-                continue
-            if uses[id(child.weight)] == 1:
-                setattr(module, name, PackedLinear(child))
+            if uses[id(layer.weight)] == 1:
+                setattr(module, name, PackedLinear(layer))
+                del layer  # its weight is freed before the next one is converted
             else:
-                child.__class__ = OneDnnLinear
+                layer.__class__ = OneDnnLinear
+
+
+def _can_pack(layer: torch.nn.Linear, dtypes: set[torch.dtype]) -> bool:
+    has_hooks = bool(layer._forward_hooks or layer._forward_pre_hooks)
+    return layer.weight.device.type == "cpu" and layer.weight.dtype in dtypes and not has_hooks
 
 
 def _packable_dtypes() -> set[torch.dtype]:

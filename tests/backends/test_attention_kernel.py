@@ -40,15 +40,13 @@ def draw(heads, key_heads, tokens, size, value_size, dtype):
 
 def reference(query, key, value, visible, scale):
     """Outputs and log-sum-exps in float64; ``visible`` has the cells of each token."""
-    query, key, value = (states[0].double() for states in (query, key, value))
-    shared = len(query) // len(key)
-    outputs, sums = [], []
-    for token, cells in enumerate(visible):
-        keys, values = (states[:, cells].repeat_interleave(shared, 0) for states in (key, value))
-        scores = (keys @ query[:, token, :, None])[..., 0] * scale
-        sums.append(scores.logsumexp(-1))
-        outputs.append((scores.softmax(-1)[:, None] @ values)[:, 0])
-    return torch.stack(outputs, 1)[None], torch.stack(sums, 1)[None]
+    hidden = torch.ones(len(visible), CELLS, dtype=torch.bool)
+    for row, cells in zip(hidden, visible, strict=True):
+        row[cells] = False
+    shared = query.shape[1] // key.shape[1]
+    key, value = (states.double().repeat_interleave(shared, 1) for states in (key, value))
+    scores = (query.double() @ key.transpose(-1, -2) * scale).masked_fill(hidden, -torch.inf)
+    return scores.softmax(-1) @ value, scores.logsumexp(-1)
 
 
 def assert_close(found, expected, dtype):
@@ -85,7 +83,7 @@ class TestReference:
 
     def test_private_cells(self, kernel, dtype, heads, key_heads, size, value_size):
         generator = torch.Generator().manual_seed(3)
-        cells = torch.randint(0, CELLS, (6, 700), generator=generator)
+        cells = torch.stack([torch.randperm(CELLS, generator=generator)[:700] for _ in range(6)])
         counts = torch.tensor([1, 700, 3, 256, 257, 512])
         states = draw(heads, key_heads, 6, size, value_size, dtype)
         found = kernel.attend(*states, cells, scale=0.2, counts=counts)
@@ -193,7 +191,9 @@ def test_a_machine_without_a_compiler_gets_a_wheel_without_kernels(tmp_path, mon
     assert "is left out" in capsys.readouterr().err
 
 
-def test_the_kernel_loads_into_a_fresh_process(kernel):
+def test_the_kernel_loads_into_a_fresh_process():
+    if not find_kernel():
+        pytest.skip("The kernel was not compiled: install a C++ compiler, and lbx again (just setup).")
     script = "from lbx.backends.hf.attention_kernel import find_kernel; print(find_kernel()[0])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() in VARIANTS
+    assert done.stdout.strip() == find_kernel()[0]

@@ -24,6 +24,7 @@ constexpr int LANES = 16, WIDTH = 4;  // 6 x 4 sums in 32 registers
 constexpr int LANES = 8, WIDTH = 2;  // 6 x 2 sums in 16 registers
 #endif
 constexpr int TILE = 6, PANEL = LANES * WIDTH, BLOCK = 256, SMALLEST_CHUNK = 48, LARGEST_CHUNK = 240;
+constexpr int64_t LEAST_WORK = 1 << 22;  // products of two numbers; waking another thread costs as much time
 constexpr int FEW_ROWS = 96, MOST_SEGMENTS = 16, SMALLEST_SEGMENT = 4 * BLOCK;  // for few rows, cells are divided, too
 
 typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -315,7 +316,8 @@ template <typename Number> class Attention {
         if (segments > 1 && !(partial && partial_sums)) return false;
         const int64_t tasks = pairs * chunks * segments;
         bool complete = true;
-#pragma omp parallel num_threads(int(given.threads)) if (tasks > 1 && given.threads > 1)
+        const int64_t work = rows * pairs * given.columns * (given.size + given.value_size);
+#pragma omp parallel num_threads(int(given.threads)) if (tasks > 1 && given.threads > 1 && work > LEAST_WORK)
         {
             const size_t words = size_t(length + value_stride) * (BLOCK + chunk) + (LANES + 3) * chunk + 5 * given.size;
             Operand *memory = static_cast<Operand *>(aligned_alloc(64, (words * sizeof(Operand) + 63) / 64 * 64));

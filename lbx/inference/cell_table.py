@@ -23,6 +23,9 @@ _FEW_TOKENS = 16
 # quicker than many short ones.
 _TOGETHER = 1.2
 
+# Larger blocks are hardly faster, and their free cells take memory.
+_LARGEST_BLOCK = 256
+
 
 class AttentionView(NamedTuple):
     """Cells that the new tokens of a group of sequences attend to.
@@ -78,14 +81,22 @@ class CellTable:
     ``owners`` is the only record: lengths, free cells and masks are derived from it, so that the table is consistent
     after an interruption at any line.
 
+    Args:
+        block: number of cells in the first block of a growing sequence; 1: the lowest free cells.
+
     Attributes:
         owners: shape (sequences, cells).
         positions: shape (cells,), position of a cell's token in all sequences that own it.
     """
 
-    def __init__(self, max_sequences: int, max_cells: int) -> None:
+    def __init__(self, max_sequences: int, max_cells: int, *, block: int = 1) -> None:
         self.owners: NDArray[np.bool_] = np.zeros((max_sequences, max_cells), dtype=np.bool_)
         self.positions: NDArray[np.int32] = np.zeros(max_cells, dtype=np.int32)
+        self._block = block
+        # Of each sequence, the cell that follows its last one, and the size of the next block. Both may be outdated:
+        # they only make adjacent cells likely.
+        self._next = np.full(max_sequences, -1)
+        self._block_sizes = np.full(max_sequences, block)
         self._top = 0  # high-water mark: no cell from here on was ever used
         self._changes = 0  # number of forks, drops and cuts
         self._decoding: tuple[tuple[int, ...], list[list[int]]] = ((), [])  # last result of groups and its key
@@ -117,11 +128,39 @@ class CellTable:
         fresh = np.arange(self._top, min(self.max_cells, self._top + count - len(free)))
         return np.concatenate([free, fresh])
 
+    def choose_cells(self, sequences: Sequence[int], counts: Sequence[int]) -> list[NDArray[np.int64]]:
+        """Free cells for the new tokens of each sequence, in rising order; the table must have enough.
+
+        With blocks, a sequence goes on after its last cell or, if that cell is in use, in a free block, each twice as
+        large as the one before. Without them, sequences that grow together would alternate, and attention would read
+        each cell from another page of memory.
+        """
+        total = sum(counts)
+        if self._block == 1:
+            return np.split(self.lowest_free(total), np.cumsum(counts)[:-1])
+        end = self._top + total + (len(counts) + 1) * _LARGEST_BLOCK
+        free = np.ones(min(self.max_cells, end), dtype=np.bool_)
+        free[: self._top] = ~self.owners[:, : self._top].any(axis=0)
+        chosen, after_piece = [], -1
+        for sequence, count in zip(sequences, counts, strict=True):
+            start, block = int(self._next[sequence]), int(self._block_sizes[sequence])
+            if count > 1:
+                block = self._block
+                if not free[start : start + 1].any():
+                    start = after_piece  # pieces of several tokens remain adjacent: their mask covers the span
+            cells = _take_cells(free, start, count, (block, self._block))
+            after_piece = int(cells[-1]) + 1 if count > 1 else after_piece
+            chosen.append(cells)
+        return chosen
+
     def allocate(self, sequence: int, cells: NDArray[np.int64]) -> NDArray[np.int32]:
         """Append free cells to a sequence; returns their positions."""
         start = self.length(sequence)
         positions = np.arange(start, start + len(cells), dtype=np.int32)
         self._top = max(self._top, int(cells[-1]) + 1)
+        if len(cells) == 1 and cells[0] != self._next[sequence]:
+            self._block_sizes[sequence] = min(_LARGEST_BLOCK, 2 * self._block_sizes[sequence])
+        self._next[sequence] = cells[-1] + 1
         self.positions[cells] = positions
         self.owners[sequence, cells] = True
         return positions
@@ -135,10 +174,14 @@ class CellTable:
         self._changes += 1
         row = self.owners[source] & (self.positions < length)
         self.owners[list(targets)] = row
+        self._next[list(targets)] = self._next[source]
+        self._block_sizes[list(targets)] = self._block
 
     def drop(self, sequences: Sequence[int]) -> None:
         self._changes += 1
         self.owners[list(sequences)] = False
+        self._next[list(sequences)] = -1
+        self._block_sizes[list(sequences)] = self._block
         if not self.owners[:, : self._top].any():
             self._top = 0
 
@@ -246,6 +289,24 @@ class _SequenceGroup:
     def shares(self, first: _SequenceGroup, second: _SequenceGroup) -> bool:
         """Whether two joined groups keep most of their shared cells; the other cells would need a mask."""
         return self._shared_count > 0 and 2 * self._shared_count >= min(first._shared_count, second._shared_count)
+
+
+def _take_cells(free: NDArray[np.bool_], start: int, count: int, block_sizes: Sequence[int]) -> NDArray[np.int64]:
+    """Cells from ``start`` on, then of free blocks of the first size that is found, then any; ``free`` is updated."""
+    following = free[start : start + count] if start >= 0 else free[:0]
+    length = len(following) if following.all() else int(following.argmin())
+    cells = np.arange(start, start + length)
+    free[cells] = False
+    if rest := count - length:
+        others = cells[:0]
+        for size in block_sizes:
+            if len(others) < rest:
+                blocks = np.flatnonzero(free[: len(free) // size * size].reshape(-1, size).all(axis=1))
+                others = (blocks[: -(-rest // size), None] * size + np.arange(size)).ravel()
+        others = (others if len(others) >= rest else np.flatnonzero(free))[:rest]
+        free[others] = False
+        cells = np.sort(np.concatenate([cells, others]))
+    return cells
 
 
 def _true_columns(rows: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -10,10 +10,11 @@ import pytest
 from lbx.inference.cell_table import CellTable
 
 
+@pytest.mark.parametrize("block", [1, 8])
 @pytest.mark.parametrize("seed", range(8))
-def test_owners_are_those_of_plain_lists(seed):
+def test_owners_are_those_of_plain_lists(seed, block):
     rng = random.Random(seed)
-    table, held = CellTable(5, 90), [[] for _ in range(5)]
+    table, held = CellTable(5, 90, block=block), [[] for _ in range(5)]
     for _ in range(200):
         one, other = rng.sample(range(5), 2)
         match rng.choice(["give", "give", "fork", "drop"]):
@@ -21,9 +22,11 @@ def test_owners_are_those_of_plain_lists(seed):
                 taken = {cell for cells in held for cell in cells}
                 free = [cell for cell in range(90) if cell not in taken]
                 wanted = rng.randint(1, 12)
-                cells = table.lowest_free(wanted)
-                assert cells.tolist() == free[:wanted]
-                if len(cells) == wanted:
+                assert table.lowest_free(wanted).tolist() == free[:wanted]
+                if len(free) >= wanted:
+                    (cells,) = table.choose_cells([one], [wanted])
+                    assert set(cells.tolist()) <= set(free)
+                    assert len(cells) == wanted and (np.diff(cells) > 0).all()
                     positions = table.allocate(one, cells)
                     assert positions.tolist() == list(range(len(held[one]), len(held[one]) + wanted))
                     held[one] += cells.tolist()
@@ -176,3 +179,57 @@ def test_nothing_is_taken_at_first_and_after_all_is_dropped():
     assert table.used == 10
     table.drop([1])
     assert table.lowest_free(20).tolist() == list(range(10))
+
+
+def lengthened(table, sequences, counts):
+    chosen = table.choose_cells(sequences, counts)
+    for sequence, cells in zip(sequences, chosen, strict=True):
+        table.allocate(sequence, cells)
+    return [cells.tolist() for cells in chosen]
+
+
+def runs_of(table, sequence):
+    """Lengths of the runs of adjacent cells of a sequence, in the order of its tokens."""
+    cells = np.flatnonzero(table.owners[sequence])
+    cells = cells[np.argsort(table.positions[cells])]
+    return [len(run) for run in np.split(cells, np.flatnonzero(np.diff(cells) != 1) + 1)]
+
+
+def test_sequences_that_grow_together_keep_adjacent_cells():
+    table = CellTable(5, 2000, block=64)
+    lengthened(table, [0], [100])
+    table.fork(0, 100, [1, 2, 3])
+    assert lengthened(table, [1, 2, 3], [20, 30, 10]) == [
+        [*range(100, 120)], [*range(120, 150)], [*range(150, 160)]
+    ]  # fmt: skip
+    for _ in range(130):
+        lengthened(table, [1, 2, 3], [1, 1, 1])
+    # Of three sequences, the last piece is followed by free cells. A second block is twice as large as the first.
+    assert [runs_of(table, sequence) for sequence in (1, 2, 3)] == [[120, 64, 66], [100, 30, 64, 66], [100, 42, 64, 34]]
+
+
+def test_a_piece_continues_in_the_block_that_its_sequence_began():
+    table = CellTable(3, 2000, block=64)
+    assert lengthened(table, [0], [100]) == [[*range(100)]]
+    assert lengthened(table, [0], [100]) == [[*range(100, 200)]]
+    assert lengthened(table, [1], [1]) == [[256]]
+    assert lengthened(table, [0], [100]) == [[*range(200, 256), *range(320, 364)]]
+
+
+def test_a_table_without_free_blocks_gives_every_cell():
+    table = CellTable(8, 130, block=64)
+    lengthened(table, range(8), [1] * 8)
+    given = [cell for _ in range(15) for cells in lengthened(table, range(8), [1] * 8) for cell in cells]
+    assert len(set(given)) == 120
+    assert table.used == 128
+    left = table.lowest_free(2).tolist()
+    assert lengthened(table, [3], [2]) == [left]
+
+
+def test_cells_of_dropped_sequences_are_chosen_again():
+    table = CellTable(3, 192, block=64)
+    lengthened(table, [0, 1, 2], [1, 1, 1])
+    table.drop([1])
+    assert lengthened(table, [1], [1]) == [[64]]
+    table.drop([0, 1, 2])
+    assert lengthened(table, [2], [1]) == [[0]]

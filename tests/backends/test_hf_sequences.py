@@ -124,18 +124,18 @@ def memory(tiny):
 
 def test_scattered_cells_are_gathered(tiny, memory):
     """The first tokens are in front, the last after the cells of a dropped sequence."""
-    head, tail = tokens_of(20, 1), tokens_of(15, 2)
+    head, tail = tokens_of(64, 1), tokens_of(15, 2)
     prefill(memory, 0, head)
     prefill(memory, 1, tokens_of(600))
     prefill(memory, 0, tail[:10])
     memory.drop(1)
     assert memory._table.columns([0]).span is None
     tiny.check(prefill(memory, 0, tail[10:]), head + tail)
-    memory.fork(0, 30, [3, 4])
+    memory.fork(0, 74, [3, 4])
     results = memory.extend([Extend(3, [50, 51], True), Extend(4, [60], True)])
     assert memory._table.columns([3, 4]).span is None
     for logits, more in zip(results, ([50, 51], [60]), strict=True):
-        tiny.check(logits, (head + tail)[:30] + more)
+        tiny.check(logits, (head + tail)[:74] + more)
 
 
 def test_the_store_grows_only_where_cells_are_used(tiny, memory):
@@ -146,8 +146,9 @@ def test_the_store_grows_only_where_cells_are_used(tiny, memory):
     prefill(memory, 5, tokens_of(capacity - 200))
     assert memory.used_cells == memory._store.current_pass.capacity == capacity == 256
     assert memory._store.bytes == capacity * memory.cell_bytes
-    memory.extend([Extend(n, [5], False) for n in range(8)])
-    assert memory._store.bytes <= (memory.used_cells * 5 / 4 + 256) * memory.cell_bytes
+    memory.extend([Extend(n, [5], False) for n in range(3)])  # each begins a block of 64 cells
+    assert memory._store.current_pass.capacity == 512
+    assert memory._store.bytes == 512 * memory.cell_bytes
     memory.release()
     assert memory._store.bytes == 0
 
@@ -308,6 +309,20 @@ def test_decoding_copies_no_shared_cells(memory):
     copied = [event.input_shapes[0] for event in passes.events() if event.name in ("aten::clone", "aten::copy_")]
     assert copied
     assert not [shape for shape in copied if 600 <= max(shape, default=0) <= memory.max_cells]
+
+
+def test_sequences_that_grow_together_keep_adjacent_cells(tiny, memory):
+    """The kernel reads cells of one sequence from one place, and the answers are the same."""
+    document = tokens_of(150)
+    prefill(memory, 0, document)
+    memory.fork(0, 150, range(1, 4))
+    answers = [tokens_of(20, seed) for seed in range(1, 4)]
+    for at in range(20):
+        results = memory.extend([Extend(s, answers[s - 1][at : at + 1], True) for s in (1, 2, 3)])
+    for s, logits in zip((1, 2, 3), results, strict=True):
+        own = np.flatnonzero(memory._table.owners[s] & (memory._table.positions >= 150))
+        assert (np.diff(own) == 1).all() and len(own) == 20
+        tiny.check(logits, document + answers[s - 1])
 
 
 def cell_count(index) -> int:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from lbx.inference.model import Logits
 
-_BLOCK = 256
+_CAPACITY_STEP, _GROWTH_BLOCK = 256, 64
 _PASS_TOKENS = {False: 8, True: 256}  # cost of a pass, in tokens: on a CPU, on a GPU
 FORKS = 8
 """Sequences with states that are kept as prefixes of later prompts."""
@@ -90,7 +90,9 @@ class HfSequences:
             trunks=2 if forks_anywhere else min(FORKS, max(1, max_sequences // 2)),
             follow_limit=NO_LIMIT if takes_pieces else ONE_BY_ONE_LIMIT,
         )
-        self._table = CellTable(max_sequences, max_cells)
+        # Other devices mask a span of cells, which should have few gaps.
+        block = _GROWTH_BLOCK if uses_parts and self._device.type == "cpu" else 1
+        self._table = CellTable(max_sequences, max_cells, block=block)
         self.max_sequences, self.max_cells = max_sequences, max_cells
         self._cell_bytes = 0
 
@@ -169,7 +171,7 @@ class HfSequences:
                 f"{free} of its {self.max_cells} cells are free.",
                 fix="Raise kv_cells in the model card's [options], or lower max_sequences.",
             )
-        self._grow_to(int(self._table.lowest_free(tokens)[-1]) + 1)
+        self._grow_to(_end(self._choose_cells(items)))
         max_step = self.max_step
         try:
             return self._extend(items) if self.traits.forks_anywhere else self._extend_in_turns(items)
@@ -180,10 +182,11 @@ class HfSequences:
 
     def _extend(self, items: Sequence[Extend]) -> list[Logits | None]:
         tokens = sum(len(item.tokens) for item in items)
-        cells = self._table.lowest_free(tokens)
-        capacity = self._grow_to(int(cells[-1]) + 1)
+        groups = self._attention_groups(items)
+        cells = self._choose_cells([items[index] for group in groups for index in group])
+        capacity = self._grow_to(_end(cells))
         try:
-            return self._run_pass(items, cells, capacity)
+            return self._run_pass(items, groups, cells, capacity)
         except (RuntimeError, TypeError, ValueError, IndexError, MemoryError) as exc:
             short = is_out_of_memory(exc)
             # Some layers' states may already include the new tokens, so a pass with states cannot be repeated.
@@ -194,7 +197,7 @@ class HfSequences:
                     fix=_FIX_MEMORY,
                 ) from exc
         # Outside the handler: the exception would keep the tensors of its frames alive.
-        self._table.free(cells)
+        self._table.free(np.concatenate(cells))
         self.max_step = max(self.max_sequences, min(self.max_step, tokens // 2))
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
@@ -232,15 +235,32 @@ class HfSequences:
                 for index, item in remaining.items()
             }
 
-    def _run_pass(self, items: Sequence[Extend], cells: NDArray[np.int64], capacity: int) -> list[Logits | None]:
-        """Run one pass; sequences of one attention group are adjacent in its row."""
-        groups = [list(range(len(items)))]
+    def _attention_groups(self, items: Sequence[Extend]) -> list[list[int]]:
         if self._parts and len(items) > 1:
-            groups = self._table.groups([item.sequence for item in items], [len(item.tokens) for item in items])
+            return self._table.groups([item.sequence for item in items], [len(item.tokens) for item in items])
+        return [list(range(len(items)))]
+
+    def _choose_cells(self, items: Sequence[Extend]) -> list[NDArray[np.int64]]:
+        return self._table.choose_cells([item.sequence for item in items], [len(item.tokens) for item in items])
+
+    def _run_pass(
+        self,
+        items: Sequence[Extend],
+        groups: Sequence[Sequence[int]],
+        cells_by_item: Sequence[NDArray[np.int64]],
+        capacity: int,
+    ) -> list[Logits | None]:
+        """Run one pass; sequences of one attention group are adjacent in its row.
+
+        Args:
+            groups: indices of the items of each attention group.
+            cells_by_item: new cells of the items, in the order of the row.
+        """
         order = [item_index for group in groups for item_index in group]
         row = [items[item_index] for item_index in order]
         ends = np.cumsum([len(item.tokens) for item in row])
-        additions = zip(row, np.split(cells, ends[:-1]), strict=True)
+        cells = np.concatenate(cells_by_item)
+        additions = zip(row, cells_by_item, strict=True)
         positions = np.concatenate([self._table.allocate(item.sequence, item_cells) for item, item_cells in additions])
         if not self.traits.forks_anywhere:
             self._states.begin([item.sequence for item in row])
@@ -306,9 +326,8 @@ class HfSequences:
         visible_cells: slice | torch.Tensor,
         n_columns: int,
     ) -> None:
-        span = slice(int(cells[0]), int(cells[-1]) + 1)
-        adjacent = span.stop - span.start == len(cells)
-        write_slots = span if adjacent else torch.from_numpy(cells).to(self._device)
+        adjacent = bool((np.diff(cells) == 1).all())
+        write_slots = slice(int(cells[0]), int(cells[-1]) + 1) if adjacent else torch.from_numpy(cells).to(self._device)
         offset: int | torch.Tensor = n_columns - len(cells)
         if self._parts and self._derives_positions:
             offset = torch.from_numpy(positions - np.arange(len(positions))).to(self._device)
@@ -342,7 +361,8 @@ class HfSequences:
         capacity = self._store.current_pass.capacity
         if cells <= capacity:
             return capacity
-        sizes = [min(self.max_cells, -(-size // _BLOCK) * _BLOCK) for size in (max(cells, capacity * 5 // 4), cells)]
+        wanted = (max(cells, capacity * 5 // 4), cells)
+        sizes = [min(self.max_cells, -(-size // _CAPACITY_STEP) * _CAPACITY_STEP) for size in wanted]
         free = _free_bytes(self._model) if self._cell_bytes else None
         for size in sizes:
             # The old and the new tensors of one layer exist at the same time while it is copied.
@@ -355,6 +375,11 @@ class HfSequences:
             f"{(free or 0) / 1e9:.2f} GB are free.",
             fix=_FIX_MEMORY,
         )
+
+
+def _end(cells: Sequence[NDArray[np.int64]]) -> int:
+    """Cell after the last one of several arrays in rising order."""
+    return max(int(array[-1]) for array in cells) + 1
 
 
 def _free_bytes(model: Any) -> int | None:

@@ -115,6 +115,18 @@ def test_nan_is_not_hidden(kernel, dtype, tokens):
         assert outputs.isnan().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_nan_in_a_private_cell_reaches_its_token_only(kernel, dtype):
+    query, key, value = draw(6, 3, 3, 64, 64, dtype)
+    cells = torch.arange(900).view(3, 300)
+    for states in (key, value):
+        changed = states.clone()
+        changed[:, :, 420] = float("nan")  # of the second token
+        inputs = (changed, value) if states is key else (key, changed)
+        outputs, _ = kernel.attend(query, *inputs, cells, scale=0.1)
+        assert outputs.isnan().any(-1).any(1).tolist() == [[False, True, False]]
+
+
 def test_cells_that_no_token_sees_do_not_matter(kernel):
     query, key, value = draw(6, 3, 8, 64, 64, torch.float32)
     found = kernel.attend(query, key, value, slice(10, 18), scale=0.1, causal=True)

@@ -4,8 +4,8 @@
 // Query heads that share a key head, times tokens, are rows of one matrix. A task is a chunk of these rows; it goes
 // through the cells in blocks and keeps the running maximum and sum of each row. Keys of a block are transposed, so
 // that both products are sums of broadcast numbers times vectors, and bfloat16 numbers are used as pairs where the
-// processor multiplies pairs. The arithmetic of a row does not depend on the number of threads, and on other rows only
-// by whether there are few of them.
+// processor multiplies pairs. Private float32 cells of a few rows are read where they are. The arithmetic of a row does
+// not depend on the number of threads, and on other rows only by whether there are few of them.
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -177,6 +177,65 @@ template <int ROWS, int STEP> void attend_tile(const Rows &rows, int first, cons
                                    rows.value_stride, (visible + STEP - 1) / STEP, outputs + at, rows.value_stride);
 }
 
+// Sums of LANES vectors, which are overwritten.
+inline Vector add_lanes(Vector (&vectors)[LANES]) {
+    IntVector even, odd;
+    for (int lane = 0; lane < LANES; lane++) even[lane] = 2 * lane, odd[lane] = 2 * lane + 1;
+    for (int count = LANES / 2; count; count /= 2)
+        for (int at = 0; at < count; at++)
+            vectors[at] = __builtin_shuffle(vectors[2 * at], vectors[2 * at + 1], even) +
+                          __builtin_shuffle(vectors[2 * at], vectors[2 * at + 1], odd);
+    return vectors[0];
+}
+
+// Float32 cells of one block where they are: for a few rows, transposing keys takes longer than the products.
+struct CellsInPlace {
+    const float *keys[BLOCK], *values[BLOCK];
+    int count, size, value_size;
+};
+
+// outputs += weights * values, in PARTS vectors from a column on.
+template <int ROWS, int PARTS>
+inline void add_values(const CellsInPlace &cells, const float (*weights)[BLOCK], int column, float *outputs,
+                       int stride) {
+    Vector sum[ROWS][PARTS];
+    for (int row = 0; row < ROWS; row++)
+        for (int part = 0; part < PARTS; part++) sum[row][part] = load(outputs + row * stride + column + part * LANES);
+    for (int at = 0; at < cells.count; at++)
+        for (int part = 0; part < PARTS; part++) {
+            const Vector value = load(cells.values[at] + column + part * LANES);
+            for (int row = 0; row < ROWS; row++) sum[row][part] += weights[row][at] * value;
+        }
+    for (int row = 0; row < ROWS; row++)
+        for (int part = 0; part < PARTS; part++) store(outputs + row * stride + column + part * LANES, sum[row][part]);
+}
+
+template <int ROWS> void attend_in_place(const Rows &rows, const CellsInPlace &cells) {
+    alignas(64) float scores[ROWS][BLOCK];
+    const float *queries = reinterpret_cast<const float *>(rows.queries);
+    for (int first = 0; first < cells.count; first += LANES)
+        for (int row = 0; row < ROWS; row++) {
+            Vector products[LANES];
+            for (int lane = 0; lane < LANES; lane++) {
+                const float *key = cells.keys[first + lane < cells.count ? first + lane : first];
+                products[lane] = Vector{};
+                for (int at = 0; at < cells.size; at += LANES)
+                    products[lane] += load(queries + row * cells.size + at) * load(key + at);
+            }
+            store(scores[row] + first, add_lanes(products));
+        }
+    for (int row = 0; row < ROWS; row++) {
+        const float factor =
+            to_weights<1>(scores[row], cells.count, rows.scale, rows.tops[row], rows.totals + row * LANES);
+        float *output = rows.outputs + row * rows.value_stride;
+        for (int at = 0; at < cells.value_size; at += LANES) store(output + at, load(output + at) * factor);
+    }
+    int column = 0;
+    for (; column + 2 * LANES <= cells.value_size; column += 2 * LANES)
+        add_values<ROWS, 2>(cells, scores, column, rows.outputs, rows.value_stride);
+    if (column < cells.value_size) add_values<ROWS, 1>(cells, scores, column, rows.outputs, rows.value_stride);
+}
+
 template <int STEP> void attend_block(const Rows &rows, int count, const Block &block) {
     int row = 0;
     for (; row + TILE <= count; row += TILE) attend_tile<TILE, STEP>(rows, row, block);
@@ -288,6 +347,7 @@ template <typename Number> class Attention {
     const int shared, length, value_stride;
     const int64_t rows;   // of one key head and sequence
     const int64_t pairs;  // of a key head and a sequence
+    const bool in_place;  // cells are not copied to blocks
     int64_t chunk, chunks, segment_cells, segments;
     std::unique_ptr<float[]> partial;       // outputs of segments [heads * tokens][segments][value_stride]
     std::unique_ptr<float[]> partial_sums;  // log-sum-exps of segments [heads * tokens][segments]
@@ -296,7 +356,9 @@ template <typename Number> class Attention {
     explicit Attention(const Arguments &arguments)
         : given(arguments), shared(int(given.heads / given.key_heads)), length(int(given.size / STEP)),
           value_stride(int((given.value_size + PANEL - 1) / PANEL * PANEL)),
-          rows(given.sequences == 1 ? shared * given.tokens : shared), pairs(given.key_heads * given.sequences) {
+          rows(given.sequences == 1 ? shared * given.tokens : shared), pairs(given.key_heads * given.sequences),
+          in_place(sizeof(Number) == sizeof(float) && given.sequences > 1 && rows <= TILE &&
+                   given.size % LANES == 0 && given.value_size % LANES == 0) {
         // Four tasks for each thread, unless chunks would be so small that preparing blocks takes as long.
         const int64_t wanted = rows * pairs / (4 * given.threads) / TILE * TILE;
         chunk = wanted < SMALLEST_CHUNK ? SMALLEST_CHUNK : wanted > LARGEST_CHUNK ? LARGEST_CHUNK : wanted;
@@ -357,11 +419,31 @@ template <typename Number> class Attention {
         const int64_t next = (segment + 1) * segment_cells, end = segments > 1 && next < visible ? next : visible;
         const Matrix keys{given.keys, given.key_head_stride, given.key_cell_stride, int(given.size)};
         const Matrix values{given.values, given.value_head_stride, given.value_cell_stride, int(given.value_size)};
-        for (int64_t start = segment * segment_cells; start < end; start += BLOCK) {
+        if (in_place) attend_private(state, keys, values, head, cells);
+        for (int64_t start = segment * segment_cells; start < end && !in_place; start += BLOCK) {
             load_block<Number, STEP>(keys, values, head, cells, start, value_stride, copies, zeros, block);
             attend_block<STEP>(state, count, block);
         }
         finish(state, head, sequence, first, count, segment);
+    }
+
+    template <int ROWS = TILE>
+    void attend_private(const Rows &state, const Matrix &keys, const Matrix &values, int head,
+                        const Cells &cells) const {
+        if constexpr (ROWS > 1)
+            if (rows < ROWS) return attend_private<ROWS - 1>(state, keys, values, head, cells);
+        const float *key = static_cast<const float *>(keys.data) + head * keys.head_stride;
+        const float *value = static_cast<const float *>(values.data) + head * values.head_stride;
+        CellsInPlace part{};
+        part.size = keys.size, part.value_size = values.size;
+        for (int64_t start = 0; start < cells.count; start += BLOCK) {
+            part.count = int(cells.count - start < BLOCK ? cells.count - start : BLOCK);
+            for (int at = 0; at < part.count; at++) {
+                part.keys[at] = key + cells[start + at] * keys.cell_stride;
+                part.values[at] = value + cells[start + at] * values.cell_stride;
+            }
+            attend_in_place<ROWS>(state, part);
+        }
     }
 
     int64_t query_head(int head, int64_t row) const {

@@ -52,6 +52,11 @@ bench-vllm *args: setup
     .ci/server-tools.sh vllm
     python -m bench.vllm {{ args }}
 
+# seconds of both on attention, matrix products and all else, by torch's profiler
+profile-vllm *args: setup
+    .ci/server-tools.sh vllm
+    python -m bench.vllm_profile {{ args }}
+
 # compare lbx with that loop: `formats` of llama.cpp's weights, or `growth` with document length and questions
 bench-loop *args: setup
     python -m bench.loop {{ args }}

@@ -52,14 +52,19 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _compare(dtype: str, args: argparse.Namespace, folder: Path) -> list[list[str]]:
+def make_job(dtype: str, args: argparse.Namespace, folder: Path) -> tuple[list[str], Job, HfTokenizer]:
+    """Prompts, of L-Eval and then random ones, weights and cards; and a label for each group of prompts."""
     words = [*REAL, "--threads", str(args.threads), "--dtype", dtype]
     job, _, tokenizer = engine.prepare_job(engine.parse_arguments(words), folder)
     labels, job = _add_documents(job, tokenizer, _numbers(args.documents), _numbers(args.questions))
     weights = _widen_window(Path(job.weights["hf"]), folder / "wide" / "hf", job.window)
     cells = job.window + max(job.groups) * (QUESTION_TOKENS + job.new_tokens)
     cards = write_cards(folder / "wide", threads=args.threads, dtype=dtype, device="cpu", kv_cells=cells)
-    job = replace(job, weights={"hf": str(weights)}, cards={"hf": str(cards["hf"])})
+    return labels, replace(job, weights={"hf": str(weights)}, cards={"hf": str(cards["hf"])}), tokenizer
+
+
+def _compare(dtype: str, args: argparse.Namespace, folder: Path) -> list[list[str]]:
+    labels, job, tokenizer = make_job(dtype, args, folder)
     results = {name: run_contender(name, job, folder) for name in ("vllm", "hf-lbx")}
     return [
         _row(f"{dtype}, {label}", *work)

@@ -29,26 +29,70 @@ _CACHE_GB, _START_S = 4, 600
 
 def vllm(job: Job) -> Loaded:
     """vLLM's server with prefix caching, its default."""
-    log = (Path(job.weights["hf"]).parent / "vllm.log").open("w+")
-    port = _free_port()
-    environment = os.environ | {
-        "VLLM_CPU_KVCACHE_SPACE": str(_CACHE_GB),
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-        "PYTHONPATH": "",
-    }
-    command = [
-        PYTHON, "-m", "vllm.entrypoints.cli.main", "serve", job.weights["hf"], "--served-model-name", "model",
-        "--host", "127.0.0.1", "--port", port, "--dtype", job.dtype, "--max-model-len", job.window,
-        "--max-num-seqs", CONCURRENCY, "--enforce-eager",
-    ]  # fmt: skip
-    server = subprocess.Popen([str(word) for word in command], env=environment, stdout=log, stderr=log)
-    atexit.register(_stop, server)
-    url = f"http://127.0.0.1:{port}/v1"
-    _wait_until_ready(url, server, Path(log.name))
+    server = VllmServer(job)
+    atexit.register(server.stop)
+    return server.answer, lambda: 0, []
 
-    def ask(number: int) -> list[int]:
+
+class VllmServer:
+    """Running server, and a client that asks many questions at once.
+
+    Args:
+        options: further words of the command line.
+    """
+
+    def __init__(self, job: Job, *options: str) -> None:
+        self._job = job
+        log = Path(job.weights["hf"]).parent / "vllm.log"
+        port = _free_port()
+        environment = os.environ | {
+            "VLLM_CPU_KVCACHE_SPACE": str(_CACHE_GB),
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_NO_USAGE_STATS": "1",
+            "DO_NOT_TRACK": "1",
+            "PYTHONPATH": "",
+        }
+        command = [
+            PYTHON, "-m", "vllm.entrypoints.cli.main", "serve", job.weights["hf"], "--served-model-name", "model",
+            "--host", "127.0.0.1", "--port", port, "--dtype", job.dtype, "--max-model-len", job.window,
+            "--max-num-seqs", CONCURRENCY, "--enforce-eager", *options,
+        ]  # fmt: skip
+        with log.open("w") as output:
+            self._process = subprocess.Popen(
+                [str(word) for word in command], env=environment, stdout=output, stderr=output
+            )
+        self.url = f"http://127.0.0.1:{port}"
+        try:
+            _wait_until_ready(self.url, self._process, log)
+        except RuntimeError:
+            self.stop()
+            raise
+
+    def answer(self, numbers: range) -> list[list[int]]:
+        """Token ids of the answers to these prompts of the job."""
+        with ThreadPoolExecutor(CONCURRENCY) as pool:
+            return list(pool.map(self._ask, numbers))
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def post(self, path: str, body: dict[str, Any] | None = None) -> bytes:
+        """Content of the answer to a POST request."""
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, json.dumps(body or {}).encode(), headers)
+        try:
+            with urllib.request.urlopen(request) as response:
+                content: bytes = response.read()
+                return content
+        except urllib.error.HTTPError as exc:
+            raise RuntimeError(exc.read().decode()[:300]) from exc
+
+    def _ask(self, number: int) -> list[int]:
+        job = self._job
         body = {
             "model": "model",
             "prompt": job.prompts[number],
@@ -58,14 +102,8 @@ def vllm(job: Job) -> Loaded:
             "ignore_eos": bool(job.never),
             "return_token_ids": True,
         }
-        ids: list[int] = _post(f"{url}/completions", body)["choices"][0]["token_ids"]
+        ids: list[int] = json.loads(self.post("/v1/completions", body))["choices"][0]["token_ids"]
         return ids
-
-    def answer(numbers: range) -> list[list[int]]:
-        with ThreadPoolExecutor(CONCURRENCY) as pool:
-            return list(pool.map(ask, numbers))
-
-    return answer, lambda: 0, []
 
 
 def _free_port() -> int:
@@ -73,16 +111,6 @@ def _free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
-
-
-def _post(url: str, body: dict[str, Any]) -> dict[str, Any]:
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request) as response:
-            reply: dict[str, Any] = json.load(response)
-            return reply
-    except urllib.error.HTTPError as exc:
-        raise RuntimeError(exc.read().decode()[:300]) from exc
 
 
 def _wait_until_ready(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
@@ -96,15 +124,7 @@ def _wait_until_ready(url: str, server: subprocess.Popen[bytes], log: Path) -> N
 
 def _is_ready(url: str) -> bool:
     try:
-        urllib.request.urlopen(f"{url}/models").close()
+        urllib.request.urlopen(f"{url}/v1/models").close()
     except OSError:
         return False
     return True
-
-
-def _stop(server: subprocess.Popen[bytes]) -> None:
-    server.terminate()
-    try:
-        server.wait(30)
-    except subprocess.TimeoutExpired:
-        server.kill()

@@ -18,7 +18,7 @@ demo: setup
 test *args: setup
     @just --no-deps lint & lint=$!; pytest -n 3 --dist worksteal "${@:--mpromise}"; tests=$?; wait $lint && exit $tests
 
-# every test; --hypothesis-profile=all runs all examples of property tests and longer series of kills (hours)
+# every test; --hypothesis-profile=all: all examples of property tests, architectures and series of kills (hours)
 [positional-arguments]
 test-all *args: lint
     .ci/slurm-tools.sh || true

@@ -4,6 +4,9 @@ them, from random seeds, with --hypothesis-profile=all. What those find becomes 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from hypothesis import settings
 
 QUICK = 50
@@ -19,9 +22,19 @@ def examples(wanted: int) -> int:
     return min(wanted, QUICK) if settings.get_current_profile_name() == "quick" else wanted
 
 
+def every(step: int, values: Sequence[Any]) -> Sequence[Any]:
+    """Every value of that step, the first included; all of them in a whole run."""
+    return values[::step] if settings.get_current_profile_name() == "quick" else values
+
+
 def files(wanted: int) -> int:
     """The same of whole results files, each of which takes seconds."""
     return min(wanted, FILES) if settings.get_current_profile_name() == "quick" else wanted
+
+
+def changes(wanted: int) -> int:
+    """The same of changed values; half of them still change each column."""
+    return wanted // 2 if settings.get_current_profile_name() == "quick" else wanted
 
 
 def kills(wanted: int) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
+import profiles
 import pytest
 from attested_file import attest, changed_rows, check, make_key, results_to_attest
 
@@ -86,10 +87,11 @@ def _change_value(path: Path, table: str, column: str, rng: random.Random, taken
             return None
         place, *key = rng.choice(rows)
         name, kind = f'"{column}"', COLUMN_TYPES[table, column]
-        as_text = f"({{}})::{kind}::{'BIT::' if kind == 'DOUBLE' else ''}VARCHAR"
+        # DuckDB updates no number to an equal one, e.g. 0.0 to -0.0.
+        compared = f"({{}})::{kind}" if kind == "DOUBLE" else f"({{}})::{kind}::VARCHAR"
         for edit in edits:
             sql = edit.format(c=name)
-            same = f"{as_text.format(sql)} IS NOT DISTINCT FROM {as_text.format(name)}"
+            same = f"{compared.format(sql)} IS NOT DISTINCT FROM {compared.format(name)}"
             try:
                 if connection.execute(f"SELECT {same} FROM {table} WHERE rowid = {place}").fetchone() == (True,):
                     continue
@@ -120,7 +122,7 @@ def assert_named(edits: list[Edit], path: Path, key: Path) -> None:
     ("count", "at_once", "seed"),
     [
         (12, 1, 1),
-        pytest.param(500, 20, 0, marks=pytest.mark.long("each column is changed in several ways")),
+        pytest.param(profiles.changes(500), 20, 0, marks=pytest.mark.long("each column is changed at least once")),
     ],
 )
 def test_changed_values_are_found_and_their_rows_named(

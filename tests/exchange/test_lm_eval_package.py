@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import profiles
 import pytest
 from import_parts import import_predictions
 from tools import tool
@@ -35,7 +36,7 @@ def imported(store: Store, path: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model", ["llama2-7b-chat-4k", "llama3-8b-instruct"])
+@pytest.mark.parametrize("model", profiles.every(2, ["llama2-7b-chat-4k", "llama3-8b-instruct"]))
 def test_published_answers_through_lm_eval(model: str, shared: Callable, store: Store, tmp_path: Path) -> None:
     folder = shared("data/predictions/longbench") / model
     tasks, first_line = {}, ("trec", "triviaqa", "samsum", "lsht")

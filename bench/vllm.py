@@ -33,8 +33,6 @@ REAL = ("--smollm2", "--tasks", "coursera", "--documents", "2")
 
 def main() -> int:
     args = parse_arguments()
-    if not PYTHON.exists():
-        sys.exit("vLLM is not installed: run .ci/server-tools.sh vllm")
     rows: list[list[str]] = []
     for dtype in args.dtypes.split(","):
         with tempfile.TemporaryDirectory(prefix="lbx-bench-") as folder:
@@ -43,17 +41,21 @@ def main() -> int:
     return 0
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def parse_arguments(
+    text: str | None = __doc__, documents: str = "2048,10240", questions: str = "1,12,40"
+) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(text or "").partition("\n")[0])
     parser.add_argument("--dtypes", default="float32,bfloat16")
-    parser.add_argument("--documents", default="2048,10240", help="tokens of the random documents")
-    parser.add_argument("--questions", default="1,12,40", help="on each document")
+    parser.add_argument("--documents", default=documents, help="tokens of the random documents")
+    parser.add_argument("--questions", default=questions, help="on each document")
     parser.add_argument("--threads", type=int, default=2)
     return parser.parse_args()
 
 
 def make_job(dtype: str, args: argparse.Namespace, folder: Path) -> tuple[list[str], Job, HfTokenizer]:
     """Prompts, of L-Eval and then random ones, weights and cards; and a label for each group of prompts."""
+    if not PYTHON.exists():
+        sys.exit("vLLM is not installed: run .ci/server-tools.sh vllm")
     words = [*REAL, "--threads", str(args.threads), "--dtype", dtype]
     job, _, tokenizer = engine.prepare_job(engine.parse_arguments(words), folder)
     labels, job = _add_documents(job, tokenizer, _numbers(args.documents), _numbers(args.questions))

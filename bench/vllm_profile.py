@@ -23,7 +23,7 @@ from unittest.mock import patch
 from bench import vllm
 from bench.contenders import CONTENDERS
 from bench.contest import Job, pin, table
-from bench.vllm_server import PYTHON, VllmServer
+from bench.vllm_server import VllmServer
 
 ATTENTION, PRODUCTS, OTHER = "attention", "matrix products", "other"
 _KINDS = {
@@ -40,8 +40,6 @@ _KINDS = {
 
 def main() -> int:
     args = parse_arguments()
-    if not PYTHON.exists():
-        sys.exit("vLLM is not installed: run .ci/server-tools.sh vllm")
     rows: list[list[str]] = []
     for dtype in args.dtypes.split(","):
         with tempfile.TemporaryDirectory(prefix="lbx-bench-") as folder:
@@ -55,12 +53,7 @@ def main() -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--dtypes", default="float32,bfloat16")
-    parser.add_argument("--documents", default="10240", help="tokens of the random documents")
-    parser.add_argument("--questions", default="12", help="on each document")
-    parser.add_argument("--threads", type=int, default=2)
-    return parser.parse_args()
+    return vllm.parse_arguments(__doc__, documents="10240", questions="12")
 
 
 def _profile_vllm(job: Job, folder: Path) -> dict[str, float]:
@@ -110,6 +103,8 @@ def _seconds_by_kind(events: Iterable[Mapping[str, Any]], total_s: float) -> dic
         if event["ts"] >= ends.get(thread, 0.0):
             ends[thread] = event["ts"] + event["dur"]
             seconds[_KINDS[event["name"]]] += event["dur"] / 1e6
+    if not all(seconds.values()):
+        raise ValueError(f"no operation of a known name is in the profile: {seconds}")
     return seconds | {OTHER: total_s - sum(seconds.values())}
 
 

@@ -67,5 +67,28 @@ def test_something_heavy_hangs_on_what_a_function_imports(name: str) -> None:
     assert missed and missed[1] in HEAVY, done.stderr
 
 
+@pytest.mark.parametrize("command", ["verify", "unpack"])
+def test_commands_that_read_archives_load_little(command: str, tmp_path: Path) -> None:
+    """An officer reads what they load: no benchmark, no maker of archives, no results file."""
+    archive = tmp_path / "long.tar"
+    archive.write_bytes(bytes(10240))
+    words = {"verify": [], "unpack": ["--to", str(tmp_path / "long")]}[command]
+    code = (
+        "import sys; from lbx.cli.main import main\n"
+        f"sys.argv = ['lbx', {command!r}, {str(archive)!r}, '--allow-unsigned', *{words!r}]\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(*sys.modules, file=sys.stdout)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = done.stdout.split()
+    assert "lbx.bundle.receiving.trusted_archive" in modules, done.stderr
+    own = [name for name in modules if re.match(r"lbx\b", name)]
+    assert len(own) <= 45, own
+    unwanted = ("lbx.benchmarks", "lbx.bundle.making", "lbx.store", "lbx.attesting", "lbx.metrics")
+    assert not [name for name in own if name.startswith(unwanted)]
+    assert not {"numpy", "duckdb", "huggingface_hub", "jinja2"} & set(modules)
+
+
 def test_every_reason_is_needed() -> None:
     assert set(REASONS) <= set(local_imports())

@@ -18,11 +18,10 @@ from pathlib import Path
 
 from lbx.attesting.statement import RunStatement, Statement, parse_statement
 from lbx.base.errors import BundleError
-from lbx.base.inputs import open_input
+from lbx.base.inputs import ATTESTATION_SUFFIX, open_input
 from lbx.base.records import canonical_json
 from lbx.bundle.signing.trust import SignedBy, Trust
 
-SUFFIX = ".attestation.jsonl.gz"
 _STATEMENT_LIMIT, _SIGNATURE_LIMIT, _ROW_LIMIT = 1 << 26, 1 << 17, 1 << 20
 _LEVEL = 1
 """Digests are random: more effort makes the file two percent smaller."""
@@ -30,7 +29,7 @@ _LEVEL = 1
 
 def attestation_path(results: Path) -> Path:
     """Default path of the attestation of a results file."""
-    return results.with_name(results.name + SUFFIX)
+    return results.with_name(results.name + ATTESTATION_SUFFIX)
 
 
 class RowLines:

@@ -20,6 +20,8 @@ from lbx.base.visible import one_line
 
 _DESCRIPTOR_PATH = re.compile(r"/dev/stdin|/(?:dev|proc/self)/fd/([0-9]{1,9})")
 _BLOCK = 1 << 16
+ATTESTATION_SUFFIX = ".attestation.jsonl.gz"
+"""End of an attestation's name, after the name of its results file."""
 _MAGIC = slice(8, 12)
 _DEVICES = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.IGNORECASE)
 """Device names on Windows, reserved in every folder and with every extension."""

@@ -21,6 +21,8 @@ JOURNAL_BYTES = 1 << 28
 """A journal of ratings."""
 EDITS_BYTES = 1 << 30
 """The log of a dataset's edits."""
+ZIP_RATIO = 200
+"""Maximum ratio of a zip's declared size to its own size, above the first mebibyte."""
 
 # Values of a spec
 
@@ -62,3 +64,12 @@ QUERY_MIB = 2048
 """Memory of a query and its result, in addition to lbx's own."""
 PIVOT_COLUMNS = 10_000
 """Columns created by a PIVOT; the time to plan a query grows with their square."""
+
+
+def is_zip_bomb(unpacked_size: int, packed_size: int) -> bool:
+    """Return whether the sizes of a zip, in bytes, rule out a dataset.
+
+    Text shrinks to a third or a tenth; Deflate could reach a thousandth, and members that share their bytes even less.
+    zipfile returns at most the declared bytes of a member, so the declared size is the bound.
+    """
+    return unpacked_size > (1 << 20) + ZIP_RATIO * packed_size

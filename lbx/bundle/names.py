@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from lbx.benchmarks.base.files import is_zip_bomb
+from lbx.base.limits import is_zip_bomb
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 _ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\\%:\u2028\u2029\ud800-\udfff]")

@@ -1,4 +1,4 @@
-"""Commands ``lbx attest`` and ``lbx verify``, the second for archives, too."""
+"""Commands ``lbx attest``, and ``lbx verify`` for results files."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import NoReturn
 
 import typer
 
-from lbx.attesting.attestation import SUFFIX, attestation_path
+from lbx.attesting.attestation import attestation_path
 from lbx.attesting.checking import CHANGED, MISSING, VERIFIED, ResultsReport, RunCheck, check_results
 from lbx.attesting.making import attest_results
 from lbx.attesting.rows import Change
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
-from lbx.base.inputs import is_results_file
+from lbx.base.inputs import ATTESTATION_SUFFIX, is_results_file
 from lbx.base.units import format_count
 from lbx.bundle.signing.signature import RESULTS_NAMESPACE
 from lbx.bundle.signing.trust import Trust
-from lbx.cli import bundling
 from lbx.cli.gap_options import AttestOptions, VerifyOptions
 from lbx.cli.output import answer, answer_json, note
+from lbx.cli.receiving import describe_trust, refusals_as_json, signature_line
 from lbx.cli.tables import check_output
 from lbx.store.opening import check_path, require_file
 
@@ -56,22 +56,20 @@ def attest(options: AttestOptions) -> None:
     note(f"Keep it with the results file. To check that no row has changed: {verifying}")
 
 
-def verify(options: VerifyOptions) -> None:
+def verify_results(options: VerifyOptions) -> None:
     if is_results_file(options.archive):
-        _verify_results(options)
+        _check_results(options)
         return
-    if options.archive.name.endswith(SUFFIX) and options.archive.is_file():
+    if options.archive.name.endswith(ATTESTATION_SUFFIX) and options.archive.is_file():
         _refuse_attestation(options)
-    if options.attestation is not None or options.runs:
-        require_file(options.archive)
-        raise UsageError(
-            f"--attestation and --run are for results files, and {options.archive} is not one.", fix="Omit them."
-        )
-    bundling.verify_archive(options)
+    require_file(options.archive)
+    raise UsageError(
+        f"--attestation and --run are for results files, and {options.archive} is not one.", fix="Omit them."
+    )
 
 
 def _refuse_attestation(options: VerifyOptions) -> NoReturn:
-    results = options.archive.with_name(options.archive.name.removesuffix(SUFFIX))
+    results = options.archive.with_name(options.archive.name.removesuffix(ATTESTATION_SUFFIX))
     trust: list[str | Path] = ["--trust", options.trust] if options.trust else []
     raise UsageError(
         f"{options.archive} is an attestation.",
@@ -80,7 +78,7 @@ def _refuse_attestation(options: VerifyOptions) -> NoReturn:
     )
 
 
-def _verify_results(options: VerifyOptions) -> None:
+def _check_results(options: VerifyOptions) -> None:
     results = options.archive
     attestation = options.attestation or attestation_path(results)
     if options.refuse_unsafe:
@@ -91,7 +89,7 @@ def _verify_results(options: VerifyOptions) -> None:
             fix="Name it with --attestation. To attest the present state of the results file:",
             command=as_command("lbx", "attest", results, "--sign", "KEY"),
         )
-    with bundling.refusals_as_json(results, options.as_json):
+    with refusals_as_json(results, options.as_json):
         trust = Trust.of(options.trust, allow_unsigned=options.allow_unsigned, namespace=RESULTS_NAMESPACE)
         report = check_results(results, attestation, trust, options.runs)
     if options.as_json:
@@ -109,8 +107,8 @@ def _report_lines(report: ResultsReport) -> Iterator[str]:
     present = len(report.runs) - len(report.run_names(MISSING))
     counts = f"{format_count(present, 'run')} with {format_count(rows, 'attested row')}"
     state = {VERIFIED: "verified", CHANGED: "CHANGED"}.get(report.result, "INCOMPLETE")
-    yield f"{report.path}: {state}. {counts}; {bundling.describe_trust(report.is_trusted)}"
-    yield from map(bundling.signature_line, report.signatures)
+    yield f"{report.path}: {state}. {counts}; {describe_trust(report.is_trusted)}"
+    yield from map(signature_line, report.signatures)
     yield f"  attested   {report.attested_at}, by {report.attested_by}: {report.attestation}"
     for run in report.runs:
         yield f"  run        {run.name}: {_describe_run(run)}"

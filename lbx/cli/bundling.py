@@ -1,36 +1,22 @@
-"""Commands ``lbx bundle``, ``lbx verify`` and ``lbx unpack``."""
+"""Command ``lbx bundle``."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
-from lbx import bundle
 from lbx.base.columns import Column
 from lbx.base.commands import as_command
-from lbx.base.errors import LbxError, UsageError
+from lbx.base.errors import UsageError
 from lbx.base.units import format_count
-from lbx.base.version import __version__
 from lbx.base.visible import one_line
-from lbx.bundle import (
-    CreateResult,
-    Outline,
-    RequestResult,
-    Trust,
-    VerifyReport,
-    Where,
-    Writing,
-    create,
-    parse_volume_size,
-    survey,
-    write_request,
-)
-from lbx.bundle.signing.trust import SignedBy
-from lbx.cli.gap_options import BundleOptions, UnpackOptions, VerifyOptions
+from lbx.bundle.making.archive import Writing
+from lbx.bundle.making.outline import Outline
+from lbx.bundle.making.pack import CreateResult, Where, create, survey
+from lbx.bundle.making.request import RequestResult, write_request
+from lbx.bundle.volumes import parse_volume_size
+from lbx.cli.gap_options import BundleOptions
 from lbx.cli.output import ByteProgress, answer, answer_json, note, stderr, stdout
 from lbx.cli.tables import print_table, show_table
 
@@ -147,73 +133,3 @@ def _show_request(result: RequestResult, *, as_json: bool) -> None:
     answer(f"{result.file}: {len(result.asked)} sources" + (f", on the base {result.base}" if result.base else ""))
     answering = as_command("lbx", "bundle", Path(result.file.name), "-o", "DIR")
     note(f"The request contains only names, sizes and hashes. Carry it out, then run: {answering}")
-
-
-def verify_archive(options: VerifyOptions) -> None:
-    archive = options.archive
-    with refusals_as_json(archive, options.as_json), ByteProgress() as progress:
-        trusted = Trust.of(options.trust, allow_unsigned=options.allow_unsigned)
-        check = bundle.verify_folder if archive.is_dir() else bundle.verify
-        report = check(archive, progress, trust=trusted, unsafe=not options.refuse_unsafe)
-    if options.as_json:
-        answer_json(report.to_json())
-        return
-    for line in _report_lines(report):
-        answer(line)
-
-
-def unpack(options: UnpackOptions) -> None:
-    with refusals_as_json(options.archive, options.as_json), ByteProgress() as progress:
-        trusted = Trust.of(options.trust, allow_unsigned=options.allow_unsigned)
-        safe = options.refuse_unsafe
-        result = bundle.unpack(options.archive, options.to, progress, trust=trusted, unsafe=not safe, base=options.base)
-    if options.as_json:
-        answer_json(result.to_json())
-        return
-    if result.already:
-        answer(f"{result.root} already contains this bundle, digest {result.digest}; every file was hashed again")
-    else:
-        answer(f"{result.root}: {result.files} files, {result.bytes:,} bytes, digest {result.digest}")
-    for path in result.unsafe:
-        answer(f"  unsafe     {path}: allowed by the recipe")
-    if not result.trusted:
-        note("No trusted key has signed this bundle; --allow-unsigned accepted it.")
-
-
-def _report_lines(report: VerifyReport) -> Iterator[str]:
-    signer = describe_trust(report.trusted)
-    yield (f"{report.path}: intact. {report.files} files, {report.bytes:,} bytes, digest {report.digest}; {signer}")
-    yield from map(signature_line, report.signatures)
-    for volume in report.volumes:
-        yield f"  volume     {volume.name}: {volume.result}, {volume.size:,} bytes {volume.sha256}".rstrip()
-    if report.from_base:
-        base = f"{report.base['name']} {report.base['digest']}".strip()
-        yield f"  base       {report.from_base} files are in the bundle {base}; `lbx unpack --base` checks them"
-    for path in report.unsafe:
-        yield f"  unsafe     {path}: allowed by the recipe"
-    yield f"  checked    {report.started_at}, in {report.seconds:.1f} s, by lbx {report.lbx_version}"
-
-
-def describe_trust(trusted: bool) -> str:
-    """Whether a trusted key signed the file, as a phrase."""
-    return "signed by a trusted key" if trusted else "NOT signed by a trusted key (--allow-unsigned)"
-
-
-def signature_line(signature: SignedBy) -> str:
-    """Line of the evidence on a valid signature."""
-    who = f"{signature.signer or 'somebody'} ({'trusted' if signature.trusted else 'not trusted'})"
-    return (
-        f"  signature  {signature.file}: {who}, {signature.key_type} {signature.key}, namespace {signature.namespace}"
-    )
-
-
-@contextmanager
-def refusals_as_json(archive: Path, as_json: bool) -> Iterator[None]:
-    """Print a refusal as JSON too, so that scripts always get an answer."""
-    try:
-        yield
-    except LbxError as error:
-        if as_json:
-            refused = {"path": f"{archive}", "result": "refused", "cause": error.cause, "fix": error.fix}
-            answer_json(json.dumps({**refused, "lbx_version": __version__}, indent=1, ensure_ascii=False))
-        raise

@@ -253,13 +253,13 @@ COMMANDS = {
         "Check an archive without unpacking it: the signer, every volume, then every file against the manifest. Or "
         "check a results file by its attestation, row by row.",
         "cli.gap_options:VerifyOptions",
-        "cli.attesting:verify",
+        "cli.receiving:verify",
     ),
     "unpack": CommandSpec(
         "Across the gap",
         "Verify an archive and unpack it, completely or not at all.",
         "cli.gap_options:UnpackOptions",
-        "cli.bundling:unpack",
+        "cli.receiving:unpack",
     ),
     "submit": CommandSpec(
         "Cluster",

@@ -23,7 +23,7 @@ from typing import IO, Any, NamedTuple, TypeVar, TypeVarTuple
 
 from lbx.base.errors import BundleError
 from lbx.base.inputs import open_input, read_input
-from lbx.base.limits import RECORD_BYTES
+from lbx.base.limits import RECORD_BYTES, ZIP_RATIO, is_zip_bomb
 
 T = TypeVar("T")
 More = TypeVarTuple("More")
@@ -31,9 +31,7 @@ More = TypeVarTuple("More")
 _CHUNK = 1 << 22
 _BUFFER = 1 << 20
 _LIMIT = RECORD_BYTES
-_ZIP_RATIO = 200
-_ZIP_SLACK = 1 << 20
-_TOO_MUCH = f"more than {_ZIP_RATIO} times its size"
+_TOO_MUCH = f"more than {ZIP_RATIO} times its size"
 _FIX = "The file has changed since it was bundled, or its source has changed: check the archive and unpack it again."
 _COMMAND = "lbx verify NAME.tar"
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -261,15 +259,6 @@ def _read_small(path: Path) -> str:
     if size > _LIMIT:
         raise damaged_file_error(str(path), f"it has {size:,} bytes; the limit for such a file is {_LIMIT:,}")
     return read_input(path, _LIMIT).decode("utf-8")
-
-
-def is_zip_bomb(unpacked_size: int, packed_size: int) -> bool:
-    """Return whether the sizes of a zip, in bytes, rule out a dataset.
-
-    Text shrinks to a third or a tenth; Deflate could reach a thousandth, and members that share their bytes even less.
-    zipfile returns at most the declared bytes of a member, so the declared size is the bound.
-    """
-    return unpacked_size > _ZIP_SLACK + _ZIP_RATIO * packed_size
 
 
 @contextmanager

@@ -1,0 +1,104 @@
+"""Commands ``lbx verify`` and ``lbx unpack``.
+
+An officer reviews this module with ``lbx.bundle.receiving`` and ``lbx.bundle.signing``; an import contract keeps the
+rest of lbx out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lbx.base.errors import LbxError
+from lbx.base.inputs import ATTESTATION_SUFFIX, is_results_file
+from lbx.base.version import __version__
+from lbx.bundle.receiving import extract
+from lbx.bundle.receiving.check import VerifyReport
+from lbx.bundle.receiving.check import verify as check_archive
+from lbx.bundle.receiving.check import verify_folder as check_folder
+from lbx.bundle.signing.trust import SignedBy, Trust
+from lbx.cli.gap_options import UnpackOptions, VerifyOptions
+from lbx.cli.output import ByteProgress, answer, answer_json, note
+
+
+def verify(options: VerifyOptions) -> None:
+    archive = options.archive
+    is_attested = is_results_file(archive) or archive.name.endswith(ATTESTATION_SUFFIX)
+    if is_attested or options.attestation is not None or options.runs:
+        from lbx.cli.attesting import verify_results  # loads DuckDB, which no archive needs
+
+        verify_results(options)
+    else:
+        _verify_archive(options)
+
+
+def _verify_archive(options: VerifyOptions) -> None:
+    archive = options.archive
+    with refusals_as_json(archive, options.as_json), ByteProgress() as progress:
+        trusted = Trust.of(options.trust, allow_unsigned=options.allow_unsigned)
+        check = check_folder if archive.is_dir() else check_archive
+        report = check(archive, progress, trust=trusted, unsafe=not options.refuse_unsafe)
+    if options.as_json:
+        answer_json(report.to_json())
+        return
+    for line in _report_lines(report):
+        answer(line)
+
+
+def unpack(options: UnpackOptions) -> None:
+    with refusals_as_json(options.archive, options.as_json), ByteProgress() as progress:
+        trusted = Trust.of(options.trust, allow_unsigned=options.allow_unsigned)
+        unsafe = not options.refuse_unsafe
+        result = extract.unpack(options.archive, options.to, progress, trust=trusted, unsafe=unsafe, base=options.base)
+    if options.as_json:
+        answer_json(result.to_json())
+        return
+    if result.already:
+        answer(f"{result.root} already contains this bundle, digest {result.digest}; every file was hashed again")
+    else:
+        answer(f"{result.root}: {result.files} files, {result.bytes:,} bytes, digest {result.digest}")
+    for path in result.unsafe:
+        answer(f"  unsafe     {path}: allowed by the recipe")
+    if not result.trusted:
+        note("No trusted key has signed this bundle; --allow-unsigned accepted it.")
+
+
+def _report_lines(report: VerifyReport) -> Iterator[str]:
+    signer = describe_trust(report.trusted)
+    yield (f"{report.path}: intact. {report.files} files, {report.bytes:,} bytes, digest {report.digest}; {signer}")
+    yield from map(signature_line, report.signatures)
+    for volume in report.volumes:
+        yield f"  volume     {volume.name}: {volume.result}, {volume.size:,} bytes {volume.sha256}".rstrip()
+    if report.from_base:
+        base = f"{report.base['name']} {report.base['digest']}".strip()
+        yield f"  base       {report.from_base} files are in the bundle {base}; `lbx unpack --base` checks them"
+    for path in report.unsafe:
+        yield f"  unsafe     {path}: allowed by the recipe"
+    yield f"  checked    {report.started_at}, in {report.seconds:.1f} s, by lbx {report.lbx_version}"
+
+
+def describe_trust(trusted: bool) -> str:
+    """Whether a trusted key signed the file, as a phrase."""
+    return "signed by a trusted key" if trusted else "NOT signed by a trusted key (--allow-unsigned)"
+
+
+def signature_line(signature: SignedBy) -> str:
+    """Line of the evidence on a valid signature."""
+    who = f"{signature.signer or 'somebody'} ({'trusted' if signature.trusted else 'not trusted'})"
+    return (
+        f"  signature  {signature.file}: {who}, {signature.key_type} {signature.key}, namespace {signature.namespace}"
+    )
+
+
+@contextmanager
+def refusals_as_json(archive: Path, as_json: bool) -> Iterator[None]:
+    """Print a refusal as JSON too, so that scripts always get an answer."""
+    try:
+        yield
+    except LbxError as error:
+        if as_json:
+            refused = {"path": f"{archive}", "result": "refused", "cause": error.cause, "fix": error.fix}
+            answer_json(json.dumps({**refused, "lbx_version": __version__}, indent=1, ensure_ascii=False))
+        raise

@@ -28,7 +28,7 @@ or backend = "endpoint_embedding" and [options].
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -238,6 +238,16 @@ def window_notes(card: ModelCard, declared_window: DeclaredWindow | None) -> tup
     replaced = isinstance(card.options, LlamaOptions) and card.options.replaces_scaling
     note = "" if card.context_window or replaced or declared_window is None else declared_window.note(card.name)
     return (note,) if note else ()
+
+
+def refuse_without_end(card: ModelCard, eos_ids: Collection[int]) -> None:
+    """Raise BackendError if neither a token nor a string ends a model's answers: each would have its maximum length."""
+    if not eos_ids and not card.stop:
+        raise BackendError(
+            f"No token ends the answers of {card.name}: its files name no control token as the end of a sequence.",
+            fix="Convert the model again, with the tokenizer of its source. Or set stop in the model card, the strings "
+            'that end an answer, e.g. stop = ["\\n"].',
+        )
 
 
 def _check_key_tables(table: Mapping[str, Any], location: str) -> None:

@@ -45,12 +45,20 @@ def declared_window(path: Path) -> DeclaredWindow | None:
         if path.is_dir():
             window = window_in_config(json.loads(read_input(path / "config.json", SMALL)))
         else:
-            with open_input(path) as file:
-                _, keys = _gguf_counts(file)
-                window = window_in_header(dict(_gguf_values(file, keys)))
+            window = window_in_header(header_values(path))
     except _DAMAGED:
         return None
     return window if window and window.tokens <= CONTEXT_TOKENS else None
+
+
+def header_values(path: Path) -> dict[str, int | float | str | None]:
+    """Read the keys of a .gguf file with their values, None for arrays; {} if its header cannot be read."""
+    try:
+        with open_input(path) as file:
+            _, keys = _gguf_counts(file)
+            return dict(_gguf_values(file, keys))
+    except _DAMAGED:
+        return {}
 
 
 class TensorTable(NamedTuple):

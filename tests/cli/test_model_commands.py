@@ -9,6 +9,7 @@ from pathlib import Path
 import gguf
 import pytest
 from command_line import Lbx, fails
+from gguf_copy import gguf_copy
 
 from lbx.backends.weights import resolve_model
 from lbx.base.errors import BackendError, UsageError
@@ -157,6 +158,20 @@ def test_a_model_without_a_chat_template_is_named_before_anything_is_asked(
     assert "no chat template" not in meant.stderr
     (row,) = json.loads(lbx("report", tmp_path / "meant.duckdb", "task_scores", "--format", "json").stdout)
     assert row["mode"] == "no chat template"
+
+
+def test_a_model_with_an_incomplete_tokenizer_is_announced_and_marked(
+    lbx: Lbx, bundle: Path, demo_gguf: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
+    model = gguf_copy(demo_gguf, tmp_path / "old.gguf", without=["tokenizer.ggml.pre", "tokenizer.ggml.eos_token_id"])
+    asked = ("--bundle", bundle, "--model", model, "--tasks", "needle/single_en", "--limit", "1", "--no-chat")
+    said = " ".join(lbx.ok("run", *asked, "-o", tmp_path / "r.duckdb").stderr.split())
+    said += " ".join(lbx.ok("prompts", *asked).stderr.split())
+    for words in ("does not name its pre-tokenizer (tokenizer.ggml.pre)", "lacks tokenizer.ggml.eos_token_id"):
+        assert said.count(words) == 2, said
+    (row,) = json.loads(lbx("report", tmp_path / "r.duckdb", "task_scores", "--format", "json").stdout)
+    assert row["mode"] == "no chat template incomplete tokenizer"
 
 
 def test_a_link_to_nothing_is_a_model_that_is_not_there(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends.cards import ModelCard, window_notes, window_of
+from lbx.backends.cards import ModelCard, refuse_without_end, window_notes, window_of
 from lbx.backends.fingerprints import weights_settings
-from lbx.backends.hf.files import refuse_foreign_tokenizer, refuse_unsafe_files
+from lbx.backends.hf.files import read_json, refuse_foreign_tokenizer, refuse_unsafe_files
 from lbx.backends.hf.footprint import kv_bytes_per_token
 from lbx.backends.hf.library import (
     attention_name,
@@ -29,6 +30,7 @@ from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
 from lbx.inference.model import MIN_SEQUENCES, BackendInfo
 from lbx.inference.sampling import ends_by_name, ignored_repetition_penalty, recommended_sampling
+from lbx.prompting.control_tokens import is_control_name
 
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing
@@ -129,7 +131,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     tokenizer = HfTokenizer(raw_tokenizer, card.chat.choose_template(model_template), card.chat.reasoning)
     rows = int(model.get_input_embeddings().num_embeddings)
     refuse_foreign_tokenizer(raw_tokenizer, rows, tokenizer.chat_template, weights)
-    eos_ids = _eos_ids(model, raw_tokenizer)
+    eos_ids, gap = _eos_ids(model, raw_tokenizer, weights)
+    refuse_without_end(card, eos_ids)
     probe = probe_model(model, card.name)
     chunk = options.prefill_chunk if probe.pieces else 0
     # Scaling by the card, which is part of the configuration by now, is not the files'.
@@ -164,6 +167,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
             "eos_ids": sorted(eos_ids),
             "torch": torch.__version__.partition("+")[0],
         }
+        | ({"tokenizer_gaps": ["eos_token_id"]} if gap else {})
         | ({"quantization": options.quantization} if options.quantization else {})
         | ({"stored_as": checkpoint.title} if checkpoint.weights else {})
         | ({"rope_scaling": options.rope_scaling, "rope_factor": options.rope_factor} if options.rope_scaling else {}),
@@ -179,6 +183,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         on_gpu=device.type == "cuda",
         notes=((f"{card.name} is computed in {dtype.name}: {dtype.reason}.",) if options.dtype == AUTO else ())
         + ((f"{card.name} is stored as {stored_as}.",) if stored_as else ())
+        + gap
         + window_notes(card, declared)
         + note,
     )
@@ -199,12 +204,38 @@ def _check_folder(folder: Path) -> None:
     refuse_without_tokenizer(folder)
 
 
-def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Tokens that end a sequence or turn: from ``generate``, from the tokenizer, and by name."""
+def _eos_ids(model: Any, tokenizer: Any, folder: Path) -> tuple[frozenset[int], tuple[str, ...]]:
+    """Control tokens that end a sequence or turn: from ``generate``, from the tokenizer, and by name.
+
+    Returns:
+        The tokens, and a note if ``generate`` would end at an ordinary token, or no file declares an end.
+    """
     listed = getattr(model.generation_config, "eos_token_id", None)
     ids = set(listed) if isinstance(listed, (list, tuple)) else {listed}
-    ids_by_name = ends_by_name({token.content: number for number, token in tokenizer.added_tokens_decoder.items()})
-    return frozenset(int(i) for i in ids | {tokenizer.eos_token_id} | ids_by_name if i is not None)
+    added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items()}
+    ids |= {tokenizer.eos_token_id, *ends_by_name({text: number for number, text in added.items()})}
+    texts = {int(i): tokenizer.convert_ids_to_tokens(int(i)) for i in ids if i is not None}
+    # Ids beyond the vocabulary are rows without a token, which answers do not show.
+    ordinary = {i for i, text in texts.items() if text is not None and i not in added and not is_control_name(text)}
+    ends = frozenset(texts.keys() - ordinary)
+    config, generation_config = read_json(folder / "config.json"), _generation_config(folder)
+    tables = {"generation_config.json": generation_config, "config.json": config}
+    sources = [name for name, table in tables.items() if isinstance(table, dict) and _has_eos(table)]
+    if not ordinary and (sources or tokenizer.eos_token_id is not None):
+        return ends, ()
+    end_texts = ", ".join(str(texts[i]) for i in sorted(ends)) or "none"
+    left_out = " or ".join(f"{i} ({texts[i]!r})" for i in sorted(ordinary))
+    problem = (
+        f"{' and '.join(sources) or 'The default of transformers'} ends answers at the ordinary token {left_out}"
+        if ordinary
+        else "No file of the model has an eos_token_id"
+    )
+    return ends, (f"{problem}. lbx ends them only at control tokens of the vocabulary: {end_texts}.",)
+
+
+def _has_eos(config: Mapping[str, Any]) -> bool:
+    text = config.get("text_config")
+    return config.get("eos_token_id") is not None or (isinstance(text, dict) and _has_eos(text))
 
 
 def _generation_config(folder: Path) -> dict[str, Any]:

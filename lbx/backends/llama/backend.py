@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends.cards import ModelCard, window_notes, window_of
+from lbx.backends.cards import ModelCard, refuse_without_end, window_notes, window_of
 from lbx.backends.context_windows import DeclaredWindow
 from lbx.backends.fingerprints import weights_settings
 from lbx.backends.headers import declared_window
@@ -111,6 +111,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         tokenizer = LlamaTokenizer(
             llama_cpp, model, weights, card.chat.choose_template(model_template), card.chat.reasoning
         )
+        refuse_without_end(card, tokenizer.eos_ids)
         memory = LlamaSequences(
             llama_cpp,
             lambda cells: make_context(llama_cpp, model, card, options, room._replace(context_cells=cells)),
@@ -123,14 +124,18 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     except BaseException:
         llama_cpp.llama_model_free(model)
         raise
-    settings = {name: value for name, value in asdict(options).items() if name not in _HARDWARE} | {
-        "batch_invariant": is_batch_invariant(llama_cpp, model, options, padding),
-        **gpu_share(llama_cpp, model, options),
-        **weights_settings(card, weights),
-        "chat": card.chat.settings(model_template),
-        "eos_ids": sorted(tokenizer.eos_ids),
-        "trained_context": llama_cpp.llama_model_n_ctx_train(model),
-    }
+    settings = (
+        {name: value for name, value in asdict(options).items() if name not in _HARDWARE}
+        | {
+            "batch_invariant": is_batch_invariant(llama_cpp, model, options, padding),
+            **gpu_share(llama_cpp, model, options),
+            **weights_settings(card, weights),
+            "chat": card.chat.settings(model_template),
+            "eos_ids": sorted(tokenizer.eos_ids),
+            "trained_context": llama_cpp.llama_model_n_ctx_train(model),
+        }
+        | ({"tokenizer_gaps": sorted(tokenizer.gaps)} if tokenizer.gaps else {})
+    )
     title, hardware = format_title(weights), _hardware(llama_cpp, options, room)
     short = short_context(llama_cpp, model)
     slow = "" if on_gpu(llama_cpp, options) else slow_format_warning(title, hardware["features"])
@@ -157,6 +162,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         notes=_variant_notes()
         + _library_notes(options)
         + _factor_notes(card.name, window, short)
+        + tuple(tokenizer.gaps.values())
         + window_notes(card, declared)
         + note
         + ((slow,) if slow else ()),

@@ -14,7 +14,7 @@ def gguf_copy(
     architecture: str = "",
     tokens: int | None = None,
     whole: bool = False,
-    added: Mapping[str, float | str] | None = None,
+    added: Mapping[str, float | str | list[int]] | None = None,
     without: Collection[str] = (),
     swapped: tuple[int, int] | None = None,
     tensors: Mapping[str, Any] | None = None,
@@ -38,7 +38,7 @@ def gguf_copy(
         writer.add_key_value(renamed, value, kind, sub_type=inner)
     for key, value in (added or {}).items():
         add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
-        add[type(value)](key, value)
+        add.get(type(value), writer.add_array)(key, value)
     for tensor in reader.tensors:
         if whole:
             writer.add_tensor(tensor.name, gguf.dequantize(tensor.data, tensor.tensor_type))

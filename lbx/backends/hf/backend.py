@@ -28,8 +28,13 @@ from lbx.backends.options import AUTO, thread_count
 from lbx.backends.places import model_files
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
-from lbx.inference.model import MIN_SEQUENCES, BackendInfo
-from lbx.inference.sampling import ends_by_name, ignored_repetition_penalty, recommended_sampling
+from lbx.inference.model import MIN_SEQUENCES, BackendInfo, SuppressedTokens
+from lbx.inference.sampling import (
+    ends_by_name,
+    ignored_generation_keys,
+    ignored_repetition_penalty,
+    recommended_sampling,
+)
 from lbx.prompting.control_tokens import is_control_name
 
 if TYPE_CHECKING:
@@ -41,6 +46,8 @@ _COPIES = 4
 """Sequences of the window's length that the memory must fit: a document, its growing copy, a question, its answer."""
 _SAMPLING = ("do_sample", "temperature", "top_p", "top_k", "min_p")
 """Keys of generation_config.json with recommended sampling."""
+
+_SUPPRESSED = ("suppress_tokens", "begin_suppress_tokens")
 
 
 @dataclass(eq=False)
@@ -145,6 +152,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         )
     generation_config = _generation_config(weights)
     penalty, note = ignored_repetition_penalty(generation_config.get("repetition_penalty"))
+    ignored_keys, ignored_note = ignored_generation_keys(model.generation_config)
+    suppressed_tokens = _suppressed_tokens(model)
     kv_bytes = kv_bytes_per_token(model.config, model.dtype.itemsize)
     kv_cells = (
         max(window, options.kv_cells)
@@ -167,6 +176,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
             "eos_ids": sorted(eos_ids),
             "torch": torch.__version__.partition("+")[0],
         }
+        | suppressed_tokens.settings()
         | ({"tokenizer_gaps": ["eos_token_id"]} if gap else {})
         | ({"quantization": options.quantization} if options.quantization else {})
         | ({"stored_as": checkpoint.title} if checkpoint.weights else {})
@@ -174,18 +184,21 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         hardware=_hardware(torch, device, model)
         | {"dtype_reason": dtype.reason, "architecture": str(model.config.model_type)}
         | ({"stored_as": stored_as} if (stored_as := checkpoint.describe(dtype.name)) else {})
-        | penalty,
+        | penalty
+        | ignored_keys,
         declared_context=declared.tokens if declared else 0,
         default_sampling=recommended_sampling({name: generation_config.get(name) for name in _SAMPLING}),
         weights_bytes=int(model.get_memory_footprint()),
         kv_bytes_per_token=kv_bytes,
         kv_cells=kv_cells,
         on_gpu=device.type == "cuda",
+        suppressed_tokens=suppressed_tokens,
         notes=((f"{card.name} is computed in {dtype.name}: {dtype.reason}.",) if options.dtype == AUTO else ())
         + ((f"{card.name} is stored as {stored_as}.",) if stored_as else ())
         + gap
         + window_notes(card, declared)
-        + note,
+        + note
+        + ignored_note,
     )
     return HfBackend(model, tokenizer, info, eos_ids, chunk, options.max_sequences, kv_cells, probe.packing)
 
@@ -201,6 +214,7 @@ def _check_folder(folder: Path) -> None:
         )
     model_files(folder)  # all of them regular files
     refuse_unsafe_files(folder)
+    _check_token_ids(folder)
     refuse_without_tokenizer(folder)
 
 
@@ -236,6 +250,26 @@ def _eos_ids(model: Any, tokenizer: Any, folder: Path) -> tuple[frozenset[int], 
 def _has_eos(config: Mapping[str, Any]) -> bool:
     text = config.get("text_config")
     return config.get("eos_token_id") is not None or (isinstance(text, dict) and _has_eos(text))
+
+
+def _check_token_ids(folder: Path) -> None:
+    """Refuse a generation_config.json or config.json in which a list of tokens has something else."""
+    for name, keys in (("generation_config.json", (*_SUPPRESSED, "eos_token_id")), ("config.json", ("eos_token_id",))):
+        table = read_json(folder / name)
+        for key in keys if isinstance(table, dict) else ():
+            value = table.get(key)
+            ids = value if isinstance(value, list) or key in _SUPPRESSED else [value]
+            if value is not None and not (isinstance(ids, list) and all(type(i) is int for i in ids)):
+                raise BackendError(
+                    f"{folder / name} has {key} = {f'{value}'[:40]}: token ids are whole numbers.",
+                    fix="Copy the file again from the source of the model.",
+                )
+
+
+def _suppressed_tokens(model: Any) -> SuppressedTokens:
+    size = model.config.get_text_config(decoder=True).vocab_size
+    lists = (getattr(model.generation_config, key, None) or () for key in _SUPPRESSED)
+    return SuppressedTokens(*(frozenset(i for i in ids if 0 <= i < size) for ids in lists))  # generate ignores others
 
 
 def _generation_config(folder: Path) -> dict[str, Any]:

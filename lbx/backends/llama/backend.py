@@ -46,7 +46,7 @@ from lbx.backends.options import thread_count
 from lbx.backends.places import shards
 from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.base.records import Sampling
-from lbx.inference.model import BackendInfo
+from lbx.inference.model import BackendInfo, SuppressedTokens
 from lbx.inference.sampling import ignored_repetition_penalty, recommended_sampling
 
 if TYPE_CHECKING:
@@ -124,18 +124,17 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     except BaseException:
         llama_cpp.llama_model_free(model)
         raise
-    settings = (
-        {name: value for name, value in asdict(options).items() if name not in _HARDWARE}
-        | {
-            "batch_invariant": is_batch_invariant(llama_cpp, model, options, padding),
-            **gpu_share(llama_cpp, model, options),
-            **weights_settings(card, weights),
-            "chat": card.chat.settings(model_template),
-            "eos_ids": sorted(tokenizer.eos_ids),
-            "trained_context": llama_cpp.llama_model_n_ctx_train(model),
-        }
-        | ({"tokenizer_gaps": sorted(tokenizer.gaps)} if tokenizer.gaps else {})
-    )
+    suppressed_tokens = SuppressedTokens(tokenizer.suppressed_ids)
+    settings = {name: value for name, value in asdict(options).items() if name not in _HARDWARE} | {
+        "batch_invariant": is_batch_invariant(llama_cpp, model, options, padding),
+        **gpu_share(llama_cpp, model, options),
+        **weights_settings(card, weights),
+        "chat": card.chat.settings(model_template),
+        "eos_ids": sorted(tokenizer.eos_ids),
+        "trained_context": llama_cpp.llama_model_n_ctx_train(model),
+        **suppressed_tokens.settings(),
+        **({"tokenizer_gaps": sorted(tokenizer.gaps)} if tokenizer.gaps else {}),
+    }
     title, hardware = format_title(weights), _hardware(llama_cpp, options, room)
     short = short_context(llama_cpp, model)
     slow = "" if on_gpu(llama_cpp, options) else slow_format_warning(title, hardware["features"])
@@ -159,6 +158,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         is_split=is_split(llama_cpp, model, options),
         free_gpu_bytes=free_before,
         shares_weights=not on_gpu(llama_cpp, options),  # it maps the file
+        suppressed_tokens=suppressed_tokens,
         notes=_variant_notes()
         + _library_notes(options)
         + _factor_notes(card.name, window, short)

@@ -147,6 +147,13 @@ class LlamaTokenizer:
         ends = {i for i in range(self.size) if is_end(vocab, i)}
         return frozenset(ends - gaps | {self._lib.llama_vocab_eos(vocab)} - {self._lib.LLAMA_TOKEN_NULL})
 
+    @property
+    def suppressed_ids(self) -> frozenset[int]:
+        """Tokens that llama.cpp never samples from this model: ``tokenizer.ggml.suppress_tokens``."""
+        count = ctypes.c_int32()
+        ids = self._lib.llama_vocab_get_suppress_tokens(self._vocab, ctypes.byref(count))
+        return frozenset(number for number in ids[: count.value] if 0 <= number < self.size)
+
     @cached_property
     def gaps(self) -> dict[str, str]:
         """Keys that the file lacks, or that name a wrong token, with a sentence about each for whoever starts a run."""

@@ -134,8 +134,9 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     with show_warnings_if(debug):
         raw_tokenizer = read_tokenizer(transformers, weights)
     model, dtype, device, checkpoint = load_model(torch, transformers, card.name, weights, options, debug=debug)
-    model_template = own_chat_template(raw_tokenizer)
-    tokenizer = HfTokenizer(raw_tokenizer, card.chat.choose_template(model_template), card.chat.reasoning)
+    own_template = own_chat_template(raw_tokenizer, weights)
+    chat_template = card.chat.choose_template(own_template.source)
+    tokenizer = HfTokenizer(raw_tokenizer, chat_template, card.chat.reasoning, own_template.names)
     rows = int(model.get_input_embeddings().num_embeddings)
     refuse_foreign_tokenizer(raw_tokenizer, rows, tokenizer.chat_template, weights)
     eos_ids, gap = _eos_ids(model, raw_tokenizer, weights)
@@ -167,7 +168,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         context_window=window,
         settings={
             **weights_settings(card, weights),
-            "chat": card.chat.settings(model_template),
+            "chat": card.chat.settings(own_template.source),
             "device": device.type,
             "dtype": dtype.name,
             "attention": attention_name(model),
@@ -195,6 +196,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         suppressed_tokens=suppressed_tokens,
         notes=((f"{card.name} is computed in {dtype.name}: {dtype.reason}.",) if options.dtype == AUTO else ())
         + ((f"{card.name} is stored as {stored_as}.",) if stored_as else ())
+        + ((own_template.note,) if own_template.note and chat_template == own_template.source else ())
         + gap
         + window_notes(card, declared)
         + note

@@ -74,7 +74,8 @@ class LlamaTokenizer:
 
     @cached_property
     def template_names(self) -> tuple[str, ...]:
-        """Names of the file's chat templates other than the default."""
+        if _TEMPLATES.removesuffix(".") in self._header:
+            return ()
         return tuple(sorted(key.removeprefix(_TEMPLATES) for key in self._header if key.startswith(_TEMPLATES)))
 
     def _declares(self, name: str) -> bool:

@@ -185,6 +185,8 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
     window = table.get("context_window")
     if window is not None and window < 1:
         raise UsageError(f"{location} context_window must be at least 1, not {window}.")
+    if window is not None and window > CONTEXT_TOKENS:
+        raise UsageError(f"{location} context_window must be at most {CONTEXT_TOKENS:,}, not {f'{window}'[:40]}.")
     name = table.get("name", path.stem)
     if not name.strip():
         raise UsageError(f"{location} name must not be empty.")
@@ -213,7 +215,7 @@ def window_of(card: ModelCard, declared_window: DeclaredWindow | None) -> int:
         return window or 0
     if declared_window.tokens > CONTEXT_TOKENS:
         raise BackendError(
-            f"The files of {card.name} declare a context of {declared_window.tokens:,} tokens, more than any "
+            f"The files of {card.name} declare a context of {f'{declared_window.tokens:,}'[:40]} tokens, more than any "
             "model has.",
             fix="Do not trust these files; compare them with the originals (for a bundle: lbx verify).",
         )
@@ -231,6 +233,18 @@ def window_of(card: ModelCard, declared_window: DeclaredWindow | None) -> int:
             f"{option} or extend_context = true under [options] in the card.",
         )
     return window or reach
+
+
+def require_window(card: ModelCard, declared_window: DeclaredWindow | None) -> int:
+    """Return the context window; raises BackendError like ``window_of``, and if neither card nor files have one."""
+    window = window_of(card, declared_window)
+    if not window:
+        raise BackendError(
+            f"The files of {card.name} declare no context window: max_position_embeddings in config.json, or "
+            "context_length in a GGUF header, is missing or 0.",
+            fix="Pass --context-window, or set context_window in its card.",
+        )
+    return window
 
 
 def window_notes(card: ModelCard, declared_window: DeclaredWindow | None) -> tuple[str, ...]:

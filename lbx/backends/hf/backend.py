@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends.cards import ModelCard, refuse_without_end, window_notes, window_of
+from lbx.backends.cards import ModelCard, refuse_without_end, require_window, window_notes
 from lbx.backends.fingerprints import weights_settings
 from lbx.backends.hf.files import read_json, refuse_foreign_tokenizer, refuse_unsafe_files
 from lbx.backends.hf.footprint import kv_bytes_per_token
@@ -145,12 +145,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     chunk = options.prefill_chunk if probe.pieces else 0
     # Scaling by the card, which is part of the configuration by now, is not the files'.
     declared = declared_window(model.config.get_text_config(decoder=True), with_scaling=not options.rope_scaling)
-    window = window_of(card, declared)
-    if not window:
-        raise BackendError(
-            f"The config.json of {card.name} declares no context window.",
-            fix="Pass --context-window, or set context_window in its card.",
-        )
+    window = require_window(card, declared)
     generation_config = _generation_config(weights)
     penalty, note = ignored_repetition_penalty(generation_config.get("repetition_penalty"))
     ignored_keys, ignored_note = ignored_generation_keys(model.generation_config)

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends.cards import ModelCard, refuse_without_end, window_notes, window_of
-from lbx.backends.context_windows import DeclaredWindow
+from lbx.backends.cards import ModelCard, refuse_without_end, require_window, window_notes
 from lbx.backends.fingerprints import weights_settings
 from lbx.backends.headers import declared_window
 from lbx.backends.llama.context import (
@@ -102,8 +101,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     free_before = free_gpu_bytes(llama_cpp) if on_gpu(llama_cpp, options) else None
     model = _load_model(llama_cpp, weights, options)
     try:
-        declared = declared_window(weights) or DeclaredWindow(llama_cpp.llama_model_n_ctx_train(model))
-        window = window_of(card, declared)
+        declared = declared_window(weights)
+        window = require_window(card, declared)
         padding = pass_size(tensor_types(weights) or ("",))
         room = choose_context_size(llama_cpp, model, card, options, window, padding=padding)
         check_memory(llama_cpp, model, card, options, room)
@@ -135,6 +134,9 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         **suppressed_tokens.settings(),
         **({"tokenizer_gaps": sorted(tokenizer.gaps)} if tokenizer.gaps else {}),
     }
+    declared_tokens = 0
+    if declared:
+        declared_tokens = declared.base_tokens if options.replaces_scaling else declared.tokens
     title, hardware = format_title(weights), _hardware(llama_cpp, options, room)
     short = short_context(llama_cpp, model)
     slow = "" if on_gpu(llama_cpp, options) else slow_format_warning(title, hardware["features"])
@@ -149,7 +151,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         | {"architecture": metadata(llama_cpp, model, "general.architecture") or ""}
         | ({"stored_as": title} if title else {})
         | penalty,
-        declared_context=declared.base_tokens if options.replaces_scaling else declared.tokens,
+        declared_context=declared_tokens,
         default_sampling=_default_sampling(llama_cpp, model),
         weights_bytes=llama_cpp.llama_model_size(model),
         kv_bytes_per_token=cache_bytes(llama_cpp, model, options, room) // room.cells or None,

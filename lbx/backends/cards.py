@@ -28,7 +28,7 @@ or backend = "endpoint_embedding" and [options].
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -185,6 +185,8 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
     window = table.get("context_window")
     if window is not None and window < 1:
         raise UsageError(f"{location} context_window must be at least 1, not {window}.")
+    if window is not None and window > CONTEXT_TOKENS:
+        raise UsageError(f"{location} context_window must be at most {CONTEXT_TOKENS:,}, not {f'{window}'[:40]}.")
     name = table.get("name", path.stem)
     if not name.strip():
         raise UsageError(f"{location} name must not be empty.")
@@ -213,7 +215,7 @@ def window_of(card: ModelCard, declared_window: DeclaredWindow | None) -> int:
         return window or 0
     if declared_window.tokens > CONTEXT_TOKENS:
         raise BackendError(
-            f"The files of {card.name} declare a context of {declared_window.tokens:,} tokens, more than any "
+            f"The files of {card.name} declare a context of {f'{declared_window.tokens:,}'[:40]} tokens, more than any "
             "model has.",
             fix="Do not trust these files; compare them with the originals (for a bundle: lbx verify).",
         )
@@ -233,11 +235,33 @@ def window_of(card: ModelCard, declared_window: DeclaredWindow | None) -> int:
     return window or reach
 
 
+def require_window(card: ModelCard, declared_window: DeclaredWindow | None) -> int:
+    """Return the context window; raises BackendError like ``window_of``, and if neither card nor files have one."""
+    window = window_of(card, declared_window)
+    if not window:
+        raise BackendError(
+            f"The files of {card.name} declare no context window: max_position_embeddings in config.json, or "
+            "context_length in a GGUF header, is missing or 0.",
+            fix="Pass --context-window, or set context_window in its card.",
+        )
+    return window
+
+
 def window_notes(card: ModelCard, declared_window: DeclaredWindow | None) -> tuple[str, ...]:
     """Notes about a declared window that a card uses."""
     replaced = isinstance(card.options, LlamaOptions) and card.options.replaces_scaling
     note = "" if card.context_window or replaced or declared_window is None else declared_window.note(card.name)
     return (note,) if note else ()
+
+
+def refuse_without_end(card: ModelCard, eos_ids: Collection[int]) -> None:
+    """Raise BackendError if neither a token nor a string ends a model's answers: each would have its maximum length."""
+    if not eos_ids and not card.stop:
+        raise BackendError(
+            f"No token ends the answers of {card.name}: its files name no control token as the end of a sequence.",
+            fix="Convert the model again, with the tokenizer of its source. Or set stop in the model card, the strings "
+            'that end an answer, e.g. stop = ["\\n"].',
+        )
 
 
 def _check_key_tables(table: Mapping[str, Any], location: str) -> None:

@@ -58,7 +58,7 @@ def window_in_config(config: object) -> DeclaredWindow | None:
     """Read the window of a config.json; multimodal models nest the configuration of their text model."""
     if not isinstance(config, Mapping):
         return None
-    positions = next((value for name in _POSITIONS if _is_size(value := config.get(name))), None)
+    positions = next((int(value) for name in _POSITIONS if _is_size(value := config.get(name))), None)
     if positions is None:
         return window_in_config(config.get("text_config"))
     rope = config.get("rope_parameters") or config.get("rope_scaling")
@@ -98,8 +98,8 @@ def _apply_scaling(positions: int, family: str, kind: Any, factor: Any, original
     if kind not in _MULTIPLIED or included or type(factor) not in (int, float) or not 1 < factor < math.inf:
         return DeclaredWindow(positions)
     has_original = _is_size(original) and kind != "dynamic"  # dynamic scaling begins at max_position_embeddings
-    return DeclaredWindow(positions, kind, factor, original if has_original else 0)
+    return DeclaredWindow(positions, kind, factor, int(original) if has_original else 0)
 
 
 def _is_size(value: object) -> bool:
-    return type(value) is int and value > 0
+    return type(value) in (int, float) and 0 < value < math.inf and not value % 1  # type: ignore[operator]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from lbx.backends.cards import NO_WEIGHTS, ModelCard, window_of
+from lbx.backends.cards import NO_WEIGHTS, ModelCard, require_window
 from lbx.backends.context_windows import DeclaredWindow
 from lbx.backends.endpoint.options import EndpointOptions
 from lbx.backends.endpoint.tokenizer import CHARACTERS, CharacterTokenizer
@@ -95,7 +95,8 @@ class CountingBackend:
         card: the model's own.
 
     Raises:
-        BackendError: the card's window exceeds the one that the model's files declare; ``small`` is closed.
+        BackendError: the card's window exceeds the one that the model's files declare, or neither has one; ``small`` is
+            closed.
     """
 
     def __init__(self, small: Backend, card: ModelCard) -> None:
@@ -104,7 +105,7 @@ class CountingBackend:
         info = small.info
         try:
             declared = DeclaredWindow(info.declared_context) if info.declared_context else None
-            window = window_of(card, declared) or info.context_window
+            window = require_window(card, declared) if card.kind.library else info.context_window
         except BackendError:
             small.close()
             raise

@@ -31,6 +31,7 @@ _LONGEST = 1 << 20
 _LONGEST_GGUF, _LONGEST_JSON = 1 << 27, 1 << 25
 """Maximum bytes before the first tensor. A vocabulary of a million tokens takes 40 MB, 100,000 tensors 12 MB."""
 _MOST_DIMENSIONS = 8
+_LONGEST_VALUE = 40
 _TOKENIZER = "tokenizer.ggml."
 _TOKENS = f"{_TOKENIZER}tokens"
 _DROPPED_KEYS = ("split.", "general.name")
@@ -45,12 +46,69 @@ def declared_window(path: Path) -> DeclaredWindow | None:
         if path.is_dir():
             window = window_in_config(json.loads(read_input(path / "config.json", SMALL)))
         else:
-            with open_input(path) as file:
-                _, keys = _gguf_counts(file)
-                window = window_in_header(dict(_gguf_values(file, keys)))
+            window = window_in_header(header_values(path))
     except _DAMAGED:
         return None
-    return window if window and window.tokens <= CONTEXT_TOKENS else None
+    return window
+
+
+def header_values(path: Path) -> dict[str, int | float | str | None]:
+    """Read the keys of a .gguf file with their values, None for arrays; {} if its header cannot be read."""
+    try:
+        with open_input(path) as file:
+            _, keys = _gguf_counts(file)
+            return dict(_gguf_values(file, keys))
+    except _DAMAGED:
+        return {}
+
+
+class NumberRange(NamedTuple):
+    """Values that a number in a model's files may have."""
+
+    least: float
+    most: float
+    whole: bool = True
+
+    def problem(self, value: object) -> str:
+        """Clause about a value that is no such number; "" for others."""
+        shown = f"{value!r}"[:_LONGEST_VALUE]
+        is_number = type(value) is int or type(value) is float
+        if is_number and value > self.most:  # type: ignore[operator]
+            return f"{shown}, more than any model"
+        if not is_number or (self.whole and value % 1) or not value >= self.least:  # type: ignore[operator]
+            kind = "a whole number" if self.whole else "a number"
+            return f"{shown}, but it must be {kind} from {self.least:,} to {self.most:,}"
+        return ""
+
+
+PARTS, SIZES = NumberRange(1, 100_000), NumberRange(1, 1 << 26)
+"""Layers, heads and experts, which libraries list before they look for the first weight; sizes of vectors and lists."""
+POSITIONS = NumberRange(1, CONTEXT_TOKENS)
+FACTORS, BASES = NumberRange(0.001, 1 << 16, whole=False), NumberRange(0.001, 1e18, whole=False)
+"""Factors by which positions are stretched, and bases of rotary embeddings."""
+_GGUF_RANGES = {
+    "context_length": POSITIONS._replace(least=0),
+    "rope.scaling.original_context_length": POSITIONS._replace(least=0),
+    "attention.sliding_window": POSITIONS._replace(least=0),
+    "rope.scaling.factor": FACTORS._replace(least=0),
+    "rope.scale_linear": FACTORS._replace(least=0),
+    "rope.freq_base": BASES._replace(least=0),
+    "block_count": PARTS,
+    **dict.fromkeys(("attention.head_count", "attention.head_count_kv", "expert_count"), PARTS._replace(least=0)),
+    **dict.fromkeys(("embedding_length", "attention.key_length", "attention.value_length", "vocab_size"), SIZES),
+}
+"""By the part of the key after the architecture; 0 means that there is none."""
+
+
+def header_problem(path: Path) -> str:
+    """Clause about the first key of a .gguf file with an impossible number; "" if there is none."""
+    values = header_values(path)
+    prefix = f"{values.get('general.architecture')}."
+    for key, value in values.items():
+        limits = _GGUF_RANGES.get(key.removeprefix(prefix)) if key.startswith(prefix) else None
+        if limits and value is not None and (problem := limits.problem(value)):  # None is a list, one for each layer
+            return f"{key} = {problem}"
+    return ""
 
 
 class TensorTable(NamedTuple):

@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lbx.base.errors import UsageError
+from lbx.base.limits import CONTEXT_TOKENS
 from lbx.base.resources import usable_cpu_count
 
 AUTO = "auto"
 MOST_THREADS = 512  # llama.cpp's own limit
+_MOST_FLOAT, _LONGEST_VALUE = 1e18, 40
 POOLINGS = ("", "mean", "last", "cls")
 
 
@@ -31,10 +33,12 @@ def thread_count(threads: int) -> int:
 
 
 def check_at_least(options: object, least: int, *names: str) -> None:
-    """Raise UsageError for an option that is smaller."""
+    """Raise UsageError for an option that is smaller, or larger than any model or library can use."""
     for name in names:
         if not (value := getattr(options, name)) >= least:
             raise UsageError(f"{name} must be at least {least}, not {value}.")
+        if value > (most := _MOST_FLOAT if isinstance(value, float) else CONTEXT_TOKENS):
+            raise UsageError(f"{name} must be at most {most:,}, not {f'{value}'[:_LONGEST_VALUE]}.")
 
 
 def check_choice(options: object, choices: tuple[str, ...], *names: str) -> None:

@@ -60,6 +60,7 @@ class ByteTokenizer:
     bos_token, eos_token = "<s>", "</s>"
     bos_id: int | None = BOS
     prefix_ids: tuple[int, ...] = (BOS,)
+    template_names: tuple[str, ...] = ()
 
     def __init__(self, chat_template: str | None = None, reasoning: tuple[str, str] | None = None) -> None:
         self.chat_template = chat_template

@@ -19,7 +19,7 @@ from lbx.backends.hf.library import (
     show_warnings_if,
     vocabulary_files,
 )
-from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template, read_tokenizer
+from lbx.backends.hf.tokenizer import HfTokenizer, OwnTemplate, own_chat_template, read_tokenizer
 from lbx.backends.kinds import missing_library_error
 from lbx.backends.llama.formats import check_gguf
 from lbx.backends.llama.library import load_llama_cpp, load_vocabulary, log
@@ -152,4 +152,5 @@ def _from_folder(folder: Path, chat: Chat, *, own_template: bool, debug: bool) -
     set_verbosity(transformers, debug)
     with show_warnings_if(debug):
         raw = read_tokenizer(transformers, folder)
-    return HfTokenizer(raw, chat.choose_template(own_chat_template(raw)) if own_template else None, chat.reasoning)
+    found = own_chat_template(raw, folder) if own_template else OwnTemplate()
+    return HfTokenizer(raw, chat.choose_template(found.source) if own_template else None, chat.reasoning, found.names)

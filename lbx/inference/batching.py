@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request
 from lbx.inference.decoding import Decoding, TokenWatch
-from lbx.inference.model import Extend, MemoryFullError, SequenceMemory
+from lbx.inference.model import NO_TOKENS, Extend, MemoryFullError, SequenceMemory, SuppressedTokens
 from lbx.inference.prefix import Admission, AnswerLengths, Branch, PrefixPlan, decode_capacity, plan_prefixes
 from lbx.prompting.prompter import Tokenizer
 
@@ -90,6 +90,7 @@ class DecodeBatch:
     answers: int | None = None
     watch: TokenWatch | None = None
     lengths: AnswerLengths = field(default_factory=AnswerLengths)
+    suppressed_tokens: SuppressedTokens = NO_TOKENS
     plan: PrefixPlan = field(init=False)
     prompt_tokens: int = 0
     _admission: Admission = field(init=False)
@@ -185,7 +186,7 @@ class DecodeBatch:
                     self._next_position,
                     branch,
                     request,
-                    Decoding(request, self.tokenizer, self.eos_ids, self.watch),
+                    Decoding(request, self.tokenizer, self.eos_ids, self.watch, self.suppressed_tokens),
                     sequence,
                     request.token_ids[branch.fork_at :],
                     self._trunk_cached_tokens,

@@ -55,7 +55,15 @@ def complete_all(
     def batch(indices: Sequence[int], answers: int) -> DecodeBatch:
         batch_requests = [requests[index] for index in indices]
         return DecodeBatch(
-            memory, batch_requests, backend.tokenizer, backend.eos_ids, on_tokens, answers, watch, lengths
+            memory,
+            batch_requests,
+            backend.tokenizer,
+            backend.eos_ids,
+            on_tokens,
+            answers,
+            watch,
+            lengths,
+            backend.info.suppressed_tokens,
         )
 
     yield from _complete_locally(batch, fitting, decode_capacity(memory, batching=batching).answers)

@@ -14,6 +14,7 @@ import numpy as np
 
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Completion, Request
+from lbx.inference.model import NO_TOKENS, SuppressedTokens
 from lbx.inference.thinking import INCOMPLETE_CHARACTER, Phase, ReasoningBlock, Stops, stop_ids
 from lbx.prompting.prompter import Tokenizer
 
@@ -133,12 +134,19 @@ class Decoding:
     Args:
         eos_ids: tokens that end it: end of sequence and end of turn.
         watch: callback for each chosen token.
+        suppressed_tokens: tokens that are not chosen.
     """
 
     def __init__(
-        self, request: Request, tokenizer: Tokenizer, eos_ids: Collection[int], watch: TokenWatch | None = None
+        self,
+        request: Request,
+        tokenizer: Tokenizer,
+        eos_ids: Collection[int],
+        watch: TokenWatch | None = None,
+        suppressed_tokens: SuppressedTokens = NO_TOKENS,
     ) -> None:
         self._watch = watch
+        self._suppressed_tokens = suppressed_tokens
         self._request = request
         self._tokenizer = tokenizer
         controls = tokenizer.hidden_tokens if request.stop else {}  # never seen in a text
@@ -273,7 +281,12 @@ class Decoding:
         return self._answer_stop.find(self._ids)
 
     def _forbidden(self) -> frozenset[int]:
-        """Tokens forbidden next: endings among the first ``min_new_tokens`` tokens of the answer."""
+        """Tokens forbidden next: suppressed ones, and endings among the answer's first ``min_new_tokens`` tokens."""
+        always, first = self._suppressed_tokens
+        suppressed = always if self._all_ids else always | first
+        return suppressed | self._forbidden_endings()
+
+    def _forbidden_endings(self) -> frozenset[int]:
         least, block = self._request.min_new_tokens, self._block
         if not least or block.phase is Phase.REASONING:
             return frozenset()

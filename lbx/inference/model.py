@@ -173,6 +173,26 @@ class SequenceMemory(Protocol):
         ...
 
 
+class SuppressedTokens(NamedTuple):
+    """Tokens that a model's files exclude from its answers, such as marks of images: ``suppress_tokens`` of
+    ``generate``.
+
+    Attributes:
+        first: excluded as the first token only.
+    """
+
+    always: frozenset[int] = frozenset()
+    first: frozenset[int] = frozenset()
+
+    def settings(self) -> dict[str, list[int]]:
+        """Entries for ``BackendInfo.settings``."""
+        names = {"suppress_tokens": self.always, "begin_suppress_tokens": self.first}
+        return {name: sorted(ids) for name, ids in names.items() if ids}
+
+
+NO_TOKENS = SuppressedTokens()
+
+
 @dataclass(frozen=True, slots=True)
 class BackendInfo:
     """Description of a loaded backend, for the ``runs`` table.
@@ -196,6 +216,7 @@ class BackendInfo:
         shares_weights: whether processes on one machine share the weights in memory.
         counts_tokens: False if there is no tokenizer, and prompts are counted in characters.
         wraps_prompts: whether the server applies the chat template.
+        suppressed_tokens: of a ``LocalBackend``; servers apply their own.
         notes: remarks on how answers are computed, for whoever starts a run, a sentence each.
     """
 
@@ -216,6 +237,7 @@ class BackendInfo:
     shares_weights: bool = False
     counts_tokens: bool = True
     wraps_prompts: bool = False
+    suppressed_tokens: SuppressedTokens = NO_TOKENS
     notes: tuple[str, ...] = ()
 
 

@@ -61,6 +61,40 @@ def ignored_repetition_penalty(penalty: object) -> tuple[dict[str, float], tuple
     return {"repetition_penalty_left_out": number}, (message,)
 
 
+_NEUTRAL_VALUES: Mapping[str, object] = {
+    "no_repeat_ngram_size": 0, "encoder_no_repeat_ngram_size": 0, "encoder_repetition_penalty": 1, "bad_words_ids": [],
+    "sequence_bias": [], "min_length": 0, "min_new_tokens": 0, "forced_eos_token_id": None, "guidance_scale": 1,
+    "exponential_decay_length_penalty": None, "num_beams": 1, "force_words_ids": [], "constraints": [],
+    "penalty_alpha": 0, "dola_layers": None, "stop_strings": [], "token_healing": False, "watermarking_config": None,
+}  # fmt: skip
+"""Keys of generation_config.json by which ``generate`` changes greedy answers, with the values that change nothing.
+
+It applies ``suppress_tokens`` and ``begin_suppress_tokens``, as lbx does, and ``repetition_penalty``. Without effect
+are ``renormalize_logits`` and, for prompts of more than a token, ``forced_bos_token_id``.
+"""
+_SAMPLING_NEUTRAL_VALUES: Mapping[str, object] = {"typical_p": 1, "epsilon_cutoff": 0, "eta_cutoff": 0, "top_h": None}
+_LONGEST_VALUE = 40
+
+
+def ignored_generation_keys(config: object) -> tuple[dict[str, object], tuple[str, ...]]:
+    """Keys of a model's generation configuration that change answers of ``generate`` and that lbx does not apply.
+
+    Args:
+        config: object with a key as an attribute, if it has it.
+
+    Returns:
+        The entry for ``hardware`` and the sentence for ``notes`` of ``BackendInfo``; both empty without such a key.
+    """
+    neutral = {**_NEUTRAL_VALUES, **(_SAMPLING_NEUTRAL_VALUES if getattr(config, "do_sample", None) is True else {})}
+    values = {key: getattr(config, key, None) for key in neutral}
+    values = {key: value for key, value in values.items() if value not in (None, neutral[key], (), {}, "")}
+    if not values:
+        return {}, ()
+    named = ", ".join(f"{key} = {f'{value}'[:_LONGEST_VALUE]}" for key, value in values.items())
+    message = f"The model's files set {named}. lbx does not apply this; scripts that call transformers' generate do."
+    return {"generation_keys_left_out": values}, (message,)
+
+
 def _number(value: object) -> float | None:
     """The value as a finite number; None for other values, including true and false."""
     number = isinstance(value, int | float) and not isinstance(value, bool)

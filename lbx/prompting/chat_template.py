@@ -9,8 +9,9 @@ import os
 import select
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain, combinations
 from typing import Any, NamedTuple
 
 from lbx.base.errors import BackendError
@@ -18,6 +19,7 @@ from lbx.base.limits import TEMPLATE_BYTES, TEMPLATE_CHARACTERS, TEMPLATE_GROWTH
 from lbx.base.processes import DEVNULL, PIPE, Popen, start_python
 
 TEMPLATE_FIX = "Set another one in the model card ([chat] template_file), or disable it ([chat] enabled = false)."
+_PROBE = "\ue009lbx{}\ue00a"
 _WALL_S = 60.0
 _SHORT = 1 << 16
 """Maximum bytes of the answer to the shortest request."""
@@ -53,6 +55,7 @@ class ChatTemplate:
         self, source: str, *, bos_token: str = "", eos_token: str = "", kwargs: Mapping[str, object] | None = None
     ) -> None:
         self.source = source
+        self._part_roles: dict[tuple[str, ...], Collection[str]] = {}
         self._variables: dict[str, object] = {**(kwargs or {}), "bos_token": bos_token, "eos_token": eos_token}
         _ask({"source": source})
 
@@ -68,7 +71,32 @@ class ChatTemplate:
         """
         messages = [{"role": "system", "content": system}] if system else []
         messages += conversation(content, turns)
-        return self.render_messages(messages)
+        roles = self._roles_of_parts(messages)
+        return self.render_messages([_with_parts(one) if one["role"] in roles else one for one in messages])
+
+    def _roles_of_parts(self, messages: Sequence[Mapping[str, str]]) -> Collection[str]:
+        """Roles with messages that the template only renders as a list of parts, as templates of vision models do."""
+        roles = tuple(dict.fromkeys(message["role"] for message in messages))
+        if roles not in self._part_roles:
+            self._part_roles[roles] = self._find_roles_of_parts(messages, roles)
+        return self._part_roles[roles]
+
+    def _find_roles_of_parts(self, messages: Sequence[Mapping[str, str]], roles: Sequence[str]) -> Collection[str]:
+        probes = [{**message, "content": _PROBE.format(number)} for number, message in enumerate(messages)]
+        for part_roles in chain.from_iterable(combinations(roles, count) for count in range(len(roles) + 1)):
+            try:
+                text = self.render_messages([_with_parts(one) if one["role"] in part_roles else one for one in probes])
+            except TemplateLimitError:
+                raise
+            except BackendError:
+                continue
+            is_listed = "'type'" in text or '"type"' in text  # the list itself, not its texts
+            if not is_listed and all(text.count(probe["content"]) == 1 for probe in probes):
+                return part_roles
+        others = [
+            message for message in messages if message["role"] != "system"
+        ]  # templates may leave out the system's
+        return self._roles_of_parts(others) if "system" in roles else ()
 
     def render_messages(self, messages: Sequence[Mapping[str, Any]], *, adds_prompt: bool = True) -> str:
         """Render messages, followed by the beginning of the next answer if ``adds_prompt``."""
@@ -87,6 +115,10 @@ def conversation(content: str, turns: Sequence[str] = ()) -> list[dict[str, str]
     """Messages that alternate between user and assistant, the user first."""
     roles = ("user", "assistant")
     return [{"role": roles[index % 2], "content": text} for index, text in enumerate((content, *turns))]
+
+
+def _with_parts(message: Mapping[str, str]) -> dict[str, Any]:
+    return {**message, "content": [{"type": "text", "text": message["content"]}]}
 
 
 class Variable(NamedTuple):

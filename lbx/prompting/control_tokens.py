@@ -38,6 +38,12 @@ def is_control_token(text: str, chat_template: str | None) -> bool:
     return not _BRACKETS.isdisjoint(text)
 
 
+def is_control_name(text: str) -> bool:
+    """Whether a token's text has the form of a control token, in a vocabulary that does not flag them: <|end|>."""
+    is_bracketed = text[:1] in _BRACKETS and text[-1:] in _BRACKETS
+    return text in ("<s>", "</s>") or (is_bracketed and is_control_token(text, None))
+
+
 class _Encoder(Protocol):
     def encode(self, text: str, *, special: bool) -> list[int]: ...
 

@@ -54,6 +54,11 @@ class Tokenizer(Protocol):
         ...
 
     @property
+    def template_names(self) -> tuple[str, ...]:
+        """Names of the model's chat templates if none is the default; () for others."""
+        ...
+
+    @property
     def reasoning_marks(self) -> ReasoningMarks:
         """Marks that open and close the reasoning."""
         ...

@@ -237,6 +237,12 @@ def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatT
         )
         return None
     source = chat.choose_template(tokenizer.chat_template) if settings.chat else None
+    if settings.chat and chat.enabled and not source and tokenizer.template_names:
+        raise UsageError(
+            f"{card.name} has no default chat template, only named ones: {', '.join(tokenizer.template_names)}.",
+            fix="Save the template to use to a file, and name the file in a model card (template_file under [chat]). "
+            "To send prompts without a template, pass --no-chat.",
+        )
     if settings.template == CARD_TEMPLATE and not source:
         raise UsageError(
             f"--prompt-template card needs the model's chat template, but {card.name} has none.",

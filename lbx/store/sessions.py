@@ -26,6 +26,7 @@ _NOT_SPEED = (
     "variants_refused",
     "prompts_not_shared",
     "repetition_penalty_left_out",
+    "generation_keys_left_out",
     "architecture",
     "tokenizer_sha256",
     "same_family_as",

@@ -27,6 +27,7 @@ MODE_OF_RUN = f"""nullif(concat_ws(' ',
                    CASE WHEN r.settings->>'chat' = 'false' OR (r.backend <> 'scripted'
                             AND json_type(r.settings, '$."backend.chat".template_sha256') = 'NULL'
                             AND r.settings->>'$."backend.api"' IS DISTINCT FROM 'chat') THEN 'no chat template' END,
+                   CASE WHEN r.settings->>'$."backend.tokenizer_gaps"' IS NOT NULL THEN 'incomplete tokenizer' END,
                    CASE WHEN r.settings->>'thinking' = 'false'
                         THEN CASE WHEN {_REASONED} = 2 THEN 'thinking' ELSE 'no thinking' END
                         WHEN r.settings->>'thinking' = 'true' OR r.settings->>'thinking_tokens' IS NOT NULL

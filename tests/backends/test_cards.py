@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from lbx.backends import KINDS, load, read_card
+from lbx.backends.cards import refuse_without_end
 from lbx.backends.hf.options import HfOptions, SentenceTransformersOptions
 from lbx.backends.llama.options import LlamaEmbeddingOptions, LlamaOptions
-from lbx.base.errors import UsageError
+from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Sampling
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -205,3 +206,11 @@ def test_importing_the_room_loads_no_library_of_an_extra():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_model_needs_a_token_or_a_string_that_ends_its_answers(card):
+    with pytest.raises(BackendError, match="No token ends the answers of card") as refused:
+        refuse_without_end(card(GOOD), frozenset())
+    assert "Convert the model again" in refused.value.fix and "stop" in refused.value.fix
+    refuse_without_end(card(GOOD), {1})
+    refuse_without_end(card('stop = ["\\n"]\n' + GOOD), frozenset())

@@ -9,6 +9,7 @@ from pathlib import Path
 import gguf
 import pytest
 from command_line import Lbx, fails
+from gguf_copy import gguf_copy
 
 from lbx.backends.weights import resolve_model
 from lbx.base.errors import BackendError, UsageError
@@ -157,6 +158,40 @@ def test_a_model_without_a_chat_template_is_named_before_anything_is_asked(
     assert "no chat template" not in meant.stderr
     (row,) = json.loads(lbx("report", tmp_path / "meant.duckdb", "task_scores", "--format", "json").stdout)
     assert row["mode"] == "no chat template"
+
+
+def test_a_model_with_named_templates_only_is_refused(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
+    """As Command R's, whose first template asks for documents or tools."""
+    pytest.importorskip("torch", reason="needs lbx[hf]")
+    folder = Path(shutil.copytree(DEMO, tmp_path / "m"))
+    (folder / "additional_chat_templates").mkdir()
+    template = "TOOLS {% for m in messages %}{{ m.content }}{% endfor %}"
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text(template)
+    asked = ("--bundle", bundle, "--tasks", "needle/single_en", "--limit", "1")
+    words = ("m has no default chat template, only named ones: tool_use.", "template_file under [chat]", "--no-chat")
+    for command in (("prompts",), ("plan",), ("run", "-o", tmp_path / "r.duckdb")):
+        fails(lbx(*command, *asked, "--model", folder), 2, *words)
+    assert not (tmp_path / "r.duckdb").exists()
+    assert "TOOLS" not in lbx.ok("prompts", *asked, "--model", folder, "--no-chat").stdout
+    card = tmp_path / "card.toml"
+    card.write_text(
+        'backend = "hf"\n[weights]\npath = "m"\n[chat]\ntemplate_file = "m/additional_chat_templates/tool_use.jinja"\n'
+    )
+    assert "TOOLS" in lbx.ok("prompts", *asked, "--model", card).stdout
+
+
+def test_a_model_with_an_incomplete_tokenizer_is_announced_and_marked(
+    lbx: Lbx, bundle: Path, demo_gguf: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
+    model = gguf_copy(demo_gguf, tmp_path / "old.gguf", without=["tokenizer.ggml.pre", "tokenizer.ggml.eos_token_id"])
+    asked = ("--bundle", bundle, "--model", model, "--tasks", "needle/single_en", "--limit", "1", "--no-chat")
+    said = " ".join(lbx.ok("run", *asked, "-o", tmp_path / "r.duckdb").stderr.split())
+    said += " ".join(lbx.ok("prompts", *asked).stderr.split())
+    for words in ("does not name its pre-tokenizer (tokenizer.ggml.pre)", "lacks tokenizer.ggml.eos_token_id"):
+        assert said.count(words) == 2, said
+    (row,) = json.loads(lbx("report", tmp_path / "r.duckdb", "task_scores", "--format", "json").stdout)
+    assert row["mode"] == "no chat template incomplete tokenizer"
 
 
 def test_a_link_to_nothing_is_a_model_that_is_not_there(

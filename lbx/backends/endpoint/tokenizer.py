@@ -21,6 +21,7 @@ class CharacterTokenizer:
     bos_id: int | None = None
     prefix_ids: tuple[int, ...] = ()
     chat_template: str | None = None
+    template_names: tuple[str, ...] = ()
 
     def __init__(self, reasoning: tuple[str, str] | None = None) -> None:
         self.reasoning_marks = choose_marks(None, lambda text: False, reasoning)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends.cards import ModelCard, window_notes, window_of
+from lbx.backends.cards import ModelCard, refuse_without_end, require_window, window_notes
 from lbx.backends.fingerprints import weights_settings
-from lbx.backends.hf.files import refuse_foreign_tokenizer, refuse_unsafe_files
+from lbx.backends.hf.files import read_json, refuse_foreign_tokenizer, refuse_unsafe_files
 from lbx.backends.hf.footprint import kv_bytes_per_token
 from lbx.backends.hf.library import (
     attention_name,
@@ -27,8 +28,14 @@ from lbx.backends.options import AUTO, thread_count
 from lbx.backends.places import model_files
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
-from lbx.inference.model import MIN_SEQUENCES, BackendInfo
-from lbx.inference.sampling import ends_by_name, ignored_repetition_penalty, recommended_sampling
+from lbx.inference.model import MIN_SEQUENCES, BackendInfo, SuppressedTokens
+from lbx.inference.sampling import (
+    ends_by_name,
+    ignored_generation_keys,
+    ignored_repetition_penalty,
+    recommended_sampling,
+)
+from lbx.prompting.control_tokens import is_control_name
 
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing
@@ -39,6 +46,8 @@ _COPIES = 4
 """Sequences of the window's length that the memory must fit: a document, its growing copy, a question, its answer."""
 _SAMPLING = ("do_sample", "temperature", "top_p", "top_k", "min_p")
 """Keys of generation_config.json with recommended sampling."""
+
+_SUPPRESSED = ("suppress_tokens", "begin_suppress_tokens")
 
 
 @dataclass(eq=False)
@@ -125,23 +134,22 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     with show_warnings_if(debug):
         raw_tokenizer = read_tokenizer(transformers, weights)
     model, dtype, device, checkpoint = load_model(torch, transformers, card.name, weights, options, debug=debug)
-    model_template = own_chat_template(raw_tokenizer)
-    tokenizer = HfTokenizer(raw_tokenizer, card.chat.choose_template(model_template), card.chat.reasoning)
+    own_template = own_chat_template(raw_tokenizer, weights)
+    chat_template = card.chat.choose_template(own_template.source)
+    tokenizer = HfTokenizer(raw_tokenizer, chat_template, card.chat.reasoning, own_template.names)
     rows = int(model.get_input_embeddings().num_embeddings)
     refuse_foreign_tokenizer(raw_tokenizer, rows, tokenizer.chat_template, weights)
-    eos_ids = _eos_ids(model, raw_tokenizer)
+    eos_ids, gap = _eos_ids(model, raw_tokenizer, weights)
+    refuse_without_end(card, eos_ids)
     probe = probe_model(model, card.name)
     chunk = options.prefill_chunk if probe.pieces else 0
     # Scaling by the card, which is part of the configuration by now, is not the files'.
     declared = declared_window(model.config.get_text_config(decoder=True), with_scaling=not options.rope_scaling)
-    window = window_of(card, declared)
-    if not window:
-        raise BackendError(
-            f"The config.json of {card.name} declares no context window.",
-            fix="Pass --context-window, or set context_window in its card.",
-        )
+    window = require_window(card, declared)
     generation_config = _generation_config(weights)
     penalty, note = ignored_repetition_penalty(generation_config.get("repetition_penalty"))
+    ignored_keys, ignored_note = ignored_generation_keys(model.generation_config)
+    suppressed_tokens = _suppressed_tokens(model)
     kv_bytes = kv_bytes_per_token(model.config, model.dtype.itemsize)
     kv_cells = (
         max(window, options.kv_cells)
@@ -155,7 +163,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         context_window=window,
         settings={
             **weights_settings(card, weights),
-            "chat": card.chat.settings(model_template),
+            "chat": card.chat.settings(own_template.source),
             "device": device.type,
             "dtype": dtype.name,
             "attention": attention_name(model),
@@ -164,23 +172,30 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
             "eos_ids": sorted(eos_ids),
             "torch": torch.__version__.partition("+")[0],
         }
+        | suppressed_tokens.settings()
+        | ({"tokenizer_gaps": ["eos_token_id"]} if gap else {})
         | ({"quantization": options.quantization} if options.quantization else {})
         | ({"stored_as": checkpoint.title} if checkpoint.weights else {})
         | ({"rope_scaling": options.rope_scaling, "rope_factor": options.rope_factor} if options.rope_scaling else {}),
         hardware=_hardware(torch, device, model)
         | {"dtype_reason": dtype.reason, "architecture": str(model.config.model_type)}
         | ({"stored_as": stored_as} if (stored_as := checkpoint.describe(dtype.name)) else {})
-        | penalty,
+        | penalty
+        | ignored_keys,
         declared_context=declared.tokens if declared else 0,
         default_sampling=recommended_sampling({name: generation_config.get(name) for name in _SAMPLING}),
         weights_bytes=int(model.get_memory_footprint()),
         kv_bytes_per_token=kv_bytes,
         kv_cells=kv_cells,
         on_gpu=device.type == "cuda",
+        suppressed_tokens=suppressed_tokens,
         notes=((f"{card.name} is computed in {dtype.name}: {dtype.reason}.",) if options.dtype == AUTO else ())
         + ((f"{card.name} is stored as {stored_as}.",) if stored_as else ())
+        + ((own_template.note,) if own_template.note and chat_template == own_template.source else ())
+        + gap
         + window_notes(card, declared)
-        + note,
+        + note
+        + ignored_note,
     )
     return HfBackend(model, tokenizer, info, eos_ids, chunk, options.max_sequences, kv_cells, probe.packing)
 
@@ -196,15 +211,62 @@ def _check_folder(folder: Path) -> None:
         )
     model_files(folder)  # all of them regular files
     refuse_unsafe_files(folder)
+    _check_token_ids(folder)
     refuse_without_tokenizer(folder)
 
 
-def _eos_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Tokens that end a sequence or turn: from ``generate``, from the tokenizer, and by name."""
+def _eos_ids(model: Any, tokenizer: Any, folder: Path) -> tuple[frozenset[int], tuple[str, ...]]:
+    """Control tokens that end a sequence or turn: from ``generate``, from the tokenizer, and by name.
+
+    Returns:
+        The tokens, and a note if ``generate`` would end at an ordinary token, or no file declares an end.
+    """
     listed = getattr(model.generation_config, "eos_token_id", None)
     ids = set(listed) if isinstance(listed, (list, tuple)) else {listed}
-    ids_by_name = ends_by_name({token.content: number for number, token in tokenizer.added_tokens_decoder.items()})
-    return frozenset(int(i) for i in ids | {tokenizer.eos_token_id} | ids_by_name if i is not None)
+    added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items()}
+    ids |= {tokenizer.eos_token_id, *ends_by_name({text: number for number, text in added.items()})}
+    texts = {int(i): tokenizer.convert_ids_to_tokens(int(i)) for i in ids if i is not None}
+    # Ids beyond the vocabulary are rows without a token, which answers do not show.
+    ordinary = {i for i, text in texts.items() if text is not None and i not in added and not is_control_name(text)}
+    ends = frozenset(texts.keys() - ordinary)
+    config, generation_config = read_json(folder / "config.json"), _generation_config(folder)
+    tables = {"generation_config.json": generation_config, "config.json": config}
+    sources = [name for name, table in tables.items() if isinstance(table, dict) and _has_eos(table)]
+    if not ordinary and (sources or tokenizer.eos_token_id is not None):
+        return ends, ()
+    end_texts = ", ".join(str(texts[i]) for i in sorted(ends)) or "none"
+    left_out = " or ".join(f"{i} ({texts[i]!r})" for i in sorted(ordinary))
+    problem = (
+        f"{' and '.join(sources) or 'The default of transformers'} ends answers at the ordinary token {left_out}"
+        if ordinary
+        else "No file of the model has an eos_token_id"
+    )
+    return ends, (f"{problem}. lbx ends them only at control tokens of the vocabulary: {end_texts}.",)
+
+
+def _has_eos(config: Mapping[str, Any]) -> bool:
+    text = config.get("text_config")
+    return config.get("eos_token_id") is not None or (isinstance(text, dict) and _has_eos(text))
+
+
+def _check_token_ids(folder: Path) -> None:
+    """Refuse a generation_config.json or config.json in which a list of tokens has something else."""
+    for name, keys in (("generation_config.json", (*_SUPPRESSED, "eos_token_id")), ("config.json", ("eos_token_id",))):
+        table = read_json(folder / name)
+        for key in keys if isinstance(table, dict) else ():
+            value = table.get(key)
+            ids = value if isinstance(value, list) or key in _SUPPRESSED else [value]
+            if value is not None and not (isinstance(ids, list) and all(type(i) is int for i in ids)):
+                raise BackendError(
+                    f"{folder / name} has {key} = {f'{value}'[:40]}: token ids are whole numbers.",
+                    fix="Copy the file again from the source of the model.",
+                )
+
+
+def _suppressed_tokens(model: Any) -> SuppressedTokens:
+    size = model.config.get_text_config(decoder=True).vocab_size
+    lists = (getattr(model.generation_config, key, None) or () for key in _SUPPRESSED)
+    return SuppressedTokens(*(frozenset(i for i in ids if 0 <= i < size) for ids in lists))  # generate ignores others
 
 
 def _generation_config(folder: Path) -> dict[str, Any]:

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from lbx.backends.headers import BASES, FACTORS, PARTS, POSITIONS, SIZES, NumberRange
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
-from lbx.base.limits import CONTEXT_TOKENS
 
 _COUNT_KEYS = re.compile(r"^(?!vocab).*(layer|head|expert|block|depth)")  # Gemma 3n has a vocabulary for each layer
-_MAX_COUNT = 100_000
-"""Limit for layers, heads or experts; libraries list all of them before they look for the first weight."""
-_LENGTH_KEYS = re.compile(r"position_embeddings$|^n_positions$|^n_ctx$|^max_seq_len$|^seq_length$|^sliding_window$")
+_LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+_RANGES: Mapping[str, NumberRange] = {
+    **dict.fromkeys((*_LENGTHS, "original_max_position_embeddings"), POSITIONS),
+    "sliding_window": POSITIONS._replace(least=0),
+    **dict.fromkeys(("num_hidden_layers", "num_attention_heads", "num_key_value_heads"), PARTS),
+    **dict.fromkeys(("num_nextn_predict_layers", "num_kv_shared_layers"), PARTS._replace(least=0)),
+    **dict.fromkeys(("hidden_size", "vocab_size"), SIZES),
+    **dict.fromkeys(("head_dim", "intermediate_size", "kv_lora_rank"), SIZES._replace(least=0)),
+    "rope_theta": BASES,
+    "partial_rotary_factor": NumberRange(0, 16, whole=False),
+}
+"""Numbers that lbx reads."""
+_ROPE = ("rope_scaling", "rope_parameters")
 
 _ADAPTER = "adapter_config.json"
 _DAMAGED = "Do not trust this model; compare its files with their source (for a bundle: lbx verify)."
@@ -36,9 +47,8 @@ def refuse_unsafe_files(folder: Path) -> None:
             f"{folder} has an adapter ({_ADAPTER}), which transformers adds to the model only if peft is installed.",
             fix="Merge it into the weights (peft: merge_and_unload), and use the folder with the merged model.",
         )
-    for key, value in _numbers(read_json(folder / "config.json")):
-        if (_COUNT_KEYS.search(key) and value > _MAX_COUNT) or (_LENGTH_KEYS.search(key) and value > CONTEXT_TOKENS):
-            raise BackendError(f"{folder / 'config.json'} has {key} = {value:,}, more than any model.", fix=_DAMAGED)
+    for key, problem in _problems(read_json(folder / "config.json")):
+        raise BackendError(f"{folder / 'config.json'} has {key} = {problem}.", fix=_DAMAGED)
     for path in sorted(folder.glob("*.index.json")):
         index = read_json(path)
         weight_map = index.get("weight_map") if isinstance(index, dict) else None
@@ -60,12 +70,17 @@ def read_json(path: Path) -> Any:
         raise BackendError(f"{path} cannot be read: {reason}.", fix=_DAMAGED) from exc
 
 
-def _numbers(value: Any) -> Iterator[tuple[str, float]]:
-    """Yield every number in a nested value with its key."""
+def _problems(value: Any, *, in_rope: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield each key of a nested value that has an impossible number, and a clause about it."""
     for key, inner in value.items() if isinstance(value, dict) else ():
-        if isinstance(inner, int | float) and not isinstance(inner, bool):
-            yield key, inner
-        yield from _numbers(inner)
+        limits = FACTORS if in_rope and key == "factor" else _RANGES.get(key)
+        is_number = isinstance(inner, int | float) and not isinstance(inner, bool)
+        if limits is None and is_number and _COUNT_KEYS.search(key):
+            limits = PARTS._replace(least=-math.inf, whole=False)  # of a library's own
+        is_of_parts = isinstance(inner, list | dict) and not in_rope and key not in _LENGTHS
+        if limits and inner is not None and not is_of_parts and (problem := limits.problem(inner)):
+            yield key, problem
+        yield from _problems(inner, in_rope=in_rope or key in _ROPE)
 
 
 _MIN_TOKEN_SHARE = 0.9

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lbx.backends.hf.files import read_json
 from lbx.backends.hf.library import first_line
@@ -17,6 +17,7 @@ from lbx.base.records import encodable
 from lbx.prompting.control_tokens import encode_separately, is_control_token
 from lbx.prompting.reasoning import choose_marks
 
+_PROCESSOR_FILES = ("chat_template.json", "processor_config.json")
 _PROBES = (
     "Twenty-three boats (No. 70481) left the HARBOUR at 5:06; they'll be back.",
     "  two spaces\n\n\tA tab, 三条船在清晨离开了港口。 Ångström\r\n",
@@ -32,13 +33,20 @@ class HfTokenizer:
     about long texts, no clean-up of spaces between text and ids.
     """
 
-    def __init__(self, tokenizer: Any, chat_template: str | None, reasoning: tuple[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        chat_template: str | None,
+        reasoning: tuple[str, str] | None = None,
+        template_names: tuple[str, ...] = (),
+    ) -> None:
         self._tokenizer = tokenizer
         self._rust: Any = tokenizer.backend_tokenizer if getattr(tokenizer, "is_fast", False) else None
         if self._rust is not None:
             self._rust.no_truncation()
             self._rust.no_padding()
         self.chat_template = chat_template
+        self.template_names = template_names
         self.reasoning_marks = choose_marks(chat_template, self._is_token, reasoning)
 
     @property
@@ -157,12 +165,49 @@ class HfTokenizer:
         return ids
 
 
-def own_chat_template(tokenizer: Any) -> str | None:
-    """The tokenizer's chat template (of several the one called "default"), or None for a base model."""
-    template = getattr(tokenizer, "chat_template", None)
-    if isinstance(template, dict):
-        template = template.get("default") or next(iter(template.values()), None)
-    return template or None
+class OwnTemplate(NamedTuple):
+    """Chat template in a model's folder.
+
+    Attributes:
+        source: None for a base model, or if none of several is the default.
+        names: of several templates without a default.
+        note: sentence about a template in a file that tokenizers do not read; "" for others.
+    """
+
+    source: str | None = None
+    names: tuple[str, ...] = ()
+    note: str = ""
+
+
+def own_chat_template(tokenizer: Any, folder: Path) -> OwnTemplate:
+    """Find the chat template of a tokenizer, or else in the files of the model's processor.
+
+    Raises:
+        BackendError: a file of the folder cannot be read.
+    """
+    tables = {name: read_json(folder / name) for name in ("tokenizer_config.json", *_PROCESSOR_FILES)}
+    places = {"": getattr(tokenizer, "chat_template", None)}
+    places |= {name: table.get("chat_template") for name, table in tables.items() if isinstance(table, dict)}
+    templates = {place: _named_templates(value) for place, value in places.items()}
+    defaults = {place: named["default"] for place, named in templates.items() if "default" in named}
+    if not defaults:
+        return OwnTemplate(names=tuple(sorted({name for named in templates.values() for name in named})))
+    place, source = next(iter(defaults.items()))
+    if place in _PROCESSOR_FILES:
+        return OwnTemplate(source, note=f"The chat template is the one in {place}.")
+    others = [name for name in _PROCESSOR_FILES if defaults.get(name, source) != source]
+    note = f"{' and '.join(others)} has another chat template than the tokenizer; lbx uses the tokenizer's."
+    return OwnTemplate(source, note=note if others else "")
+
+
+def _named_templates(value: Any) -> dict[str, str]:
+    """{name: source} of a value of ``chat_template``; an unnamed template is the default."""
+    if isinstance(value, str):
+        value = {"default": value}
+    if isinstance(value, list):
+        value = {one.get("name"): one.get("template") for one in value if isinstance(one, dict)}
+    named = value.items() if isinstance(value, dict) else ()
+    return {str(name): source for name, source in named if isinstance(source, str) and source}
 
 
 def read_tokenizer(transformers: Any, folder: Path) -> Any:

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends.cards import ModelCard, window_notes, window_of
-from lbx.backends.context_windows import DeclaredWindow
+from lbx.backends.cards import ModelCard, refuse_without_end, require_window, window_notes
 from lbx.backends.fingerprints import weights_settings
 from lbx.backends.headers import declared_window
 from lbx.backends.llama.context import (
@@ -46,7 +45,7 @@ from lbx.backends.options import thread_count
 from lbx.backends.places import shards
 from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.base.records import Sampling
-from lbx.inference.model import BackendInfo
+from lbx.inference.model import BackendInfo, SuppressedTokens
 from lbx.inference.sampling import ignored_repetition_penalty, recommended_sampling
 
 if TYPE_CHECKING:
@@ -102,8 +101,8 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     free_before = free_gpu_bytes(llama_cpp) if on_gpu(llama_cpp, options) else None
     model = _load_model(llama_cpp, weights, options)
     try:
-        declared = declared_window(weights) or DeclaredWindow(llama_cpp.llama_model_n_ctx_train(model))
-        window = window_of(card, declared)
+        declared = declared_window(weights)
+        window = require_window(card, declared)
         padding = pass_size(tensor_types(weights) or ("",))
         room = choose_context_size(llama_cpp, model, card, options, window, padding=padding)
         check_memory(llama_cpp, model, card, options, room)
@@ -111,6 +110,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         tokenizer = LlamaTokenizer(
             llama_cpp, model, weights, card.chat.choose_template(model_template), card.chat.reasoning
         )
+        refuse_without_end(card, tokenizer.eos_ids)
         memory = LlamaSequences(
             llama_cpp,
             lambda cells: make_context(llama_cpp, model, card, options, room._replace(context_cells=cells)),
@@ -123,6 +123,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     except BaseException:
         llama_cpp.llama_model_free(model)
         raise
+    suppressed_tokens = SuppressedTokens(tokenizer.suppressed_ids)
     settings = {name: value for name, value in asdict(options).items() if name not in _HARDWARE} | {
         "batch_invariant": is_batch_invariant(llama_cpp, model, options, padding),
         **gpu_share(llama_cpp, model, options),
@@ -130,7 +131,12 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         "chat": card.chat.settings(model_template),
         "eos_ids": sorted(tokenizer.eos_ids),
         "trained_context": llama_cpp.llama_model_n_ctx_train(model),
+        **suppressed_tokens.settings(),
+        **({"tokenizer_gaps": sorted(tokenizer.gaps)} if tokenizer.gaps else {}),
     }
+    declared_tokens = 0
+    if declared:
+        declared_tokens = declared.base_tokens if options.replaces_scaling else declared.tokens
     title, hardware = format_title(weights), _hardware(llama_cpp, options, room)
     short = short_context(llama_cpp, model)
     slow = "" if on_gpu(llama_cpp, options) else slow_format_warning(title, hardware["features"])
@@ -145,7 +151,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         | {"architecture": metadata(llama_cpp, model, "general.architecture") or ""}
         | ({"stored_as": title} if title else {})
         | penalty,
-        declared_context=declared.base_tokens if options.replaces_scaling else declared.tokens,
+        declared_context=declared_tokens,
         default_sampling=_default_sampling(llama_cpp, model),
         weights_bytes=llama_cpp.llama_model_size(model),
         kv_bytes_per_token=cache_bytes(llama_cpp, model, options, room) // room.cells or None,
@@ -154,9 +160,11 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         is_split=is_split(llama_cpp, model, options),
         free_gpu_bytes=free_before,
         shares_weights=not on_gpu(llama_cpp, options),  # it maps the file
+        suppressed_tokens=suppressed_tokens,
         notes=_variant_notes()
         + _library_notes(options)
         + _factor_notes(card.name, window, short)
+        + tuple(tokenizer.gaps.values())
         + window_notes(card, declared)
         + note
         + ((slow,) if slow else ()),

@@ -183,8 +183,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaEmbedde
     model = load_model(llama_cpp, weights, n_gpu_layers=options.n_gpu_layers, repack=options.repack)
     try:
         mode = _read_mode(llama_cpp, model, card, options)
-        declared = declared_window(weights) or DeclaredWindow(llama_cpp.llama_model_n_ctx_train(model))
-        longest = _max_tokens(declared.tokens, card, options)
+        longest = _max_tokens(declared_window(weights), card, options)
         settings = {
             "pooling": mode.pooling,
             "max_length": longest,
@@ -230,7 +229,13 @@ def _read_mode(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaEmbedd
     return _EmbeddingMode(pooling=pooling, has_cache=has_cache, splits=splits)
 
 
-def _max_tokens(declared_tokens: int, card: ModelCard, options: LlamaEmbeddingOptions) -> int:
+def _max_tokens(declared: DeclaredWindow | None, card: ModelCard, options: LlamaEmbeddingOptions) -> int:
+    declared_tokens = declared.tokens if declared else options.max_length
+    if not declared_tokens:
+        raise BackendError(
+            f"The header of {card.name} does not declare how many tokens a text may have: context_length is 0.",
+            fix="Set max_length in its card.",
+        )
     if options.max_length > declared_tokens:
         raise BackendError(
             f"{card.name} has positions for {declared_tokens} tokens, fewer than max_length = {options.max_length}.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from lbx.backends.headers import GgufTensor, gguf_tensors
+from lbx.backends.headers import GgufTensor, gguf_tensors, header_problem
 from lbx.backends.places import shards
 from lbx.base.errors import BackendError
 from lbx.base.inputs import open_input
@@ -41,7 +41,7 @@ _USE_ANOTHER_FORMAT = "Use a GGUF file of the model in another format (Q4_K_M, Q
 
 
 def check_gguf(path: Path) -> None:
-    """Raise BackendError if a file of the model (or any part of a split one) is unreadable or no GGUF file."""
+    """Raise BackendError if a part of the model is unreadable or no GGUF file, or its header has a wrong number."""
     for part in shards(path):
         try:
             with open_input(part) as stream:
@@ -55,6 +55,11 @@ def check_gguf(path: Path) -> None:
                 fix="Download it again, or convert the model; a Git LFS pointer or a web page may have been saved "
                 "in its place.",
             )
+    if problem := header_problem(path):
+        raise BackendError(
+            f"{path} has {problem}.",
+            fix="Do not trust this file; compare it with its source (for a bundle: lbx verify).",
+        )
 
 
 def format_title(path: Path) -> str:

@@ -10,16 +10,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.headers import gguf_vocabulary
+from lbx.backends.headers import gguf_vocabulary, header_values
 from lbx.backends.llama.library import load_vocabulary
 from lbx.base.errors import BackendError
 from lbx.base.records import encodable
-from lbx.prompting.control_tokens import is_control_token
+from lbx.inference.sampling import ends_by_name
+from lbx.prompting.control_tokens import is_control_name, is_control_token
 from lbx.prompting.reasoning import choose_marks
 
 _PRINTED = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>")
 """Control tokens of gpt-oss, which llama.cpp always prints: answers would show them."""
 _WHITE = " \t\n\v\f\r"
+_KEYS = "tokenizer.ggml."
+_TEMPLATES = "tokenizer.chat_template."
 
 
 class LlamaTokenizer:
@@ -65,9 +68,30 @@ class LlamaTokenizer:
             self._lib.llama_model_free(self._text_model)
             self._text_model = None
 
-    @property
+    @cached_property
+    def _header(self) -> Mapping[str, Any]:
+        return header_values(self._file)
+
+    @cached_property
+    def template_names(self) -> tuple[str, ...]:
+        if _TEMPLATES.removesuffix(".") in self._header:
+            return ()
+        return tuple(sorted(key.removeprefix(_TEMPLATES) for key in self._header if key.startswith(_TEMPLATES)))
+
+    def _declares(self, name: str) -> bool:
+        """Whether the file declares a token of the vocabulary by this name; llama.cpp otherwise has a default."""
+        number = self._header.get(f"{_KEYS}{name}_token_id")
+        return type(number) is int and 0 <= number < self.size
+
+    def _is_control(self, token: int) -> bool:
+        text = self._text(token)
+        is_flagged = self._lib.llama_vocab_get_attr(self._vocab, token) & self._lib.LLAMA_TOKEN_ATTR_CONTROL
+        return bool(is_flagged or is_control_name(text) or ends_by_name({text: token}))
+
+    @cached_property
     def bos_id(self) -> int | None:
-        return self._id(self._lib.llama_vocab_bos(self._vocab))
+        token = self._id(self._lib.llama_vocab_bos(self._vocab))
+        return token if token is None or self._declares("bos") or self._is_control(token) else None
 
     @property
     def bos_token(self) -> str:
@@ -75,7 +99,8 @@ class LlamaTokenizer:
 
     @property
     def eos_token(self) -> str:
-        return self._text(self._id(self._lib.llama_vocab_eos(self._vocab)))
+        token = self._id(self._lib.llama_vocab_eos(self._vocab))
+        return self._text(token) if token in self.eos_ids else ""
 
     @cached_property
     def prefix_ids(self) -> tuple[int, ...]:
@@ -113,10 +138,60 @@ class LlamaTokenizer:
     @cached_property
     def eos_ids(self) -> frozenset[int]:
         """Tokens that end an answer (``lbx.inference.sampling``): end of sequence, of turn, of message."""
+        return frozenset(filter(self._is_control, self._ends))
+
+    @cached_property
+    def _ends(self) -> frozenset[int]:
+        """Tokens that end an answer in llama.cpp, ordinary ones included: its defaults, and faulty keys of the file."""
         is_end, vocab = self._lib.llama_vocab_is_eog, self._vocab
         gaps = {getattr(self._lib, f"llama_vocab_fim_{part}")(vocab) for part in ("pad", "rep", "sep")}
         ends = {i for i in range(self.size) if is_end(vocab, i)}
         return frozenset(ends - gaps | {self._lib.llama_vocab_eos(vocab)} - {self._lib.LLAMA_TOKEN_NULL})
+
+    @property
+    def suppressed_ids(self) -> frozenset[int]:
+        """Tokens that llama.cpp never samples from this model: ``tokenizer.ggml.suppress_tokens``."""
+        count = ctypes.c_int32()
+        ids = self._lib.llama_vocab_get_suppress_tokens(self._vocab, ctypes.byref(count))
+        return frozenset(number for number in ids[: count.value] if 0 <= number < self.size)
+
+    @cached_property
+    def gaps(self) -> dict[str, str]:
+        """Keys that the file lacks, or that name a wrong token, with a sentence about each for whoever starts a run."""
+        found = {}
+        if not self._declares("eos") or self._ends - self.eos_ids:
+            found["eos_token_id"] = self._describe_ends()
+        adds_bos = self._lib.llama_vocab_get_add_bos(self._vocab)
+        if (adds_bos or "bos_token" in (self.chat_template or "")) and not self._declares("bos"):
+            begin = f"begin with llama.cpp's default, {self.bos_token}" if self.bos_token else "have no BOS token"
+            found["bos_token_id"] = f"{self._file.name} lacks {_KEYS}bos_token_id, so prompts {begin}."
+        kind = self._lib.llama_vocab_type(self._vocab)
+        if kind == self._lib.LLAMA_VOCAB_TYPE_BPE and self._header.get(f"{_KEYS}pre") in (None, "", "default"):
+            found["pre"] = (
+                f"{self._file.name} does not name its pre-tokenizer ({_KEYS}pre), as in files of 2024 and before. "
+                "llama.cpp splits words and digits by its default rule, so prompts may consist of other tokens than in "
+                "the model's training. Convert the model again with a current llama.cpp."
+            )
+        lists = {"token_type": "no token is marked as a control token"}
+        if kind == self._lib.LLAMA_VOCAB_TYPE_SPM:
+            lists["scores"] = "texts are not split as in the model's training"
+        for key, effect in lists.items():
+            if f"{_KEYS}{key}" not in self._header:
+                found[key] = (
+                    f"{self._file.name} lacks {_KEYS}{key}, so {effect}. Convert the model again with a current "
+                    "llama.cpp."
+                )
+        return found
+
+    def _describe_ends(self) -> str:
+        ordinary = " and ".join(f"{token} ({self._text(token)!r})" for token in sorted(self._ends - self.eos_ids))
+        if self._declares("eos"):
+            problem = f"{self._file.name} ends answers at the ordinary token {ordinary}"
+        else:
+            default = f", and llama.cpp's default is the ordinary token {ordinary}" if ordinary else ""
+            problem = f"{self._file.name} lacks {_KEYS}eos_token_id{default}"
+        ends = ", ".join(self._text(token) for token in sorted(self.eos_ids)) or "none"
+        return f"{problem}. lbx ends answers only at control tokens of the vocabulary: {ends}."
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         ids = tokenize(self._lib, self._vocab, text, add_special=False, special=special)

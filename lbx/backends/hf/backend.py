@@ -179,6 +179,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         on_gpu=device.type == "cuda",
         notes=((f"{card.name} is computed in {dtype.name}: {dtype.reason}.",) if options.dtype == AUTO else ())
         + ((f"{card.name} is stored as {stored_as}.",) if stored_as else ())
+        + (_kernel_notes() if device.type == "cpu" else ())
         + window_notes(card, declared)
         + note,
     )
@@ -214,6 +215,16 @@ def _generation_config(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return table if isinstance(table, dict) else {}
+
+
+def _kernel_notes() -> tuple[str, ...]:
+    from lbx.backends.hf.attention_kernel import kernel_name, unused_kernels
+
+    return tuple(
+        f"lbx's attention code in {name} is not used ({reason}). In use: {kernel_name()}. Install lbx again to compile "
+        "it anew."
+        for name, reason in unused_kernels().items()
+    )
 
 
 def _hardware(torch: Any, device: Any, model: Any) -> dict[str, Any]:

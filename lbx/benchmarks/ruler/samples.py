@@ -160,9 +160,9 @@ class SampleSet:
     ) -> bool:
         """Compare the count of a draft from a file with the tokenizer, for the first, the last and one in 50."""
         is_last = number == self.settings.samples - 1
-        if not counts.path or number in counts.checked or not (is_last or number % _CHECKED_SHARE == 0):
+        if not counts.path or number in counts.right_samples or not (is_last or number % _CHECKED_SHARE == 0):
             return True
-        counts.checked.add(number)
+        counts.right_samples.add(number)
         return count(draft.text) + texts.answer_tokens == draft.tokens
 
     def _sample(self, benchmark: str, name: str, texts: TaskTexts, number: int, draft: Draft) -> Sample:

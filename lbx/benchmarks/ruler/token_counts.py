@@ -43,14 +43,14 @@ class CountLog:
     Attributes:
         entries: (CRC-32, tokens) of each text.
         path: file with the entries; None if they were counted in this process.
-        checked: numbers of samples whose entries from a file were compared with the tokenizer.
+        right_samples: numbers of samples whose counts from a file were compared with the tokenizer.
         is_suspect: whether a text had another checksum than its entry, so that earlier counts may be wrong, too.
         save: writes the entries; called from time to time, so that a killed process loses little.
     """
 
     entries: list[tuple[int, int]] = field(default_factory=list)
     path: Path | None = None
-    checked: set[int] = field(default_factory=set)
+    right_samples: set[int] = field(default_factory=set)
     is_suspect: bool = False
     save: Callable[[], None] | None = None
     _next_save_s: float = field(default_factory=lambda: time.monotonic() + _SAVE_EVERY_S)

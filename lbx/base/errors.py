@@ -11,7 +11,8 @@
     │   └── EmptyPromptError  truncation removed the whole prompt
     ├── StoreError            the results file cannot be opened, read or written
     │   ├── ConflictError     its contents contradict the new rows; another results file (-o) can store them
-    │   └── InUseError        another process writes it; a merge can add another results file (-o) later
+    │   ├── InUseError        another process writes it; a merge can add another results file (-o) later
+    │   └── NoLocksError      its file system has no locks
     └── InterruptedByUserError  exit code 130 (Ctrl-C) or 143 (terminated): everything finished is safe
 
 Every error has a cause, and optionally a fix and the next command. The command line prints the three as one
@@ -118,6 +119,24 @@ class InUseError(StoreError):
         super().__init__(cause, fix=fix)
         self.path = path
         self.process = process
+
+
+class NoLocksError(StoreError):
+    """The file system of a results file has no locks.
+
+    Args:
+        reason: the system's error.
+        read_only: whether the file was only to be read.
+    """
+
+    def __init__(self, path: Path, reason: str, *, read_only: bool) -> None:
+        super().__init__(
+            f"The file system of {path} has no locks ({reason}), but a results file needs them.",
+            fix="Copy the file, and its .wal if it has one, to a local disk, and read the copy."
+            if read_only
+            else "Write to a file on a local disk (-o), or have a run write to a folder on a local disk and copy each "
+            "commit here: --scratch DIR.",
+        )
 
 
 class InterruptedByUserError(LbxError):

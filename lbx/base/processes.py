@@ -6,6 +6,7 @@ Other programs are searched only in the absolute folders of PATH.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -17,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.base.inputs import SMALL, read_input
+from lbx.base.inputs import SMALL, open_input, read_input
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -104,6 +105,17 @@ def lock(descriptor: int, *, shared: bool = False) -> bool | None:
 def try_lock(descriptor: int) -> bool:
     """Lock a file like ``lock``, and also return True on a file system without locks."""
     return lock(descriptor) is not False
+
+
+def lock_problem(path: Path) -> str:
+    """Return why a file system locks no file, by trying a file that this process has not locked; "" if it does."""
+    try:
+        with open_input(path) as file:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as exc:
+        if exc.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            return os.strerror(exc.errno)
+    return ""
 
 
 def process_began(process: int | None) -> datetime | None:

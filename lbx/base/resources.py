@@ -1,4 +1,4 @@
-"""CPUs and memory available to this process, by affinity, control groups, job scheduler and ``ulimit -d``.
+"""CPUs, memory and GPUs available to this process, by affinity, control groups, job scheduler and ``ulimit -d``.
 
 Containers, Kubernetes and Slurm set limits by control groups. Both versions are read, for the process's group and all
 its ancestors, since each of their limits applies. See the kernel's Documentation/admin-guide/cgroup-v2.rst and
@@ -7,8 +7,10 @@ cgroup-v1/memory.rst.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
+import re
 import resource
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ from pathlib import Path
 
 from lbx.base.inputs import SMALL, read_input
 
+_GPU = re.compile(r"[0-9]+|(GPU|MIG)-\S+")
 _UNLIMITED = 1 << 60  # version 1 writes "none" as a number near 2**63
 
 
@@ -173,6 +176,18 @@ def describe_cpu_limit() -> str:
     if usable >= visible:
         return ""
     return f"Computation uses {usable} of the {visible} visible CPUs: {cause} is {limits[cause]:g}."
+
+
+def visible_gpus(variable: str) -> list[str] | None:
+    """Return the GPUs that an environment variable such as CUDA_VISIBLE_DEVICES lists; None if it is not set.
+
+    As in CUDA and ROCm, an invalid entry such as -1 ends the list, and a repeated one makes it empty.
+    """
+    text = os.environ.get(variable)
+    if text is None:
+        return None
+    gpus = [*itertools.takewhile(_GPU.fullmatch, map(str.strip, text.split(",")))]
+    return gpus if len({*gpus}) == len(gpus) else []
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from lbx.cluster.scheduler import ArrayJob, JobOptions
 from lbx.cluster.schedulers import SCHEDULERS
 from lbx.forecast.shards import ShardPlan, read_shards
 from lbx.report.sheets import plain_columns
-from lbx.running.sharding import Counting, plan_shards, with_threads
+from lbx.running.sharding import Counting, forecast_cpu_count, plan_shards, with_threads
 from lbx.serving.command import PORT, ServerCommand, local_paths
 from lbx.spec.run_spec import RunSpec
 from lbx.store import Table
@@ -57,12 +57,18 @@ def submit_array(options: SubmitArrayOptions) -> None:
         options.module,
         options.more,
         options.nodes if isinstance(options, SubmitSlurmOptions) else 1,
+        options.merge_queue,
     )
     _check_serve(named_spec, job_options.nodes)
     scheduler.check(job_options)
     if not options.dry_run:
         scheduler.require_tool()
     folder, spec, plan = _plan_shards(options, with_threads(named_spec, options.cpus))
+    if not (options.cpus or options.job_template) and (count := forecast_cpu_count(spec)):
+        note(
+            f"Without --cpus, each shard gets the site's default number of CPUs, often 1; the forecast counts on "
+            f"{count}. Pass --cpus {count}, or fewer."
+        )
     time = options.time or scheduler.time_limit(plan)
     if not time and not scheduler.announces_limit:
         note(
@@ -95,7 +101,14 @@ def submit_array(options: SubmitArrayOptions) -> None:
         folder.plan_file.unlink()  # so that the same command can be repeated
         raise
     folder.save_submission(Submission(scheduler.name, array_id))
-    merge_id = scheduler.submit(folder.root / "merge.sh", after_job=array_id)
+    try:
+        merge_id = scheduler.submit(folder.root / "merge.sh", after_job=array_id)
+    except LbxError as error:
+        raise LbxError(
+            f"The shards run as job {array_id}, but the merge job was not submitted: {error.cause}",
+            fix="Merge them by hand when they have ended. --merge-queue names the queue of a merge job.",
+            command=as_command("lbx", "merge", folder.root),
+        ) from error
     folder.save_submission(Submission(scheduler.name, array_id, merge_id))
     if options.as_json:
         submission = {"folder": str(folder.root), "array": array_id, "merge": merge_id}
@@ -122,6 +135,11 @@ def write_for_kubernetes(options: SubmitKubernetesOptions) -> None:
     folder, spec, plan = _plan_shards(options, with_threads(named_spec, job_options.cpu_count))
     run = ["--spec", f"{kubernetes.FOLDER}/{folder.spec_file.name}", *_flags(options)]
     text = json.dumps(kubernetes.manifest(job_options, len(plan.shards), run), indent=2, ensure_ascii=False)
+    if missing := [name for name, value in (("--cpus", options.cpus), ("--mem", options.mem)) if not value]:
+        note(
+            f"Without {' and '.join(missing)}, the pods request none: a quota may refuse them, and a full node evicts "
+            "them first."
+        )
     if options.dry_run:
         answer_json(text)
         note("No job was submitted and no file written. lbx has not been tested on a Kubernetes cluster.")
@@ -162,6 +180,11 @@ def _with_name(options: SubmitOptions, spec: RunSpec) -> RunSpec:
 
 def _plan_shards(options: SubmitOptions, spec: RunSpec) -> tuple[RunFolder, RunSpec, ShardPlan]:
     folder = RunFolder(options.output.absolute())
+    if not str(folder.root).isprintable():
+        raise UsageError(
+            f"The path of the folder {str(folder.root)!r} has a line break or a control character.",
+            fix="Choose another folder with -o.",
+        )
     if folder.plan_file.exists() and not options.dry_run:
         folder.create()  # raises UsageError for a folder with a run, before minutes of token counting
     counting = Counting(options.calibrate, options.like, options.tokens)

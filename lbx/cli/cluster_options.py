@@ -77,6 +77,14 @@ class SubmitArrayOptions(SubmitOptions):
     gpus: Annotated[str, typer.Option("--gpus", metavar="N", help="GPUs of a shard.")] = ""
     cpus: Annotated[int, typer.Option("--cpus", metavar="N", min=0, help="CPUs and threads of a shard.")] = 0
     mem: Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory of a shard, as 64G.")] = ""
+    merge_queue: Annotated[
+        str,
+        typer.Option(
+            "--merge-queue",
+            metavar="NAME",
+            help="Queue or partition of the merge job; default: that of shards without GPUs, else the site's default.",
+        ),
+    ] = ""
     module: Annotated[
         tuple[str, ...], typer.Option("--module", metavar="NAME", help="Module to load. Can be repeated.")
     ] = ()

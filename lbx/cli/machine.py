@@ -24,6 +24,7 @@ from lbx.backends.llama.variants import check_variants
 from lbx.backends.memory import available_bytes
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, expand_user, read_input
+from lbx.base.processes import DEVNULL, PIPE, start_python
 from lbx.base.resources import bound_cpus, cpu_quota, describe_cpu_limit, memory_limit, usable_cpu_count
 from lbx.base.version import __version__
 from lbx.base.waiting_threads import CpuTimes, describe_neighbours
@@ -37,6 +38,11 @@ _INSTRUCTIONS = (
     "neon", "asimd", "sve", "bf16",
 )  # fmt: skip
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
+_KERNEL_PROGRAM = """
+import json
+from lbx.backends.hf.attention_kernel import kernel_name, unused_kernels
+print(json.dumps([kernel_name(), dict(unused_kernels())]))
+"""
 _GPU_FIX = (
     "A container sees the GPU only if you pass it: podman run --device nvidia.com/gpu=all, apptainer exec "
     "--nv. On the machine itself, nvidia-smi shows whether the driver works."
@@ -208,19 +214,28 @@ def _hf() -> dict[str, Any]:
         return {"usable": False, "why": "not installed: pip install 'lbx[hf]'"}
     try:
         import torch
-
-        from lbx.backends.hf.attention_kernel import kernel_name
     except (ImportError, OSError) as error:
         return {"usable": False, "why": f"torch does not load: {error}"}
     gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     return {
         "usable": True,
         "cpu_kernels": torch.backends.cpu.get_cpu_capability(),
-        "attention_kernel": kernel_name(),
+        **_attention_kernel(),
         "dtype_auto": _computed_in(torch),
         "cuda": torch.version.cuda,
         "gpus": [f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB" for gpu in gpus] if torch.cuda.is_available() else [],
     }
+
+
+def _attention_kernel() -> dict[str, Any]:
+    """Kernel that a process of its own finds: a damaged library kills the process that loads it."""
+    process = start_python(_KERNEL_PROGRAM, stdout=PIPE, stderr=DEVNULL)
+    output, _ = process.communicate()
+    if process.returncode:
+        reason = f"the process that loads it ends with code {process.returncode}"
+        return {"attention_kernel": "none", "unused_kernels": {"attention_kernel.*.so": reason}}
+    name, unused = json.loads(output)
+    return {"attention_kernel": name} | ({"unused_kernels": unused} if unused else {})
 
 
 def _computed_in(torch: Any) -> dict[str, str]:
@@ -250,6 +265,9 @@ def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, A
         if not is_usable:
             fatal = name in needs or not any(usable.values())
             add(fatal, f"The backend {name} cannot run.", str(facts[name]["why"]))
+    for name, reason in facts["hf"].get("unused_kernels", {}).items():
+        fatal = facts["hf"]["attention_kernel"] == "none"
+        add(fatal, f"The attention kernel {name} cannot be used: {reason}.", "Install lbx again to compile it anew.")
     gpu_build = bool(facts["hf"].get("cuda"))
     if not _gpu_names(facts) and (gpu_build or Need.GPU in needs):
         add(Need.GPU in needs, "No GPU can be used.", _GPU_FIX if gpu_build else "This build computes on CPUs only.")

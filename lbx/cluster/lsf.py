@@ -23,11 +23,13 @@ class Lsf(Scheduler):
     formats: ClassVar[Mapping[str, tuple[str, str]]] = {
         "name": (r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,199}", "long-1"),
         "queue": (r"[\w.-]+", "gpu"),
+        "merge_queue": (r"[\w.-]+", "normal"),
         "time": (r"(\d{1,6}:)?\d{1,6}", "4:00"),
         "gpus": (r"\d{1,4}(:\w+=[\w.,/-]+)*", "1:gmodel=NVIDIAA100"),
         "mem": (r"\d{1,15}[KMGTkmgt][Bb]?", "64G"),
     }
     more_example: ClassVar[str] = "-P physics"
+    resource_option: ClassVar[str] = "-(gpu|n|R|M|m|x|W)\\b"
     states: ClassVar[Mapping[str, str]] = {
         "PEND": "waiting", "PSUSP": "held", "RUN": "running", "SSUSP": "suspended", "USUSP": "suspended",
         "WAIT": "waiting",
@@ -50,20 +52,20 @@ class Lsf(Scheduler):
 
     def array_options(self, options: JobOptions, folder: RunFolder, shards: int) -> Sequence[str]:
         at_once = f"%{options.at_once}" if options.at_once else ""
-        cpus = [f"-n {options.cpus}", '-R "span[hosts=1]"'] if options.cpus else []
-        gpus = [f'-gpu "num={options.gpus}"'] if options.gpus else []
-        time = [f"-W {options.time}"] if options.time else []
         requeue = [f"-Q {_REQUEUE_CODE}", "-wa USR1", "-wt 2"]
-        return self._options(options, f"{options.name}[1-{shards}]{at_once}", [*cpus, *gpus, *time, *requeue])
+        return self._options(options, f"{options.name}[1-{shards}]{at_once}", requeue)
 
     def merge_options(self, options: JobOptions, folder: RunFolder) -> Sequence[str]:
-        return self._options(options, f"{options.name}-merge", [])
+        return self._options(options, options.name, [])
 
-    def _options(self, options: JobOptions, name: str, extra: list[str]) -> Sequence[str]:
-        queue = [f"-q {options.queue}"] if options.queue else []
+    def _options(self, options: JobOptions, name: str, extra: Sequence[str]) -> Sequence[str]:
+        own = [f"-q {options.queue}"] if options.queue else []
         # Without /host, a site's setting may multiply the memory by the number of CPUs.
-        mem = [f'-R "rusage[mem={options.mem.upper()}/host]"'] if options.mem else []
-        return [f'-J "{name}"', "-o /dev/null", "-r", *queue, *mem, *extra, *options.more]
+        own += [f'-R "rusage[mem={options.mem.upper()}/host]"'] if options.mem else []
+        own += [f"-n {options.cpus}", '-R "span[hosts=1]"'] if options.cpus else []
+        own += [f'-gpu "num={options.gpus}"'] if options.gpus else []
+        own += [f"-W {options.time}"] if options.time else []
+        return [f'-J "{name}"', "-o /dev/null", "-r", *own, *extra, *options.more]
 
     def format_time(self, minutes: int) -> str:
         return f"{minutes // 60}:{minutes % 60:02d}"

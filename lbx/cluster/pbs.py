@@ -18,14 +18,19 @@ PATH=$PATH:$PBS_O_PATH  # has qsub
 again=("$folder"/shards/*.again)
 if [ -e "${again[0]}" ]; then
     shards=$(cat "${again[@]}" | paste -sd:)
-    rm "${again[@]}"
     last=$((${#again[@]} - 1))
     [ "$last" -gt 0 ] && range=0-$last || range=0-1:2  # PBS refuses 0-0
-    array=$(qsub -v "LBX_SHARDS=$shards" -J "$range%s" "$folder/job.sh") &&
-        merge=$(qsub -W "depend=afterany:$array" "$folder/merge.sh") &&
+    if array=$(qsub -v "LBX_SHARDS=$shards" -J "$range%s" "$folder/job.sh"); then
+        rm "${again[@]}"
+        merge=$(qsub -W "depend=afterany:$array" "$folder/merge.sh")
         printf '{"kind": "pbs", "array_id": "%%s", "merge_id": "%%s", "shards": [%%s]}\\n' \\
-            "$array" "$merge" "${shards//:/, }" >"$folder/job.json" &&
-        exit
+            "$array" "$merge" "${shards//:/, }" >"$folder/job.json"
+        [ "$merge" ] && exit
+        echo "lbx: merge the shards by hand when job $array has ended: no merge job was submitted" >&2
+    else
+        echo "lbx: interrupted shards were not submitted again; on a login node, submit them with:" \\
+            "bash $(printf %%q "$folder/merge.sh")" >&2
+    fi
 fi
 """
 
@@ -43,11 +48,13 @@ class Pbs(Scheduler):
     formats: ClassVar[Mapping[str, tuple[str, str]]] = {
         "name": (r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,199}", "long-1"),
         "queue": (r"[\w.@-]+", "gpu"),
+        "merge_queue": (r"[\w.@-]+", "batch"),
         "time": (r"(\d{1,6}:)?(\d{1,6}:)?\d{1,9}", "04:00:00"),
         "gpus": (r"\d{1,4}(:\w+=[\w.+-]+)*", "1:gpu_type=a100"),
         "mem": (r"\d{1,15}[KMGTkmgt][Bb]?", "64G"),
     }
     more_example: ClassVar[str] = "-P physics"
+    resource_option: ClassVar[str] = "-l"
     announces_limit: ClassVar[bool] = False
     states: ClassVar[Mapping[str, str]] = {
         "B": "running", "E": "running", "R": "running", "H": "held", "Q": "waiting", "S": "suspended", "T": "waiting",
@@ -73,19 +80,19 @@ shard=${shards[PBS_ARRAY_INDEX]:-$PBS_ARRAY_INDEX}""",
 
     def array_options(self, options: JobOptions, folder: RunFolder, shards: int) -> Sequence[str]:
         indices = f"0-{shards - 1}" if shards > 1 else "0-1:2"  # PBS refuses 0-0
-        chunk = [f"ncpus={options.cpus}"] if options.cpus else []
-        chunk += [f"ngpus={options.gpus}"] if options.gpus else []
-        time = [f"-l walltime={options.time}"] if options.time else []
-        return self._options(options, options.name, chunk, [f"-J {indices}{_at_once(options)}", *time])
+        return self._options(options, [f"-J {indices}{_at_once(options)}"])
 
     def merge_options(self, options: JobOptions, folder: RunFolder) -> Sequence[str]:
-        return self._options(options, f"{options.name}-merge", [], [])
+        return self._options(options, [])
 
-    def _options(self, options: JobOptions, name: str, chunk: list[str], extra: list[str]) -> Sequence[str]:
-        chunk = [*chunk, f"mem={options.mem.lower().removesuffix('b')}b"] if options.mem else chunk
-        queue = [f"-q {options.queue}"] if options.queue else []
-        select = [f"-l select=1:{':'.join(chunk)}"] if chunk else []
-        return ["-S /bin/bash", f"-N {name}", "-j oe", "-o /dev/null", "-r y", *queue, *select, *extra, *options.more]
+    def _options(self, options: JobOptions, extra: Sequence[str]) -> Sequence[str]:
+        chunk = [f"ncpus={options.cpus}"] if options.cpus else []
+        chunk += [f"ngpus={options.gpus}"] if options.gpus else []
+        chunk += [f"mem={options.mem.lower().removesuffix('b')}b"] if options.mem else []
+        own = [f"-q {options.queue}"] if options.queue else []
+        own += [f"-l select=1:{':'.join(chunk)}"] if chunk else []
+        own += [f"-l walltime={options.time}"] if options.time else []
+        return ["-S /bin/bash", f"-N {options.name}", "-j oe", "-o /dev/null", "-r y", *own, *extra, *options.more]
 
     def format_time(self, minutes: int) -> str:
         return f"{minutes // 60:02d}:{minutes % 60:02d}:00"

@@ -7,7 +7,7 @@ import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,13 +22,17 @@ from lbx.forecast.shards import ShardPlan
 NO_VALUE = re.compile(r"[\s\"'\\]+")
 """Characters that a value of ``JobOptions`` cannot have."""
 _LEAST_S, _FACTOR, _STEP_S = 600.0, 1.5, 300.0
+_MERGE_MINUTES, _MERGE_MEMORY = 60, "4G"
 _TOOL_TIMEOUT_S = 60
 
 OWN_OUTPUT: Mapping[str, str] = {
-    "output": '\nexec >>"$folder/logs/$(printf %04d "$shard").out" 2>&1',
-    "merge_output": '\nexec >>"$folder/logs/merge.out" 2>&1',
+    "output": '\nexec >>"$folder/logs/$(printf %04d "$shard").out" 2>&1 || exec >>"$HOME/lbx-jobs.out" 2>&1',
+    "merge_output": '\nexec >>"$folder/logs/merge.out" 2>&1 || exec >>"$HOME/lbx-jobs.out" 2>&1',
 }
-"""Marks of a scheduler that would store a job's output only at its end, or replace it after a requeue."""
+"""Marks of a scheduler that would store a job's output only at its end, or replace it after a requeue.
+
+A job on a node that does not see the folder writes to the home folder.
+"""
 
 COUNTED_REQUEUES: Mapping[str, str] = {"restarts": '$(cat "$results.requeues" 2>/dev/null | wc -c)'}
 """Mark of a scheduler that does not count requeues: a file has one character for each."""
@@ -44,6 +48,7 @@ class JobOptions:
         at_once: number of shards that run in parallel; 0 for all.
         more: further options for the scheduler, such as "--account=x".
         nodes: number of nodes of each shard; lbx itself runs on the first.
+        merge_queue: queue or partition of the merge job.
 
     Raises:
         UsageError: a value would break out of its line.
@@ -59,9 +64,10 @@ class JobOptions:
     modules: Sequence[str] = ()
     more: Sequence[str] = ()
     nodes: int = 1
+    merge_queue: str = ""
 
     def __post_init__(self) -> None:
-        for value in (self.name, self.queue, self.time, self.gpus, self.mem):
+        for value in (self.name, self.queue, self.time, self.gpus, self.mem, self.merge_queue):
             if NO_VALUE.search(value):
                 raise UsageError(f"{value!r} has a blank, a quote or a backslash, which this option does not allow.")
         for module in self.modules:
@@ -79,6 +85,7 @@ class Scheduler(ABC):
         tool: program that submits a script.
         formats: {field of ``JobOptions``: (regular expression of its values, example)}; other fields are not checked.
         more_example: an option of the tool.
+        resource_option: regular expression of the tool's options that request resources.
         announces_limit: whether a job receives a signal before its time limit, even if lbx does not know the limit.
         states: {word in the scheduler's answer: state in ``lbx status``}; other words are shown in lower case.
         over_states: words for jobs that have ended.
@@ -90,6 +97,7 @@ class Scheduler(ABC):
     tool: ClassVar[str]
     formats: ClassVar[Mapping[str, tuple[str, str]]] = {}
     more_example: ClassVar[str]
+    resource_option: ClassVar[str]
     announces_limit: ClassVar[bool] = True
     states: ClassVar[Mapping[str, str]]
     over_states: ClassVar[frozenset[str]] = frozenset()
@@ -114,7 +122,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def merge_options(self, options: JobOptions, folder: RunFolder) -> Sequence[str]:
-        """Options of the merge job: no GPU, one core, and the site's options for every job."""
+        """Options of the merge job, from those of ``merge_job``."""
 
     @abstractmethod
     def format_time(self, minutes: int) -> str:
@@ -140,6 +148,22 @@ class Scheduler(ABC):
             LbxError: the scheduler cannot be asked.
         """
 
+    def merge_job(self, options: JobOptions) -> JobOptions:
+        """Resources of the merge job, which needs no GPU; the queue of shards without GPUs, and options for any job."""
+        more = [option for option in options.more if not re.match(self.resource_option, option)]
+        has_gpus = bool(options.gpus) or any(re.search("gpu|gres", option, re.IGNORECASE) for option in options.more)
+        return replace(
+            options,
+            name=f"{options.name}-merge",
+            queue=options.merge_queue or ("" if has_gpus else options.queue),
+            time=self.format_time(_MERGE_MINUTES),
+            gpus="",
+            cpus=1,
+            mem=_MERGE_MEMORY,
+            nodes=1,
+            more=more,
+        )
+
     def job_name(self, run: str) -> str:
         """Turn a run's name into a job's name, with '-' for characters that options do not allow."""
         return re.sub(r"[^A-Za-z0-9_.+-]+", "-", run)[:100].strip("-.") or "lbx"
@@ -147,7 +171,7 @@ class Scheduler(ABC):
     def check(self, options: JobOptions) -> None:
         """Raise UsageError for a value that the scheduler would refuse or misread."""
         for field, (pattern, example) in self.formats.items():
-            value, option = getattr(options, field), "--job-name" if field == "name" else f"--{field}"
+            value, option = getattr(options, field), "--job-name" if field == "name" else f"--{field.replace('_', '-')}"
             if value and not re.fullmatch(pattern, value, re.ASCII):
                 raise UsageError(
                     f"{option} {value!r} is not in the format of {self.title}.", fix=f"For example: {option} {example}."
@@ -214,7 +238,8 @@ class ArrayJob:
         return self._fill_in(text, options, f"The template {self.template}")
 
     def merge_script(self) -> str:
-        return self._fill_in(MERGE, self.scheduler.merge_options(self.options, self.folder), "The template")
+        options = self.scheduler.merge_options(self.scheduler.merge_job(self.options), self.folder)
+        return self._fill_in(MERGE, options, "The template")
 
     def _fill_in(self, template: str, options: Sequence[str], location: str) -> str:
         for option in options:

@@ -40,10 +40,10 @@ ARRAY = """\
 # One shard of a run of lbx, written by `lbx submit`. It writes to the node's own disk; lbx copies every commit to the
 # run's folder. An interrupted shard is requeued and continues from there. Exit codes: 0 done, 3 done but some samples
 # failed, 2 bad usage, other: see the log.
-@{modules}
-export PYTHONSAFEPATH=1  # keeps files in the working folder from being imported as Python modules
 @{shard}
 folder=@{folder}@{output}
+@{modules}
+export PYTHONSAFEPATH=1  # keeps files in the working folder from being imported as Python modules
 results=$folder/shards/$(printf %04d "$shard").duckdb
 scratch=@{scratch}
 mkdir -p "$scratch" || exit 1
@@ -74,9 +74,9 @@ MERGE = """\
 #
 # Merges all shards into one results file; written by `lbx submit`. Other rows of that file are kept. Exit code 3:
 # samples are missing or have failed; the log names them.
+folder=@{folder}@{merge_output}
 @{modules}
 export PYTHONSAFEPATH=1
-folder=@{folder}@{merge_output}
 @{resubmission}exec @{lbx} merge "$folder" --output "$folder/results.duckdb" --force
 """
 

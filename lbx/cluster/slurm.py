@@ -20,6 +20,9 @@ class Slurm(Scheduler):
     directive: ClassVar[str] = "#SBATCH"
     tool: ClassVar[str] = "sbatch"
     more_example: ClassVar[str] = "--account=physics"
+    resource_option: ClassVar[str] = (
+        "--(gpu|gres|tres|mem|cpu|core|socket|thread|node|ntasks|exclusive|constraint|distribution|hint)|-[cCFGNnwxmB]"
+    )
     states: ClassVar[Mapping[str, str]] = {
         "RUNNING": "running", "COMPLETING": "running", "PENDING": "waiting", "REQUEUED": "waiting"
     }  # fmt: skip
@@ -47,14 +50,11 @@ class Slurm(Scheduler):
         at_once = f"%{options.at_once}" if options.at_once else ""
         return self._options(
             options,
-            options.name,
             _log_path(folder, "%4a.out"),
             {
                 "array": f"0-{shards - 1}{at_once}",
                 "signal": "B:USR1@120",
-                "time": options.time,
                 "gpus": options.gpus,
-                "cpus-per-task": str(options.cpus or ""),
                 "nodes": str(options.nodes),
                 "ntasks": str(options.nodes),  # srun then starts a task on each node
                 "ntasks-per-node": "1" if options.nodes > 1 else "",
@@ -62,11 +62,12 @@ class Slurm(Scheduler):
         )
 
     def merge_options(self, options: JobOptions, folder: RunFolder) -> Sequence[str]:
-        return self._options(options, f"{options.name}-merge", _log_path(folder, "merge.out"), {})
+        return self._options(options, _log_path(folder, "merge.out"), {})
 
-    def _options(self, options: JobOptions, name: str, output: str, extra_options: Mapping[str, str]) -> Sequence[str]:
-        values = {"job-name": name, "output": output, "open-mode": "append", "nodes": "1", "ntasks": "1"}
-        values |= {"partition": options.queue, "mem": options.mem, **extra_options}
+    def _options(self, options: JobOptions, output: str, extra_options: Mapping[str, str]) -> Sequence[str]:
+        values = {"job-name": options.name, "output": output, "open-mode": "append", "nodes": "1", "ntasks": "1"}
+        values |= {"partition": options.queue, "time": options.time, "cpus-per-task": str(options.cpus or "")}
+        values |= {"mem": options.mem, **extra_options}
         return [*(f"--{option}={value}" for option, value in values.items() if value), "--requeue", *options.more]
 
     def format_time(self, minutes: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import resource
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 from lbx.backends.memory import available_bytes
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.processes import SubprocessError, find_tool, run_tool
+from lbx.base.resources import visible_gpus
 from lbx.inference.model import BackendInfo
 
 _PROC = Path("/proc")
@@ -126,11 +126,11 @@ def gpu_memory() -> GpuMemory | None:
     if program is None:
         return None
     command = [program, "--query-gpu=memory.used,memory.total", "--format=csv,noheader,nounits"]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = visible_gpus("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        if not visible.strip():
+        if not visible:
             return None
-        command.append(f"--id={visible}")
+        command.append(f"--id={','.join(visible)}")
     try:
         done = run_tool(command, capture_output=True, text=True, check=True, timeout=_QUERY_S)
         rows = [[int(number) for number in line.split(",")] for line in done.stdout.splitlines() if line.strip()]

@@ -16,6 +16,7 @@ from lbx.backends.hf.options import HfOptions
 from lbx.backends.options import AUTO, MOST_THREADS
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.layout import Bundle
+from lbx.base.resources import usable_cpu_count
 from lbx.benchmarks import BENCHMARKS
 from lbx.forecast.calibration import calibrate, decode_capacity_of
 from lbx.forecast.estimate import Costs
@@ -131,12 +132,28 @@ def with_threads(spec: RunSpec, cpu_count: int) -> RunSpec:
     Raises:
         UsageError: the model does not exist.
     """
-    if not cpu_count or spec.threads:
-        return spec
-    options = card_of(spec, Bundle(Path(spec.bundle))).options
-    if getattr(options, "threads", None) != 0:  # a model server has no such option
+    if not cpu_count or spec.threads or _card_threads(spec) != 0:
         return spec
     return replace(spec, threads=min(max(1, cpu_count // max(1, spec.workers)), MOST_THREADS))
+
+
+def forecast_cpu_count(spec: RunSpec) -> int:
+    """CPUs that a forecast on this machine counts on; 0 for a model that lbx does not compute.
+
+    Raises:
+        UsageError: the model does not exist.
+    """
+    threads = _card_threads(spec)
+    if threads is None:
+        return 0
+    threads = spec.threads or threads
+    return threads * max(1, spec.workers) if threads else usable_cpu_count()
+
+
+def _card_threads(spec: RunSpec) -> int | None:
+    """Threads in the model's card, 0 for all CPUs; None for a model server, which has no such option."""
+    threads: int | None = getattr(card_of(spec, Bundle(Path(spec.bundle))).options, "threads", None)
+    return threads
 
 
 def shard_of(plan: ShardPlan, number: int, run: ResolvedRun) -> Selection:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from lbx.base.database import files_of
-from lbx.base.errors import InUseError, StoreError
+from lbx.base.errors import InUseError, NoLocksError, StoreError
 from lbx.base.inputs import open_input, read_input
 from lbx.base.interrupts import defer_signals
 from lbx.base.outputs import atomic_file, open_or_create, sync_folder, write_file
@@ -166,8 +166,9 @@ def open_copy(target: Path, scratch: Path, say: Callable[[str], None]) -> Iterat
         try:
             path = _find_leftover(target, scratch, say)
             if path is None:
-                _join_log(target, say)
-                path = _create_copy(target, scratch)
+                with contextlib.suppress(NoLocksError):
+                    _join_log(target, say)
+                path = _create_copy(target, scratch, say)
         except OSError as exc:
             raise StoreError(
                 f"The scratch folder {scratch} cannot be used: {exc.strerror or exc}.",
@@ -269,12 +270,15 @@ def _prefix(target: Path) -> str:
     return f"lbx-{sha256_text(str(target))[:12]}-"
 
 
-def _create_copy(target: Path, scratch: Path) -> Path:
+def _create_copy(target: Path, scratch: Path, say: Callable[[str], None]) -> Path:
     path = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=scratch)) / target.name
     try:
         if target.is_file() and target.stat().st_size:
-            with closing(connect(target, read_only=True)[0]):  # locks out writers meanwhile
+            with contextlib.ExitStack() as stack:
+                with contextlib.suppress(NoLocksError):
+                    stack.enter_context(closing(connect(target, read_only=True)[0]))  # locks out writers meanwhile
                 copy_database(target, path)
+            _join_log(path, say)  # of a file system without locks
     except BaseException:
         shutil.rmtree(path.parent, ignore_errors=True)
         raise

@@ -11,9 +11,10 @@ from weakref import WeakValueDictionary
 import duckdb
 
 from lbx.base.database import files_of, open_database, parts_of
-from lbx.base.errors import InUseError, StoreError
+from lbx.base.errors import InUseError, NoLocksError, StoreError
 from lbx.base.inputs import is_database, open_input
 from lbx.base.outputs import refuse_foreign_link
+from lbx.base.processes import lock_problem
 from lbx.base.records import encodable
 from lbx.store.file_users import FileUser, find_user
 
@@ -96,6 +97,10 @@ def connect(
         try:
             return open_database(path, read_only=read_only, allowed_files=allowed_files, threads=threads), is_new
         except duckdb.Error as exc:
+            if _is_lock_error(exc) and (reason := lock_problem(path)):
+                if is_new:
+                    path.unlink(missing_ok=True)  # DuckDB has created an empty file
+                raise NoLocksError(path, reason, read_only=read_only) from exc
             if not _is_lock_error(exc) or time.monotonic() >= give_up:
                 raise _open_error(path, exc) from exc
             time.sleep(_PAUSE_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import itertools
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lbx.backends.hf import attention, attention_kernel
+from lbx.backends.hf import attention
 from lbx.backends.hf.attention import AttentionPart
 from lbx.backends.hf.attention_kernel import VARIANTS, AttentionKernel, find_kernel, kernel_file
 from lbx.backends.hf.torch_kernels import ScoreOptions
@@ -99,6 +100,48 @@ def test_large_scores_do_not_overflow(kernel):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("hidden", [1, 256, 300, 1100, 2312])
+class TestInfiniteScores:
+    """Scores of the first cells are minus infinity."""
+
+    def draw(self, tokens, hidden, dtype):
+        query, key, value = draw(9, 3, tokens, 64, 64, dtype)
+        query[..., 0] = 1.0
+        key[:, :, :hidden, 0] = -torch.inf
+        return query, key, value
+
+    def test_adjacent_cells(self, kernel, dtype, hidden):
+        for tokens in (1, 7, 100):
+            states = self.draw(tokens, hidden, dtype)
+            found = kernel.attend(*states, slice(0, 2313), scale=0.2)
+            assert_close(found, reference(*states, [torch.arange(2313)] * tokens, 0.2), dtype)
+
+    def test_private_cells(self, kernel, dtype, hidden):
+        states = self.draw(3, hidden, dtype)
+        cells = torch.arange(2313).expand(3, -1)
+        counts = torch.tensor([hidden + 1, min(hidden + 300, 2313), 2313])
+        found = kernel.attend(*states, cells, scale=0.2, counts=counts)
+        assert_close(found, reference(*states, [torch.arange(count) for count in counts], 0.2), dtype)
+
+    def test_causal(self, kernel, dtype, hidden):
+        states = self.draw(2313, hidden, dtype)
+        outputs, sums = kernel.attend(*states, slice(0, 2313), scale=0.2, causal=True)
+        assert (outputs[:, :, :hidden] == 0).all() and (sums[:, :, :hidden] == -torch.inf).all()
+        rows = torch.arange(hidden, 2313, 97)
+        expected = reference(states[0][:, :, rows], *states[1:], [torch.arange(row + 1) for row in rows], 0.2)
+        assert_close((outputs[:, :, rows], sums[:, :, rows]), expected, dtype)
+
+    def test_parts_without_a_finite_score(self, kernel, dtype, hidden, monkeypatch):
+        states = self.draw(7, hidden, dtype)
+        bounds = (0, hidden // 2, hidden, 2313) if hidden > 1 else (0, 1, 2313)
+        parts = [AttentionPart(slice(start, end)) for start, end in itertools.pairwise(bounds)]
+        expected, _ = reference(*states, [torch.arange(2313)] * 7, 0.2)
+        for order in (parts, parts[::-1]):
+            monkeypatch.setattr(attention, "find_kernel", lambda: ("avx2", kernel))
+            assert_close([attention._attend(*states, order, ScoreOptions(0.2))], [expected], dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("tokens", [4, 200])
 def test_nan_is_not_hidden(kernel, dtype, tokens):
     query, key, value = draw(3, 3, tokens, 64, 64, dtype)
@@ -183,22 +226,69 @@ def test_the_fastest_variant_is_found():
     assert (found[0] if found else None) == (RUNNABLE[0] if RUNNABLE else None)
 
 
-def test_a_file_that_does_not_load_is_passed_over(monkeypatch, tmp_path):
-    broken = tmp_path / "kernel.so"
-    broken.write_bytes(b"no library")
-    monkeypatch.setattr(attention_kernel, "kernel_file", lambda variant: broken)
-    assert find_kernel.__wrapped__() is None
+def build_kernel():
+    spec = importlib.util.spec_from_file_location("build_kernel", REPOSITORY / ".ci" / "build_kernel.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def seal(library, source=None):
+    """Append what the build appends to a library."""
+    source = kernel_file("x").with_name("attention_kernel.cpp").read_bytes() if source is None else source
+    return library + hashlib.sha256(source + library).digest()
+
+
+DAMAGE = {
+    "empty": lambda library: b"",
+    "truncated": lambda library: library[:4096],
+    "truncated by a byte": lambda library: library[:-1],
+    "changed": lambda library: library[:9000] + bytes([library[9000] ^ 1]) + library[9001:],
+    "no library": lambda library: seal(b"no library"),
+    "of another source": lambda library: seal(library[:-32], b"struct Arguments {};"),
+    "without a digest": lambda library: library[:-32],
+    "without a function": lambda library: seal(library[:-32].replace(b"attend_bfloat16", b"attend_bfloat32")),
+}
+
+
+def test_files_that_cannot_be_used_are_passed_over(kernel, tmp_path):
+    """In a process of its own, which a damaged library could kill."""
+    library = kernel_file(RUNNABLE[-1]).read_bytes()
+    for name, damage in DAMAGE.items():
+        (tmp_path / name).write_bytes(damage(library))
+        assert damage(library) != library
+    script = (
+        "import sys; from pathlib import Path; from lbx.backends.hf import attention_kernel as module\n"
+        "for path in map(Path, sys.argv[1:]):\n"
+        "    module.kernel_file = lambda variant: path\n"
+        "    assert module.find_kernel.__wrapped__() is None, path\n"
+        "print(sorted(module.unused_kernels()))"
+    )
+    command = [sys.executable, "-c", script, *(tmp_path / name for name in DAMAGE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert all(repr(name) in done.stdout for name in DAMAGE), done.stdout
+
+
+def test_a_build_of_another_source_is_refused(tmp_path):
+    source = tmp_path / "attention_kernel.cpp"
+    content = kernel_file("x").with_name("attention_kernel.cpp").read_text()
+    source.write_text(content.replace("int64_t first_cell, columns;", "int64_t columns, first_cell;"))
+    assert source.read_text() != content
+    libraries = build_kernel().build_kernels(source)
+    if not libraries:
+        pytest.skip("There is no C++ compiler.")
+    for library in libraries:
+        with pytest.raises(OSError, match="compiled from the source of another version"):
+            AttentionKernel(library)
 
 
 def test_a_machine_without_a_compiler_gets_a_wheel_without_kernels(tmp_path, monkeypatch, capsys):
-    spec = importlib.util.spec_from_file_location("build_kernel", REPOSITORY / ".ci" / "build_kernel.py")
-    build_kernel = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(build_kernel)
-    assert build_kernel.VARIANTS.keys() == VARIANTS.keys()
+    assert build_kernel().VARIANTS.keys() == VARIANTS.keys()
     source = tmp_path / "attention_kernel.cpp"
     source.write_bytes(kernel_file("x").with_name("attention_kernel.cpp").read_bytes())
     monkeypatch.setenv("CXX", str(tmp_path / "missing"))
-    assert build_kernel.build_kernels(source) == []
+    assert build_kernel().build_kernels(source) == []
     assert [path.name for path in tmp_path.iterdir()] == ["attention_kernel.cpp"]
     assert "is left out" in capsys.readouterr().err
 

@@ -16,6 +16,7 @@ import pytest
 from made_ruler import MakeBundle, ruler_files
 
 from lbx.backends.scripted import ByteTokenizer
+from lbx.base.errors import LbxError
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Sample
 from lbx.benchmarks.base.asked_model import AskedModel, ModelTokenizer
@@ -26,6 +27,8 @@ from lbx.benchmarks.ruler.settings import RulerSettings
 
 TASKS = ("niah_single_2_2000", "vt_1200", "cwe_900", "fwe_900", "qa_1_700")
 SAMPLES = 6
+CHECKED = 2
+"""Samples whose kept counts are compared with the tokenizer: the first and the last."""
 each_task = pytest.mark.parametrize("task", TASKS)
 
 
@@ -81,6 +84,7 @@ def test_a_second_iteration_counts_no_text(bundle: Bundle, task: str, forget: Ca
     assert counter.calls >= SAMPLES
     assert generate(bundle, task, WordCounter(0)) == first
     forget()
+    assert generate(bundle, task, WordCounter(CHECKED)) == first
     assert generate(bundle, task, WordCounter(0)) == first
 
 
@@ -93,7 +97,7 @@ def test_a_closed_iteration_continues(bundle: Bundle, task: str, forget: Callabl
     forget()
     rest = WordCounter()
     assert contexts(generate(bundle, task, rest)) == contexts(whole)
-    assert begun.calls + rest.calls == counter.calls
+    assert begun.calls + rest.calls == counter.calls + CHECKED
 
 
 @each_task
@@ -104,7 +108,7 @@ def test_an_interrupted_iteration_continues(bundle: Bundle, task: str, limit: in
         generate(bundle, task, WordCounter(limit))
     forget()
     assert contexts(generate(bundle, task, rest := WordCounter())) == contexts(whole)
-    assert limit + rest.calls == counter.calls
+    assert limit + rest.calls == counter.calls + (CHECKED if limit else 0)
 
 
 def test_iterations_side_by_side(bundle: Bundle) -> None:
@@ -146,6 +150,70 @@ def test_damaged_counts_are_counted_again(
     assert file.read_bytes() == content
 
 
+Counts = list[list[int]]
+POISON: dict[str, Callable[[Counts], object]] = {
+    "larger": lambda counts: [entry.__setitem__(1, entry[1] + 1) for entry in counts],
+    "smaller": lambda counts: [entry.__setitem__(1, entry[1] - 1) for entry in counts],
+    "far larger": lambda counts: [entry.__setitem__(1, entry[1] * 100) for entry in counts],
+    "none": lambda counts: [entry.__setitem__(1, 0) for entry in counts],
+    "the first": lambda counts: counts[0].__setitem__(1, counts[0][1] * 3),
+    "one of the search": lambda counts: counts[1].__setitem__(1, counts[1][1] * 100),
+    "the last": lambda counts: counts[-1].__setitem__(1, counts[-1][1] - 1),
+}
+
+
+@each_task
+@pytest.mark.parametrize("poison", POISON)
+@pytest.mark.parametrize("is_bundled", [False, True])
+def test_wrong_counts_with_a_right_checksum(
+    bundle: Bundle,
+    cache: Path,
+    task: str,
+    poison: str,
+    is_bundled: bool,
+    forget: Callable[[], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    whole = generate(bundle, task)
+    (file,) = cache.iterdir()
+    content = json.loads(file.read_bytes())
+    right = json.dumps(content["counts"])
+    POISON[poison](content["counts"])
+    assert json.dumps(content["counts"]) != right
+    digest = token_counts._digest_of([tuple(entry) for entry in content["counts"]])
+    file.write_text(json.dumps(content | {"sha256": digest}))
+    if is_bundled:
+        cache.rename(bundle.root / "data" / "files" / "ruler" / "counts")
+    forget()
+    assert generate(bundle, task) == whole
+    if poison not in ("the first", "one of the search"):  # which may decide the same
+        assert "counted again" in caplog.text
+        assert json.loads((cache / file.name).read_bytes())["counts"] == json.loads(right)
+
+
+@pytest.mark.parametrize(("changed", "has_yielded_it"), [(50, False), (60, True)])
+def test_a_wrong_count_after_the_first_sample(
+    bundle: Bundle, cache: Path, changed: int, has_yielded_it: bool, forget: Callable[[], None]
+) -> None:
+    """One of the 50 between two checks is found with the next one: then the command must be repeated."""
+
+    def draw() -> Iterator[Sample]:
+        return SampleSet(bundle, RulerSettings(samples=120), "words", WordCounter()).samples("ruler", "vt_1200")
+
+    whole = list(draw())
+    (file,) = cache.iterdir()
+    content = json.loads(file.read_bytes())
+    counts = content["counts"][-120:]  # each sample fits at once
+    for entry in {changed, 100} if has_yielded_it else {changed}:
+        counts[entry][1] -= 1
+    file.write_text(json.dumps(content | {"sha256": token_counts._digest_of(content["counts"])}))
+    forget()
+    if has_yielded_it:
+        with pytest.raises(LbxError, match=r"wrong token counts.*Repeat the command"):
+            list(draw())
+    assert list(draw()) == whole
+
+
 def test_counts_under_the_name_of_others(
     bundle: Bundle, cache: Path, forget: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -167,7 +235,7 @@ def test_counts_of_the_bundle(bundle: Bundle, cache: Path, forget: Callable[[], 
     folder = bundle.root / "data" / "files" / "ruler" / "counts"
     cache.rename(folder)
     forget()
-    assert generate(bundle, "vt_1200", WordCounter(0)) == whole
+    assert generate(bundle, "vt_1200", WordCounter(CHECKED)) == whole
     assert not cache.exists()
 
 

@@ -82,3 +82,20 @@ def test_nowhere_to_write_temporary_files_fails() -> None:
         pytest.skip("/tmp is a file system of its own here")
     assert done.returncode == 1
     assert "Temporary files cannot be written to any folder." in [problem["cause"] for problem in said["problems"]]
+
+
+def test_a_truncated_attention_kernel_is_named(tmp_path: Path) -> None:
+    """A process that maps such a file is killed by SIGBUS."""
+    kernels = pytest.importorskip("lbx.backends.hf.attention_kernel", reason="needs lbx[hf]")
+    if not kernels.find_kernel():
+        pytest.skip("The kernel was not compiled: install a C++ compiler, and lbx again (just setup).")
+    shutil.copytree(Path(kernels.__file__).parents[2], tmp_path / "lbx", ignore=shutil.ignore_patterns("__pycache__"))
+    file = tmp_path / "lbx" / "backends" / "hf" / kernels.kernel_file(kernels.kernel_name()).name
+    os.truncate(file, 8192)
+    done = doctor("--json", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    said = facts(done)
+    assert said["hf"]["attention_kernel"] != kernels.kernel_name()
+    assert file.name in said["hf"]["unused_kernels"]
+    (problem,) = [problem for problem in said["problems"] if file.name in problem["cause"]]
+    assert "Install lbx again" in problem["fix"] and not problem["fatal"]

@@ -48,7 +48,7 @@ SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min
 {nodes}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cores} RealMemory=1000 State=UNKNOWN"
+NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cores} RealMemory=8000 State=UNKNOWN"
 
 
 def missing() -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
+from command_line import Lbx, fails
 
 from lbx.base.errors import UsageError
 from lbx.cluster.folder import RunFolder
@@ -55,8 +56,94 @@ def test_the_scripts_say_what_was_asked_of_slurm() -> None:
     ):
         assert f"\n{line}\n" in script, line
     assert "lbx run --bundle '/data/a b' --model 'it'\"'\"'s' --tasks leval --output" in script
-    merge = checked_by_bash(job.merge_script())
-    assert "gpus" not in merge and "\n#SBATCH --account=x\n" in merge
+
+
+GPU_SHARDS = {
+    "slurm": JobOptions(
+        "lbx", "fast", "01:00:00", "a100:1", 8, "64G", 2,
+        more=("--account=x", "--qos=long", "--gpus-per-node=8", "--exclusive", "-c 4", "--mem-per-gpu=9G", "-C gpu"),
+        nodes=2,
+    ),
+    "pbs": JobOptions("lbx", "fast", "01:00:00", "1", 8, "64G", 2, more=("-P x", "-l place=excl")),
+    "lsf": JobOptions("lbx", "fast", "4:00", "1", 8, "64G", 2, more=("-P x", "-R select[ngpus>0]", "-m fasthosts")),
+}  # fmt: skip
+MERGE_RESOURCES = {
+    "slurm": ["--job-name=lbx-merge", "--time=01:00:00", "--cpus-per-task=1", "--mem=4G", "--account=x", "--qos=long"],
+    "pbs": ["-N lbx-merge", "-l walltime=01:00:00", "-l select=1:ncpus=1:mem=4gb", "-P x"],
+    "lsf": ['-J "lbx-merge"', "-W 1:00", "-n 1", '-R "rusage[mem=4G/host]"', "-P x"],
+}
+QUEUE = {"slurm": "--partition=", "pbs": "-q ", "lsf": "-q "}
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_the_merge_job_has_small_resources_of_its_own(kind: str) -> None:
+    """No GPU, and not the queue of shards with GPUs."""
+    scheduler = SCHEDULERS[kind]
+
+    def directives(options: JobOptions) -> list[str]:
+        job = dataclasses.replace(JOB, scheduler=scheduler, options=options)
+        lines = checked_by_bash(job.merge_script()).splitlines()
+        return [line.removeprefix(f"{scheduler.directive} ") for line in lines if line.startswith(scheduler.directive)]
+
+    merge = directives(GPU_SHARDS[kind])
+    assert set(MERGE_RESOURCES[kind]) <= set(merge), merge
+    for word in ("gpu", "64", "excl", "fast", "-c 4", "%2"):
+        assert word not in " ".join(merge).lower(), merge
+    assert not [line for line in merge if line.startswith(QUEUE[kind])]
+    named = directives(dataclasses.replace(GPU_SHARDS[kind], merge_queue="small"))
+    assert f"{QUEUE[kind]}small" in named
+    without_gpus = dataclasses.replace(GPU_SHARDS[kind], gpus="", more=GPU_SHARDS[kind].more[:1])
+    assert f"{QUEUE[kind]}fast" in directives(without_gpus)
+
+
+@pytest.mark.parametrize("kind", ["pbs", "lsf"])
+def test_a_failure_of_the_first_commands_is_logged(kind: str, tmp_path: Path) -> None:
+    """These schedulers' own output goes to /dev/null."""
+    home, folder = tmp_path / "home", RunFolder(tmp_path / "run")
+    home.mkdir()
+    folder.create()
+    options = JobOptions("lbx", modules=("no-such-module",))
+    job = dataclasses.replace(JOB, scheduler=SCHEDULERS[kind], folder=folder, options=options)
+    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "PBS_ARRAY_INDEX": "0", "LSB_JOBINDEX": "1"}
+    scripts = {"0000.out": job.array_script(), "merge.out": job.merge_script()}
+    for name, script in scripts.items():
+        done = subprocess.run(["bash"], input=script, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode and not done.stdout + done.stderr, done.stderr
+        assert "module: command not found" in (folder.logs / name).read_text()
+    shutil.rmtree(folder.root)  # as on a node that does not see it
+    for script in scripts.values():
+        subprocess.run(["bash"], input=script, env=environment, capture_output=True, text=True, check=False)
+    assert (home / "lbx-jobs.out").read_text().count("module: command not found") == 2
+
+
+@pytest.mark.parametrize(
+    ("qsub", "marks", "job", "told"),
+    [
+        ("exit 1", ["0001.duckdb.again", "0002.duckdb.again"], None, "on a login node, submit them with: bash {merge}"),
+        ('[ "$1" = -v ] && echo 7[].here', [], ("7[].here", ""), "by hand when job 7[].here has ended"),
+        ("echo 7[].here", [], ("7[].here", "7[].here"), ""),
+    ],
+)
+def test_pbs_keeps_the_marks_of_shards_until_they_are_submitted(
+    qsub: str, marks: list[str], job: tuple[str, str] | None, told: str, tmp_path: Path
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    for shard in (1, 2):
+        Path(f"{folder.shard(shard)}.again").write_text(f"{shard}\n")
+    for name, text in (("qsub", qsub), ("lbx", 'echo "merged"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    script = folder.root / "merge.sh"
+    script.write_text(dataclasses.replace(JOB, scheduler=SCHEDULERS["pbs"], folder=folder).merge_script())
+    environment = {"PATH": "/usr/bin:/bin", "PBS_O_PATH": str(tmp_path), "HOME": str(tmp_path)}
+    subprocess.run(["bash", script], env={**environment, "PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True)
+    assert sorted(path.name for path in folder.shards.iterdir()) == marks
+    submission = folder.submission()
+    assert (submission and (submission.array_id, submission.merge_id)) == job
+    log = (folder.logs / "merge.out").read_text()
+    assert told.format(merge=script) in log
+    assert ("merged" in log) == (qsub != "echo 7[].here")
 
 
 def test_values_that_were_not_given_are_left_to_the_site() -> None:
@@ -194,7 +281,9 @@ def test_a_dry_run_prints_and_writes_nothing(
     )  # fmt: skip
     job = json.loads(pods.stdout)
     assert (job["spec"]["completions"], job["metadata"]["name"]) == (3, "run")
-    assert "lbx has not been tested on a Kubernetes cluster" in " ".join(pods.stderr.split())
+    said = " ".join(pods.stderr.split())
+    assert "lbx has not been tested on a Kubernetes cluster" in said
+    assert "Without --cpus and --mem, the pods request none: a quota may refuse them" in said
     assert not list(tmp_path.iterdir())
 
 
@@ -214,6 +303,8 @@ def test_the_cpus_of_a_shard_are_its_threads(lbx: Lbx, bundle: Path, demo_gguf: 
         what = ["--bundle", bundle, "--model", model, "-t", "needle/single_en", "--characters", *options]
         done = lbx.ok("submit", "slurm", *what, "-o", tmp_path / "run", "--shards", 2, "--dry-run", "--json")
         assert json.loads(done.stdout)["spec"].get("threads") == threads, options
+        missing = "Without --cpus, each shard gets the site's default number of CPUs, often 1"
+        assert (missing in " ".join(done.stderr.split())) == ("--cpus" not in options)
     cluster = ["--image", "lbx:1", "--run-claim", "r", "--bundle-claim", "b"]
     for cpus, threads in (("2500m", 3), ("2", 2), ("0.5", 1)):
         what = ["--bundle", bundle, "--model", demo_gguf, "-t", "needle/single_en", "--characters", "--cpus", cpus]
@@ -232,6 +323,14 @@ def test_a_container_without_slurms_variables_gets_the_number_of_cpus() -> None:
 def test_cpus_that_kubernetes_would_not_take_are_refused(cpus: str) -> None:
     with pytest.raises(UsageError, match="is not a number of CPUs"):
         dataclasses.replace(KUBERNETES, cpus=cpus)
+
+
+@pytest.mark.parametrize("kind", [*SCHEDULERS, "kubernetes"])
+def test_a_folder_with_a_line_break_is_refused(kind: str, lbx: Lbx, tmp_path: Path) -> None:
+    cluster = ["--image", "lbx:1", "--run-claim", "r", "--bundle-claim", "b"] if kind == "kubernetes" else []
+    what = ["--bundle", "b", "--model", "m", "-t", "needle", *cluster, "--dry-run"]
+    for name in ("a\nb", "a\n#PBS -q x", "a\x1b[31mb"):
+        fails(lbx("submit", kind, *what, "-o", tmp_path / name), 2, "has a line break or a control character")
 
 
 def test_what_cannot_be_submitted_is_refused(

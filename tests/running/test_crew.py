@@ -23,6 +23,7 @@ from lbx.backends.options import thread_count
 from lbx.base.errors import BackendError, InterruptedByUserError, LbxError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey, Task
+from lbx.base.resources import visible_gpus
 from lbx.benchmarks import BENCHMARKS
 from lbx.running.plan import use_one_share
 from lbx.running.preparing import prepare_worker
@@ -137,13 +138,66 @@ def test_workers_share_what_a_quota_grants(monkeypatch: pytest.MonkeyPatch) -> N
     assert thread_count(0) == 6
 
 
-def test_gpus_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5,GPU-af")
-    assert [share.gpus for share in share_out(3)] == ["2", "5", "GPU-af"]
-    assert [share.gpus for share in share_out(2)] == ["2", "5,GPU-af"]
-    assert [share.gpus for share in share_out(4)] == ["2", "5", "GPU-af", "2"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert [share.gpus for share in share_out(2)] == [None, None]
+CUDA, HIP, ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
+
+
+def gpu_environments(monkeypatch: pytest.MonkeyPatch, workers: int, **lists: str) -> list[dict[str, str]]:
+    """GPU variables that each worker gets if only ``lists`` are set."""
+    for name in (CUDA, HIP, ROCR):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in lists.items():
+        monkeypatch.setenv(name, value)
+    environments = (share.environment for share in share_out(workers))
+    return [{name: value for name, value in one.items() if name.endswith("_DEVICES")} for one in environments]
+
+
+@pytest.mark.parametrize("variable", [CUDA, HIP, ROCR])
+@pytest.mark.parametrize(
+    ("listed", "parts"),
+    [
+        ("0,1", ["0", "1"]),
+        ("2,5,GPU-af", ["2", "5,GPU-af"]),
+        ("2,5,GPU-af", ["2", "5", "GPU-af", "2"]),
+        ("MIG-a1,MIG-b2", ["MIG-a1", "MIG-b2"]),
+        ("MIG-GPU-af/1/0, MIG-GPU-af/2/0", ["MIG-GPU-af/1/0", "MIG-GPU-af/2/0"]),
+        ("3,4,-1,5,6", ["3", "4"]),
+        ("3,4,,5", ["3", "4"]),
+        ("3,4,none,5", ["3", "4"]),
+    ],
+)
+def test_gpus_are_dealt_out(variable: str, listed: str, parts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    given = gpu_environments(monkeypatch, len(parts), **{variable: listed})
+    assert given == [{variable: part} for part in parts]
+
+
+@pytest.mark.parametrize("variable", [CUDA, HIP, ROCR])
+@pytest.mark.parametrize("listed", ["1", "0,-1,1", "-1", "", "NoDevFiles", "0,0"])
+def test_a_list_of_at_most_one_gpu_is_left(variable: str, listed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gpu_environments(monkeypatch, 2, **{variable: listed}) == [{}, {}]
+
+
+@pytest.mark.parametrize(
+    ("lists", "parts"),
+    [
+        ({CUDA: "0,1", HIP: "2,3"}, [{CUDA: "0", HIP: "2"}, {CUDA: "1", HIP: "3"}]),
+        ({ROCR: "6,7", HIP: "0,1"}, [{HIP: "0"}, {HIP: "1"}]),  # HIP's are indices into ROCR's
+        ({ROCR: "6,7", HIP: "0,1,2,3"}, [{HIP: "0"}, {HIP: "1"}]),
+        ({ROCR: "6,7", HIP: "6,7"}, [{}, {}]),
+        ({ROCR: "0,1", CUDA: "0,1"}, [{CUDA: "0"}, {CUDA: "1"}]),  # so are CUDA's without HIP's, and Slurm sets both
+        ({ROCR: "0,1", CUDA: "0,1", HIP: "0"}, [{CUDA: "0"}, {CUDA: "1"}]),
+    ],
+)
+def test_lists_that_depend_on_each_other(
+    lists: dict[str, str], parts: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert gpu_environments(monkeypatch, 2, **lists) == parts
+
+
+@pytest.mark.parametrize("listed", ["", "0", "0,1", "1, 0", "0,-1,1", "-1", "0,0", "0,x", "NoDevFiles", "GPU-a,GPU-b"])
+def test_a_list_of_gpus_is_read_as_torch_reads_it(listed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = pytest.importorskip("torch.cuda", reason="needs lbx[hf]")
+    monkeypatch.setenv(CUDA, listed)
+    assert visible_gpus(CUDA) == [str(gpu) for gpu in cuda._parse_visible_devices()]
 
 
 def test_this_machine_can_be_dealt_out() -> None:

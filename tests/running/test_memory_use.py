@@ -79,6 +79,8 @@ def test_what_is_unknown_is_said_to_be() -> None:
         ("echo 'No devices were found'", None, None),
         ("exit 9", None, None),
         ('test "$*" = "${*%--id=1}" || echo \'5, 7\'', "1", GpuMemory(5 * MIB, 7 * MIB)),
+        ('test "$*" = "${*%--id=1}" || echo \'5, 7\'', "1,-1,0", GpuMemory(5 * MIB, 7 * MIB)),
+        ("echo '100, 1000'", "-1", None),
     ],
 )
 def test_a_gpu_as_its_tool_says(

@@ -160,7 +160,8 @@ def _attend(
     outputs = out.float()
     for part in parts[1:]:
         out, lse = _attend_part(query, key, value, part, options)
-        outputs = torch.lerp(outputs, out.float(), torch.sigmoid(lse - total)[..., None])
+        share = torch.sigmoid(lse - total).masked_fill(lse == -torch.inf, 0)  # also if both are -inf
+        outputs = torch.lerp(outputs, out.float(), share[..., None])
         total = torch.logaddexp(total, lse)
     if options.sinks is not None:
         outputs = outputs * torch.sigmoid(total - options.sinks.float()[:, None])[..., None]

@@ -117,9 +117,10 @@ template <int STEP> inline float to_weights(float *scores, int cells, float scal
     for (int lane = 0; lane < LANES; lane++) largest = most[lane] * scale > largest ? most[lane] * scale : largest;
     const float factor = largest > top ? std::exp(top - largest) : 1.f;
     top = largest;
+    const float origin = largest == -INFINITY ? 0.f : largest;  // without a finite score yet, all weights are 0
     Vector sum = load(total) * factor;
     for (int at = 0; at < padded; at += LANES) {
-        const Vector weight = exponential(load(scores + at) * scale - largest);
+        const Vector weight = exponential(load(scores + at) * scale - origin);
         sum += weight;
 #ifdef __AVX512BF16__
         if constexpr (STEP == 2) {  // written over scores that were already read
@@ -477,7 +478,7 @@ template <typename Number> class Attention {
             const int64_t at = query_head(head, first + row) * given.tokens + token(sequence, first + row);
             float total = 0;
             for (int lane = 0; lane < LANES; lane++) total += state.totals[row * LANES + lane];
-            const float *output = state.outputs + row * value_stride, factor = total == 0 ? 0 : 1 / total;  // NaN stays NaN
+            const float *output = state.outputs + row * value_stride, factor = inverse(total);
             const float sum = state.tops[row] + std::log(total);
             if (segments > 1) {
                 float *to = partial.get() + (at * segments + segment) * value_stride;
@@ -490,6 +491,8 @@ template <typename Number> class Attention {
         }
     }
 
+    static float inverse(float total) { return total == 0 ? 0 : 1 / total; }  // NaN stays NaN
+
     void write_output(int64_t at, const float *output, float factor) const {
         Number *to = static_cast<Number *>(given.outputs) + at * given.value_size;
         for (int column = 0; column < given.value_size; column++) from_float(output[column] * factor, to[column]);
@@ -501,13 +504,14 @@ template <typename Number> class Attention {
             const float *sums = partial_sums.get() + at * segments;
             float *outputs = partial.get() + at * segments * value_stride, top = sums[0], total = 0;
             for (int64_t segment = 1; segment < segments; segment++) top = sums[segment] > top ? sums[segment] : top;
+            const float origin = top == -INFINITY ? 0.f : top;
             for (int64_t segment = 0; segment < segments; segment++) {
-                const float weight = std::exp(sums[segment] - top), *output = outputs + segment * value_stride;
+                const float weight = std::exp(sums[segment] - origin), *output = outputs + segment * value_stride;
                 total += weight;
                 for (int column = 0; column < value_stride; column++)
                     outputs[column] = (segment ? outputs[column] : 0) + weight * output[column];
             }
-            write_output(at, outputs, 1 / total);
+            write_output(at, outputs, inverse(total));
             given.sums[at] = top + std::log(total);
         }
     }

@@ -1,17 +1,21 @@
 """Compiled attention kernel for CPUs (attention_kernel.cpp). Imported only with torch.
 
 The kernel is optional: it is compiled when lbx is installed, if the machine has a C++ compiler. Without it, torch
-computes attention.
+computes attention. A library ends with the SHA-256 of its source and of all its bytes before (.ci/build_kernel.py): one
+of another version would read other arguments, and a truncated one would kill the process that loads it.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 import torch
+
+from lbx.base.inputs import SMALL, read_input
 
 _AVX2 = ("avx2", "fma3", "f16c", "bmi", "bmi2", "lzcnt")
 _AVX512 = (*_AVX2, "avx512_f", "avx512_bw", "avx512_cd", "avx512_dq", "avx512_vl")
@@ -25,6 +29,10 @@ _COUNTS = (
     "value_cell_stride", "first_cell", "columns", "heads", "key_heads", "tokens", "size", "value_size", "sequences",
     "causal", "threads",
 )  # fmt: skip
+
+
+_SOURCE = Path(__file__).with_suffix(".cpp")
+_unused_kernels: dict[str, str] = {}
 
 
 class _Arguments(ctypes.Structure):
@@ -42,15 +50,22 @@ class AttentionKernel:
         dtypes: number formats that it computes; others are left to torch.
 
     Raises:
-        OSError: the file does not load.
+        OSError: the file is damaged, belongs to another version of lbx, or does not load.
     """
 
     def __init__(self, path: Path, dtypes: Sequence[torch.dtype] = tuple(_NUMBERS)) -> None:
+        content, digest = read_input(path, SMALL), hashlib.sha256(read_input(_SOURCE, SMALL))
+        digest.update(content[: -digest.digest_size])
+        if content[-digest.digest_size :] != digest.digest():
+            raise OSError("it is damaged, or was compiled from the source of another version of lbx")
         # The kernel calls the OpenMP library that torch has loaded, and so shares torch's threads.
         for openmp in (Path(torch.__file__).parent / "lib").glob("libgomp*"):
             ctypes.CDLL(str(openmp), ctypes.RTLD_GLOBAL)
         library = ctypes.CDLL(str(path))
-        self._functions = {dtype: getattr(library, _NUMBERS[dtype]) for dtype in dtypes}
+        try:
+            self._functions = {dtype: getattr(library, _NUMBERS[dtype]) for dtype in dtypes}
+        except AttributeError as exc:
+            raise OSError(str(exc)) from exc
 
     def can_attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
         """Whether the kernel supports these tensors."""
@@ -125,9 +140,15 @@ def find_kernel() -> tuple[str, AttentionKernel] | None:
         if all(present.get(feature) for feature in features) and kernel_file(variant).is_file():
             try:
                 return variant, AttentionKernel(kernel_file(variant), dtypes)
-            except OSError:  # another system's file, or torch has another OpenMP library
-                continue
+            except OSError as exc:
+                _unused_kernels[kernel_file(variant).name] = str(exc)
     return None
+
+
+def unused_kernels() -> Mapping[str, str]:
+    """Compiled variants for this processor that cannot be used: {file name: reason}."""
+    find_kernel()
+    return _unused_kernels
 
 
 def kernel_name() -> str:

@@ -193,6 +193,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         + ((f"{card.name} is stored as {stored_as}.",) if stored_as else ())
         + ((own_template.note,) if own_template.note and chat_template == own_template.source else ())
         + gap
+        + (_kernel_notes() if device.type == "cpu" else ())
         + window_notes(card, declared)
         + note
         + ignored_note,
@@ -276,6 +277,16 @@ def _generation_config(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return table if isinstance(table, dict) else {}
+
+
+def _kernel_notes() -> tuple[str, ...]:
+    from lbx.backends.hf.attention_kernel import kernel_name, unused_kernels
+
+    return tuple(
+        f"lbx's attention code in {name} is not used ({reason}). In use: {kernel_name()}. Install lbx again to compile "
+        "it anew."
+        for name, reason in unused_kernels().items()
+    )
 
 
 def _hardware(torch: Any, device: Any, model: Any) -> dict[str, Any]:

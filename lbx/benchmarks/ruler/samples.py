@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.base.run_options import CARD_TEMPLATE
@@ -35,7 +36,7 @@ from lbx.benchmarks.ruler.sentences import PARAMETERS_FILE
 from lbx.benchmarks.ruler.settings import RulerSettings
 from lbx.benchmarks.ruler.shaping import join_lines, split_answer_prefix
 from lbx.benchmarks.ruler.tasks import NEEDLES, QUESTIONS, family_of, split_task
-from lbx.benchmarks.ruler.token_counts import CountTokens, kept_counts
+from lbx.benchmarks.ruler.token_counts import CountLog, CountTokens, kept_counts
 from lbx.benchmarks.ruler.word_counts import CommonWords, FrequentWords
 from lbx.benchmarks.ruler.words import shuffled_words, word_file
 
@@ -52,6 +53,7 @@ _SHORT = 4096
 _SHORT_STEP = 5
 """Smallest size of needle tasks without essays and of vt in short samples."""
 _ESSAY_STEP = 500
+_CHECKED_SHARE = 50
 _FIRST_REPORT_S, _REPORT_S = 3.0, 30.0
 
 
@@ -120,10 +122,48 @@ class SampleSet:
         texts = task_texts(self.bundle, task)
         report = _Reporter(f"{benchmark}/{name}", self.settings.samples, self.count)
         with kept_counts(description, self.bundle.file(BUNDLED_COUNTS)) as counts:
-            drafts = self._generator(name, texts).samples(counts.counter(report.count))
-            for number, draft in enumerate(islice(drafts, self.settings.samples)):
+            for number, draft in enumerate(self._drafts(name, texts, counts, report.count)):
                 yield self._sample(benchmark, name, texts, number, draft)
                 report.number = number + 1
+
+    def _drafts(self, name: str, texts: TaskTexts, counts: CountLog, count: CountTokens) -> Iterator[Draft]:
+        """Yield drafts; if a kept count is wrong, all are drawn again from new counts.
+
+        Raises:
+            LbxError: an earlier draft was yielded before its kept count turned out to be wrong.
+        """
+        digests: list[str] = []
+        while True:
+            try:
+                drafts = self._generator(name, texts).samples(counts.counter(count))
+                for number, draft in enumerate(islice(drafts, self.settings.samples)):
+                    if counts.is_suspect or not self._has_right_count(number, draft, texts, counts, count):
+                        break
+                    digest = sha256_text(f"{draft.tokens} {draft.text}")
+                    if number == len(digests):
+                        digests.append(digest)
+                        yield draft
+                    elif digest != digests[number]:
+                        raise LbxError(
+                            f"Samples of ruler/{name} were made from wrong token counts, which are now discarded.",
+                            fix="Repeat the command, with a new results file if it has begun one: it counts again.",
+                        )
+                else:
+                    return
+            except UsageError:  # no sample fits: perhaps only by wrong counts
+                if digests or not (counts.path or counts.is_suspect):
+                    raise
+            counts.discard()
+
+    def _has_right_count(
+        self, number: int, draft: Draft, texts: TaskTexts, counts: CountLog, count: CountTokens
+    ) -> bool:
+        """Compare the count of a draft from a file with the tokenizer, for the first, the last and one in 50."""
+        is_last = number == self.settings.samples - 1
+        if not counts.path or number in counts.right_samples or not (is_last or number % _CHECKED_SHARE == 0):
+            return True
+        counts.right_samples.add(number)
+        return count(draft.text) + texts.answer_tokens == draft.tokens
 
     def _sample(self, benchmark: str, name: str, texts: TaskTexts, number: int, draft: Draft) -> Sample:
         task, length = split_task(name)

@@ -42,10 +42,16 @@ class CountLog:
 
     Attributes:
         entries: (CRC-32, tokens) of each text.
+        path: file with the entries; None if they were counted in this process.
+        right_samples: numbers of samples whose counts from a file were compared with the tokenizer.
+        is_suspect: whether a text had another checksum than its entry, so that earlier counts may be wrong, too.
         save: writes the entries; called from time to time, so that a killed process loses little.
     """
 
     entries: list[tuple[int, int]] = field(default_factory=list)
+    path: Path | None = None
+    right_samples: set[int] = field(default_factory=set)
+    is_suspect: bool = False
     save: Callable[[], None] | None = None
     _next_save_s: float = field(default_factory=lambda: time.monotonic() + _SAVE_EVERY_S)
 
@@ -65,6 +71,7 @@ class CountLog:
                     return self.entries[index][1]
                 log.warning("Kept token counts of RULER do not belong to these texts; they are counted again.")
                 del self.entries[index:]
+                self.is_suspect = True
             tokens = count(text)
             if index == len(self.entries):  # another iteration over the same samples may be ahead
                 self.entries.append((checksum, tokens))
@@ -74,6 +81,13 @@ class CountLog:
             return tokens
 
         return count_tokens
+
+    def discard(self) -> None:
+        """Remove all entries, so that their texts are counted again."""
+        if not self.is_suspect:  # else the counter has logged it
+            log.warning(f"{self.path} has wrong token counts: its samples are counted again.")
+        self.entries.clear()
+        self.path, self.is_suspect = None, False
 
 
 _LOGS: dict[str, CountLog] = {}
@@ -119,7 +133,7 @@ def _read_log(path: Path) -> CountLog:
         is_own = sha256_text(canonical_json(content["made_by"])) == path.stem
         are_counts = all(type(number) is int and 0 <= number <= _MOST for entry in entries for number in entry)
         if is_own and are_counts and content["sha256"] == _digest_of(entries):
-            return CountLog(entries)
+            return CountLog(entries, path)
         problem = "is damaged" if is_own else "has the counts of other samples"
         log.warning(f"{path} {problem}: its samples are counted again.")
     except FileNotFoundError:

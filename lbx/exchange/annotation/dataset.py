@@ -7,7 +7,6 @@ OUT             FILE with the edits, written atomically on request and at the en
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from typing import Any
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.limits import EDITS_BYTES
 from lbx.base.outputs import atomic_file, open_or_create, sync_folder
+from lbx.base.processes import lock
 from lbx.exchange.annotation.pairs import (
     QUESTIONS,
     DatasetLine,
@@ -281,12 +281,10 @@ class Dataset:
                 f"{log} cannot be written: {exc.strerror}.", fix="Choose a location that you can write to: -o OUT."
             ) from exc
         self._log = FileIO(handle, "r+b")
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            raise UsageError(
-                f"Another lbx is editing {out}.", fix="Close it, or choose another output file: -o OUT."
-            ) from exc
+        is_locked = lock(handle)
+        if not is_locked:
+            cause = f"The file system of {out} has no locks" if is_locked is None else f"Another lbx is editing {out}"
+            raise UsageError(f"{cause}.", fix="Choose an output file on a local disk that is not in use: -o OUT.")
         self._replay_log(log, self._log)
 
     def _replay_log(self, path: Path, log: FileIO) -> None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from lbx.base.inputs import SMALL, read_input
-from lbx.base.resources import CPU_COUNT, bound_cpus, usable_cpu_count
+from lbx.base.resources import CPU_COUNT, bound_cpus, usable_cpu_count, visible_gpus
 
 T = TypeVar("T")
 
 _CPUS = Path("/sys/devices/system/cpu")
 _NODES = Path("/sys/devices/system/node")
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+_CUDA, _HIP, _ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +26,17 @@ class Share:
     Attributes:
         cores: numbers of the CPUs that it may run on.
         cpu_count: number of CPUs that it may use, fewer than ``cores`` under a quota.
-        gpus: value of CUDA_VISIBLE_DEVICES; None leaves it unchanged.
+        gpus: {environment variable: its GPUs}; other variables stay unchanged.
     """
 
     cores: tuple[int, ...]
     cpu_count: int
-    gpus: str | None = None
+    gpus: Mapping[str, str]
 
     @property
     def environment(self) -> dict[str, str]:
         """Environment variables that limit a process to its share."""
-        return {CPU_COUNT: str(self.cpu_count)} | ({} if self.gpus is None else {VISIBLE: self.gpus})
+        return {CPU_COUNT: str(self.cpu_count), **self.gpus}
 
 
 def share_out(workers: int) -> list[Share]:
@@ -44,12 +44,12 @@ def share_out(workers: int) -> list[Share]:
 
     With fewer cores or GPUs than workers, workers share them.
     """
-    near, usable, gpus = _cores_by_nearness(), range(usable_cpu_count()), _gpus()
+    near, usable, lists = _cores_by_nearness(), range(usable_cpu_count()), _gpu_lists()
     return [
         Share(
             tuple(_part(near, number, workers)),
             len(_part(usable, number, workers)),
-            ",".join(_part(gpus, number, workers)) if len(gpus) > 1 else None,
+            {variable: ",".join(_part(gpus, number, workers)) for variable, gpus in lists.items() if len(gpus) > 1},
         )
         for number in range(workers)
     ]
@@ -90,10 +90,23 @@ def _physical_core(cpu: int) -> int:
         return cpu
 
 
-def _gpus() -> list[str]:
-    """List the GPUs that CUDA would use, from the environment or the device files, without loading a CUDA library."""
-    listed = os.environ.get(VISIBLE)
-    if listed is not None:
-        return [name.strip() for name in listed.split(",") if name.strip()]
+def _gpu_lists() -> dict[str, list[str]]:
+    """Return {environment variable: GPUs} of the lists to divide, without loading a GPU library.
+
+    Without CUDA_VISIBLE_DEVICES, the device files name NVIDIA's GPUs. ROCm reads HIP_VISIBLE_DEVICES, else CUDA's; both
+    are indices into the GPUs of ROCR_VISIBLE_DEVICES, which therefore stays unchanged with either of them.
+    """
+    cuda, hip, rocr = map(visible_gpus, (_CUDA, _HIP, _ROCR))
+    lists = {_CUDA: _nvidia_gpus() if cuda is None else cuda}
+    if hip is not None:
+        lists[_HIP] = [
+            *itertools.takewhile(lambda gpu: rocr is None or not gpu.isdecimal() or int(gpu) < len(rocr), hip)
+        ]
+    elif rocr is not None and cuda is None:
+        lists[_ROCR] = rocr
+    return lists
+
+
+def _nvidia_gpus() -> list[str]:
     numbers = [path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*")]
     return sorted((number for number in numbers if number.isdecimal()), key=int)

@@ -87,7 +87,7 @@ class EndpointEmbedder:
         except UnreachableError as exc:
             raise self._server.to_error(exc) from exc
         except RefusedError as exc:
-            if exc.status in (401, 403, 404):
+            if exc.is_general:
                 raise self._server.to_error(exc) from exc
             raise BackendError(
                 f"The embedding server {self._server.url} refuses {len(texts)} texts ({exc}).",

@@ -137,6 +137,7 @@ class PromptTransport:
         ids: token ids are sent; otherwise text.
         adds_bos: whether the server puts a BOS before a text.
         overhead: tokens that the server's own template adds, also to a system message if it takes one.
+        least_overhead: the smaller number of both cases.
         reads_controls: whether the server turns the text of a control token into the token.
     """
 
@@ -144,6 +145,7 @@ class PromptTransport:
     ids: bool = False
     adds_bos: bool = False
     overhead: int = 0
+    least_overhead: int = 0
     reads_controls: bool = True
 
     @property
@@ -180,8 +182,14 @@ def probe_transport(
         as_text = overhead + len(tokenizer.encode(spelled, special=False))
         reads_controls = _read_message(server, facts, spelled, template_fields) != as_text
         system_tokens = len(tokenizer.encode(_SYSTEM, special=False))
-        with_system = _read_with_system(server, facts, template_fields) - len(bare) - system_tokens
-        return PromptTransport(api, overhead=max(overhead, with_system), reads_controls=reads_controls)
+        both = _read_with_system(server, facts, template_fields)
+        with_system = both - len(bare) - system_tokens if both else overhead
+        return PromptTransport(
+            api,
+            overhead=max(overhead, with_system),
+            least_overhead=max(0, min(overhead, with_system)),
+            reads_controls=reads_controls,
+        )
     read = _read_tokens(server, facts, "/completions", {"prompt": _PROBE})
     if read not in (len(bare), len(bare) + (tokenizer.bos_id is not None)):
         raise _token_mismatch(server, len(bare), read)

@@ -529,6 +529,11 @@ def test_a_chat_server_that_cuts_prompts_is_found_out_by_the_tokenizer(
         assert complete(backend, asked).text == "x"
 
 
+def test_a_server_without_counts_is_not_said_to_have_another_tokenizer(serve: Any) -> None:
+    with pytest.raises(BackendError, match=r"reports no token counts.*usage\.prompt_tokens"):
+        serve(lambda *_: said("x", usage=None), tokenizer=True)
+
+
 def test_an_answer_names_its_model(serve: Any) -> None:
     status, headers, body = chatted("x")
     _, backend = serve(lambda *_: (status, headers, {**body, "model": "m-2026"}))

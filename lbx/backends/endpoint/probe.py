@@ -260,10 +260,16 @@ def _read_tokens(
 
 
 def _token_mismatch(server: Server, card_count: int, server_count: int | None) -> BackendError:
-    counted = "does not report its token count" if server_count is None else f"reads {server_count} tokens"
+    if server_count is None:
+        return BackendError(
+            f"The server {server.url} reports no token counts, so lbx cannot check that it makes the same tokens as "
+            "the card's tokenizer.",
+            fix="Let the server, and any proxy before it, report usage.prompt_tokens, or remove [tokenizer] and set "
+            'api = "chat".',
+        )
     return BackendError(
         f"The card's tokenizer does not match the server {server.url}: it splits a test text into {card_count} "
-        f"tokens, and the server {counted}.",
+        f"tokens, and the server reads {server_count}.",
         fix='Use the tokenizer of the model that the server runs, or remove [tokenizer] and set api = "chat".',
     )
 

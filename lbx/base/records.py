@@ -289,29 +289,33 @@ class Completion:
 
     Attributes:
         text: the answer: the decoded new tokens, control tokens and reasoning left out, stop string removed.
-        output_tokens: number of generated tokens, reasoning included, the ending token not counted.
+        output_tokens: number of generated tokens, reasoning included, the ending token not counted; None if unknown.
         finish_reason: "stop" (end of sequence or a stop string) or "length" (a budget ran out).
         reasoning: content of the reasoning block, without its marks; None without a block.
-        reasoning_tokens: number of output_tokens in the reasoning block, marks included.
+        reasoning_tokens: number of output_tokens in the reasoning block, marks included; None if unknown.
         reasoning_closed: whether the block was closed; None without a block. If it is not closed, ``text`` is "".
         stop_in_reasoning: whether a stop string occurred inside the reasoning; it does not end generation there.
         cached_tokens: prompt tokens reused from the previous prompt's KV cache.
-        prompt_tokens: number of prompt tokens if the backend counted them itself; None means those in the request.
+        prompt_tokens: number of prompt tokens if the backend counted them itself.
+        served_model: the server's name for the model that answered; None for other backends, or without a name.
+        ended_by_stop: whether a stop string or stop token ended the answer.
         output_ids: all generated tokens, including reasoning and its marks, stop strings and the ending token; None if
             the backend does not expose them.
     """
 
     text: str
-    output_tokens: int
+    output_tokens: int | None
     finish_reason: str
     reasoning: str | None = None
-    reasoning_tokens: int = 0
+    reasoning_tokens: int | None = 0
     reasoning_closed: bool | None = None
     stop_in_reasoning: bool = False
     cached_tokens: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
     prompt_tokens: int | None = None
+    served_model: str | None = None
+    ended_by_stop: bool = False
     output_ids: tuple[int, ...] | None = None
 
 

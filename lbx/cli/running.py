@@ -14,6 +14,7 @@ from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.units import duration, format_count, size
+from lbx.base.visible import one_line
 from lbx.benchmarks import BENCHMARKS, all_tasks
 from lbx.cli.failures import reporting_interrupts
 from lbx.cli.measure_options import PlanOptions, RunOptions, TasksOptions
@@ -130,11 +131,17 @@ def print_outcomes(
                 "Raise the budget (--thinking-tokens N), or ask for less reasoning (--reasoning-effort low) "
                 "or none (--no-thinking)."
             )
-        if outcome.empty:
+        if outcome.empty_by_stop:
+            verb = "is empty: it" if outcome.empty_by_stop == 1 else "are empty: they"
+            note(
+                f"{format_count(outcome.empty_by_stop, 'answer')} {verb} began with a stop string of the benchmark or "
+                f"the card, and --retry-empty would repeat that. Look at one: {as_command('lbx', 'show', output)}"
+            )
+        if empty := outcome.empty - outcome.empty_by_stop:
             only = f"; {outcome.only_reasoning:,} of them contain only reasoning" if outcome.only_reasoning else ""
             note(
-                f"{outcome.empty:,} of {format_count(outcome.answered, 'answer')} are empty{only}. A server may "
-                "put answers into its reasoning field, or drop them. Look at one with "
+                f"{empty:,} of {format_count(outcome.answered, 'answer')} are empty{only}. The model may have ended "
+                "them at once; a server may also put answers into its reasoning field, or drop them. Look at one with "
                 f"{as_command('lbx', 'show', output)}, then repeat them with --retry-empty."
             )
         if outcome.marks:
@@ -149,12 +156,36 @@ def print_outcomes(
                 f"{format_count(outcome.answered, 'output')}; they are scored as wrong. Look at some: "
                 f"{as_command('lbx', 'show', output, '--mark', 'nothing extracted')}"
             )
+        _note_server(name, outcome)
     if failures := sum(outcome.failures for outcome in outcomes.values()):
         note(
             f"{format_count(failures, 'sample')} failed: {as_command('lbx', 'report', output, 'failures')} shows "
             "the reasons; repeat the command with --retry-failed to retry them."
         )
         raise typer.Exit(_EXIT_SOME_FAILED)
+
+
+def _note_server(name: str, outcome: Outcome) -> None:
+    if len(outcome.served_models) > 1:
+        models = ", ".join(f"{one_line(model)} ({count:,})" for model, count in outcome.served_models.items())
+        note(
+            f"The answers of {name} come from {len(outcome.served_models)} models, by the names in the server's "
+            f"answers: {models}. Its scores mix them. Column served_model of generations has the name of each "
+            "answer; start a new run (--name) with a server that keeps its model."
+        )
+    if outcome.cut_at is not None:
+        note(
+            f"The longest prompts of {name} have different lengths, but the server read {outcome.cut_at:,} tokens "
+            "of each: it probably cut them. Start it with a larger context window (Ollama: num_ctx), or set "
+            "[tokenizer] and context_window in the card, so that lbx cuts prompts as the benchmark defines it. "
+            "Then start a new run (--name)."
+        )
+    if outcome.without_counts:
+        note(
+            f"The server gave no token counts for {format_count(outcome.without_counts, 'answer')}: their counts are "
+            "NULL in the results file, and sums of tokens leave them out. lbx cannot check that it read the "
+            "whole prompts."
+        )
 
 
 def show_plan(options: PlanOptions) -> None:

@@ -273,7 +273,7 @@ def _try_answers(backend: Backend, plan: RunPlan, costs: Costs, *, batching: boo
         key = requests[index].key
         if isinstance(reply, Completion):
             cut = reply.finish_reason == "length"
-            tokens = float(budgets[key] if cut else reply.output_tokens + 1)
+            tokens = float(budgets[key] if cut else (reply.output_tokens or 0) + 1)
             tried.setdefault(f"{key.benchmark}/{key.task}", []).append(tokens)
             shares.append(min(1.0, tokens / budgets[key]))
     answers = {task: sum(tokens) / len(tokens) for task, tokens in tried.items()}

@@ -39,8 +39,10 @@ def complete_all(
     if not isinstance(backend, LocalBackend):
         for index, result in backend.generate_many(requests, one_by_one=not batching):
             if isinstance(result, Completion):
-                prompt = len(requests[index].token_ids) if result.prompt_tokens is None else result.prompt_tokens
-                on_tokens(prompt - result.cached_tokens + result.output_tokens)
+                prompt = result.prompt_tokens
+                if prompt is None:
+                    prompt = len(requests[index].token_ids) if backend.info.knows_prompt_tokens else 0
+                on_tokens(prompt - result.cached_tokens + (result.output_tokens or 0))
             yield index, result
         return
     memory, fitting, lengths = backend.sequences(), list[int](), AnswerLengths()

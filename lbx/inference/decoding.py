@@ -207,6 +207,7 @@ class Decoding:
             cached_tokens=cached_tokens,
             prefill_s=prefill_s,
             decode_s=decode_s,
+            ended_by_stop=ending.text is not None,
             output_ids=tuple(self._all_ids),
         )
         return self._split_reasoning(answer, ending) if self._block.is_present else answer

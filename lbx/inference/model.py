@@ -240,6 +240,11 @@ class BackendInfo:
     suppressed_tokens: SuppressedTokens = NO_TOKENS
     notes: tuple[str, ...] = ()
 
+    @property
+    def knows_prompt_tokens(self) -> bool:
+        """Whether the tokens in a request are all that the model reads."""
+        return self.counts_tokens and not self.wraps_prompts
+
 
 class _BackendBase(Protocol):
     """Loaded model."""

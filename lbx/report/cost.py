@@ -44,6 +44,7 @@ COLUMNS = (
     *RUN_COLUMNS, "benchmark", "task", "n", "score", *INTERVAL_COLUMNS, "measured", "prompt_tokens", "cached_tokens",
     "output_tokens", "prefill_s", "decode_s", "prefill_tokens_s", "decode_tokens_s", "cached_share", "seconds_saved",
     "seconds_per_answer", *_PER_CORRECT, "hours", "hours_of", "untimed_sessions", "unbeaten",
+    "uncounted",
 )  # fmt: skip
 
 _SESSIONS = """
@@ -250,6 +251,7 @@ def _costs(part: AnswerCosts) -> CostLine:
     cached = total("cached_tokens", "prompt_tokens")
     return {
         "measured": part.value_counts["seconds"],
+        "uncounted": len(part.scores) - part.value_counts["tokens"],
         **{name: _as_integer(total(name)) for name in ("prompt_tokens", "cached_tokens", "output_tokens")},
         "prefill_s": total("prefill_s"),
         "decode_s": total("decode_s"),

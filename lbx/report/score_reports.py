@@ -101,6 +101,10 @@ def _cost_notes(table: Table) -> list[str]:
         )
     if any(row["benchmark"] == "judge" for row in rows):
         notes.append("A judge has no score, so it has no cost per correct answer.")
+    if uncounted := {row["run_id"] for row in rows if row["uncounted"]}:
+        notes.append(
+            f"Tokens of {format_count(len(uncounted), 'run')} leave out answers whose server or file gives no counts."
+        )
     if untimed := {row["run_id"] for row in rows if row["untimed_sessions"]}:
         notes.append(
             f"Hours of {format_count(len(untimed), 'run')} are a lower bound: a session was killed or is still running."

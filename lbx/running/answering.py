@@ -90,12 +90,7 @@ class Step:
     prompt: Prompt
     request: Request
     completion: Completion
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Number of prompt tokens: the server's count if it returned one, else lbx's."""
-        counted = self.completion.prompt_tokens
-        return len(self.request.token_ids) if counted is None else counted
+    prompt_tokens: int | None
 
     def to_json(self) -> dict[str, Any]:
         ids = self.completion.output_ids
@@ -200,7 +195,10 @@ def _next_step(work: Work, question: PendingAnswer, completion: Completion | Lbx
     key = question.request.key
     if isinstance(completion, LbxError):
         return failed_row(work, key, question.prompt, completion)
-    question.steps.append(Step(question.prompt, question.request, completion))
+    prompt_tokens = completion.prompt_tokens
+    if prompt_tokens is None and work.backend.info.knows_prompt_tokens:
+        prompt_tokens = len(question.request.token_ids)
+    question.steps.append(Step(question.prompt, question.request, completion, prompt_tokens))
     outputs = [step.completion.text for step in question.steps]
     answer = question.benchmark.next_step(work.bundle, question.sample, work.mode, outputs)
     if isinstance(answer, Prompt):
@@ -227,9 +225,9 @@ def _answer_row(run_id: str, steps: Sequence[Step], answer: str, evidence_cut: b
         output=answer,
         reasoning=last.completion.reasoning,
         finish_reason="length" if any(completion.finish_reason == "length" for completion in completions) else "stop",
-        prompt_tokens=sum(step.prompt_tokens for step in steps),
+        prompt_tokens=_known_sum(step.prompt_tokens for step in steps),
         cached_tokens=sum(completion.cached_tokens for completion in completions),
-        output_tokens=sum(completion.output_tokens for completion in completions),
+        output_tokens=_known_sum(completion.output_tokens for completion in completions),
         original_tokens=sum(request.original_tokens for request in read),
         truncated=any(request.truncated for request in read),
         prompt_sha256=first.request.prompt_sha256,
@@ -237,7 +235,7 @@ def _answer_row(run_id: str, steps: Sequence[Step], answer: str, evidence_cut: b
         prefill_s=sum(completion.prefill_s for completion in completions),
         decode_s=sum(completion.decode_s for completion in completions),
         seed=first.request.sampling.seed,
-        reasoning_tokens=sum(completion.reasoning_tokens for completion in completions),
+        reasoning_tokens=_known_sum(completion.reasoning_tokens for completion in completions),
         reasoning_closed=all(closed) if closed else None,
         stop_in_reasoning=any(completion.stop_in_reasoning for completion in completions),
         tokens_cut=sum(request.tokens_cut for request in read),
@@ -245,9 +243,17 @@ def _answer_row(run_id: str, steps: Sequence[Step], answer: str, evidence_cut: b
         bos_tokens=max(request.bos_tokens for request in read),
         system_prompt=first.request.system_place,
         instructions_sha256=first.prompt.instructions_sha256,
+        served_model=last.completion.served_model,
+        ended_by_stop=last.completion.ended_by_stop,
         steps=[step.to_json() for step in steps[:-1]] or None,
         output_ids=last.completion.output_ids,
     )
+
+
+def _known_sum(counts: Iterable[int | None]) -> int | None:
+    """Sum of the counts; None if one is unknown."""
+    known = list(counts)
+    return None if None in known else sum(count or 0 for count in known)
 
 
 def is_reference_cut(evidence: Sequence[str], prompt: Prompt, request: Request) -> bool | None:

@@ -25,6 +25,22 @@ from lbx.store import GenerationRow, SampleRow, ScoreRow, Store
 
 BATCH_ROWS = 64
 _REASONING_TAG = re.compile(r"\s*([<\[][^<>\[\]\s]{0,20}(?:think|thought|reason)[^<>\[\]\s]{0,20}[>\]])", re.IGNORECASE)
+_SERVED_MODELS = """
+    SELECT served_model, count(*) FROM generations
+    WHERE run_id = ? AND error IS NULL AND served_model IS NOT NULL GROUP BY ALL ORDER BY count(*) DESC, served_model
+"""
+# A server with its own template counts tokens, and lbx the characters or tokens of the message. Prompts with one
+# length may have one count; prompts of different lengths share the largest count if the server cut them.
+_CUT_AT = """
+    SELECT CASE WHEN count(DISTINCT length) >= 3 AND max(length) >= 1.1 * min(length) AND max(prompt_tokens) >= 64
+                THEN max(prompt_tokens) END
+    FROM (
+        SELECT prompt_tokens, original_tokens - coalesce(tokens_cut, 0) AS length
+        FROM generations JOIN runs USING (run_id)
+        WHERE run_id = ? AND error IS NULL AND steps IS NULL AND settings->>'$."backend.api"' = 'chat'
+        QUALIFY prompt_tokens = max(prompt_tokens) OVER ()
+    )
+"""
 BATCH_SECONDS = 2.0
 """Maximum time that an answer waits for others to be committed with it."""
 
@@ -39,13 +55,17 @@ class Outcome:
         unclosed: answered samples that spent their whole budget on reasoning.
         empty: other answered samples without text.
         only_reasoning: empty ones that contain reasoning.
+        empty_by_stop: empty ones that began with a stop string.
         marks: {mark: answered samples that begin with this unrecognised mark of reasoning}.
         unextracted: answered samples in which the headline metric found no answer.
         found: samples finished in an earlier session.
         failures: failed samples of this run in the results file.
         samples: samples of the run's tasks with an answer in the results file.
         bundle_samples: all samples of these tasks in the bundle.
-        prompt_tokens, output_tokens: of answered samples.
+        prompt_tokens, output_tokens: of answered samples, as far as they are known.
+        without_counts: answered samples whose server did not count the tokens.
+        served_models: {name of the model in the server's answers: number of answers in the results file}.
+        cut_at: token count of several longest prompts of different lengths, which their server probably cut; or None.
         computed_tokens: prompt and answer tokens processed by the model, with shared prefixes counted once.
     """
 
@@ -55,6 +75,7 @@ class Outcome:
     unclosed: int = 0
     empty: int = 0
     only_reasoning: int = 0
+    empty_by_stop: int = 0
     marks: dict[str, int] = field(default_factory=dict)
     unextracted: int = 0
     found: int = 0
@@ -64,6 +85,9 @@ class Outcome:
     prompt_tokens: int = 0
     output_tokens: int = 0
     computed_tokens: int = 0
+    without_counts: int = 0
+    served_models: dict[str, int] = field(default_factory=dict)
+    cut_at: int | None = None
 
     def count(self, row: GenerationRow) -> None:
         if row.error is not None:
@@ -75,8 +99,10 @@ class Outcome:
         if row.reasoning_closed is not False and not (row.output or "").strip():
             self.empty += 1
             self.only_reasoning += bool(row.reasoning)
+            self.empty_by_stop += row.ended_by_stop
         if tag := _REASONING_TAG.match(row.output or ""):
             self.marks[tag[1]] = self.marks.get(tag[1], 0) + 1
+        self.without_counts += row.prompt_tokens is None or row.output_tokens is None
         self.prompt_tokens += row.prompt_tokens or 0
         self.output_tokens += row.output_tokens or 0
         self.computed_tokens += (row.prompt_tokens or 0) - (row.cached_tokens or 0) + (row.output_tokens or 0)
@@ -227,6 +253,8 @@ class Runner:
                 [run_id],
             ).rows
         }
+        outcome.served_models = dict(self.store.query(_SERVED_MODELS, [run_id]).rows)
+        outcome.cut_at = self.store.query(_CUT_AT, [run_id]).rows[0][0]
         tasks = self.agendas[0].tasks
         outcome.samples = sum(stored.get(task.full_name, 0) for task in tasks)
         outcome.bundle_samples = sum(task.samples for task in tasks)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -42,12 +42,14 @@ class RunCounts:
     output_tokens: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
+    unknown: set[str] = field(default_factory=set)
 
     def add(self, row: GenerationRow) -> None:
         if row.error is not None:
             self.failed += 1
             return
         self.answered += 1
+        self.unknown |= {name for name in ("prompt_tokens", "output_tokens") if getattr(row, name) is None}
         self.prompt_tokens += row.prompt_tokens or 0
         self.computed_tokens += (row.prompt_tokens or 0) - (row.cached_tokens or 0) + (row.output_tokens or 0)
         self.output_tokens += row.output_tokens or 0
@@ -385,6 +387,8 @@ def _new_session(row: RunRow, session: int, workers: int, outlook: Outlook | Non
 
 def _finished_session(session: SessionRow, meter: RunMeter, status: str, peak_bytes: int) -> SessionRow:
     sums = dataclasses.asdict(meter.runs.get(session.run_id, RunCounts()))
+    if unknown := sums.pop("unknown"):
+        sums |= dict.fromkeys([*unknown, "computed_tokens"])
     return dataclasses.replace(
         session,
         **sums,

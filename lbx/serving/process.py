@@ -26,7 +26,7 @@ from lbx.base.inputs import open_input
 from lbx.base.processes import DEVNULL, PIPE, Popen, TimeoutExpired, find_tool, start_python
 from lbx.base.visible import one_line
 from lbx.serving.command import LOOPBACK, ServerCommand
-from lbx.serving.supervisor import HEADING
+from lbx.serving.supervisor import HEADING, descendants
 
 log = logging.getLogger("lbx")
 
@@ -121,7 +121,7 @@ class ModelServer:
             if process is None or self._closing.is_set():
                 return False
             try:
-                code = process.wait(_DYING_S)
+                code = _wait(process, _DYING_S)
             except TimeoutExpired:
                 return False
             if self._closing.is_set():
@@ -156,10 +156,9 @@ class ModelServer:
             with contextlib.suppress(OSError):
                 process.stdin.close()  # the supervisor then ends everything, even if this process is killed now
             try:
-                process.wait(_STOP_S)
-                _discard(process)
+                _wait(process, _STOP_S)
             except TimeoutExpired:
-                log.warning(f"The model server's processes did not end within {_STOP_S:.0f} s.")
+                _kill_all(process)
         self._reservation.close()
 
     def _start(self) -> None:
@@ -167,8 +166,8 @@ class ModelServer:
         with self._starting:
             if self._closing.is_set():
                 raise EndpointError("The run has ended.")
-            if self._process:
-                _discard(self._process)
+            if self._process and self._process.stdin:
+                self._process.stdin.close()
             self._process = start_python(
                 "from lbx.serving.supervisor import main; main()", str(self.log_file), str(_GRACE_S), *self._words,
                 env=os.environ | _QUIET, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True,
@@ -189,8 +188,9 @@ class ModelServer:
     def _check_running(self) -> None:
         """Raise EndpointError if the server ended before it was ready."""
         assert self._process is not None
-        code = self._process.poll()
-        if code is None:
+        try:
+            code = _wait(self._process, 0)
+        except TimeoutExpired:
             return
         host, port = self.address
         fix = "Correct the command of --serve."
@@ -204,13 +204,45 @@ class ModelServer:
         return EndpointError(cause + output, fix=fix, command=as_command("tail", "-n", "50", self.log_file))
 
 
-def _discard(supervisor: Popen[bytes]) -> None:
-    """Close the pipe of an ended supervisor; if it was killed, end the processes that it has left in its group."""
-    if supervisor.stdin:
-        supervisor.stdin.close()
-    if supervisor.poll() == -signal.SIGKILL:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(supervisor.pid, signal.SIGKILL)
+def _wait(supervisor: Popen[bytes], seconds: float) -> int:
+    """Wait for the supervisor, and kill what it left in its group, which is something if it was killed.
+
+    Its server may have stopped it. Until it is reaped, no other process and no other group can have its number.
+
+    Raises:
+        TimeoutExpired: it still runs.
+    """
+    end = time.monotonic() + seconds
+    while supervisor.returncode is None:
+        if os.waitid(os.P_PID, supervisor.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            _send(supervisor.pid, signal.SIGKILL, to_group=True)
+            return supervisor.wait()
+        if time.monotonic() > end:
+            raise TimeoutExpired("", seconds)
+        _send(supervisor.pid, signal.SIGCONT)
+        time.sleep(min(_POLL_S / 10, seconds))
+    return supervisor.returncode
+
+
+def _kill_all(supervisor: Popen[bytes]) -> None:
+    """Kill a supervisor that its server keeps from working, and all processes below it, which it still adopts."""
+    end = time.monotonic() + _GRACE_S
+    while (running := descendants(supervisor.pid)) and time.monotonic() < end:
+        for process in running:
+            _send(process, signal.SIGKILL)
+        time.sleep(_POLL_S / 10)
+    _send(supervisor.pid, signal.SIGKILL)
+    try:
+        _wait(supervisor, _DYING_S)
+    except TimeoutExpired:
+        running = [supervisor.pid, *running]
+    if running:
+        log.warning(f"Processes of the model server did not end: {', '.join(map(str, running))}.")
+
+
+def _send(process: int, number: signal.Signals, *, to_group: bool = False) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        (os.killpg if to_group else os.kill)(process, number)
 
 
 def _reserve_port(port: int | None, host: str) -> tuple[socket.socket, int]:

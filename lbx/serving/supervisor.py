@@ -62,15 +62,15 @@ class _Log:
                     self._path.replace(f"{self._path}.1")
 
 
-def _descendants() -> list[int]:
-    """Running processes below this one, orphans included, because this process adopts them (on Linux)."""
+def descendants(root: int) -> list[int]:
+    """Running processes below a supervisor, orphans included, because it adopts them (on Linux)."""
     children = defaultdict(list)
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):
             state, parent = read_input(folder / "stat", SMALL).rpartition(b")")[2].split()[:2]
             if state != b"Z":
                 children[int(parent)].append(int(folder.name))
-    below, waiting = [], [os.getpid()]
+    below, waiting = [], [root]
     while waiting:
         waiting += (some := children.pop(waiting.pop(), []))
         below += some
@@ -91,7 +91,7 @@ def _end_all(server: Popen[bytes], grace_s: float, drain: _Drain) -> None:
         signalled: set[int] = set()  # a second SIGTERM would make many servers abandon their shutdown
         while time.monotonic() < end:
             running = {server.pid} if server.poll() is None else set()
-            if not (running := running.union(_descendants())):
+            if not (running := running.union(descendants(os.getpid()))):
                 return
             for process in running - signalled:
                 with suppress(ProcessLookupError, PermissionError):
@@ -138,6 +138,7 @@ def main() -> None:
     log, grace_s, command = _Log(Path(sys.argv[1])), float(sys.argv[2]), sys.argv[3:]
     log.add(f"{HEADING}{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {one_line(shlex.join(command))}\n".encode())
     _set_process_option(_SET_SUBREAPER, 1)
+    _set_process_option(_SET_DEATH_SIGNAL, signal.SIGCONT)  # if the server has stopped this process, and lbx is killed
     reading, writing = os.pipe()
     try:
         server = Popen(

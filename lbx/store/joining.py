@@ -19,7 +19,7 @@ ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
 _ANSWER = ", ".join(ANSWER)
 
 _MAY_DIFFER = {
-    "generations": ("created_at", "prefill_s", "decode_s", "cached_tokens"),
+    "generations": ("created_at", "prefill_s", "decode_s", "cached_tokens", "served_model"),
     "scores": (),
     "retrievals": ("score",),
 }

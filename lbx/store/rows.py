@@ -33,6 +33,8 @@ PROMPT_TOKENS = "prompt tokens"
 EARLIER = "earlier"
 """Key of ``samples.meta`` with the contents of a changed question at the time of earlier answers, oldest first."""
 
+_NO_COLUMN = {"column": False}
+
 _IDENTITY = ("model", "backend", "bundle_digest")
 
 
@@ -48,14 +50,14 @@ def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A row of a table, with a field for each column. Times are timezone-aware."""
+    """A row of a table, with a field for each column (and others with ``_NO_COLUMN``). Times are timezone-aware."""
 
     def values(self) -> dict[str, object]:
         """Return the values in JSON's types.
 
         ``dataclasses.asdict`` would copy each value, for some hundred thousand rows.
         """
-        pairs = ((column.name, getattr(self, column.name)) for column in fields(self))
+        pairs = ((column.name, getattr(self, column.name)) for column in fields(self) if not column.metadata)
         return {name: _utc(value) if isinstance(value, datetime) else value for name, value in pairs}
 
 
@@ -124,6 +126,8 @@ class GenerationRow(TableRow):
             imports, servers.
         system_prompt: place of the prompt's system message (``Request.system_place``).
         instructions_sha256: hash of the prompt without its document (``Prompt.instructions_sha256``).
+        served_model: the server's name for the model that answered (``Completion.served_model``).
+        ended_by_stop: as in ``Completion``, of the last answer; not a column.
     """
 
     run_id: str
@@ -157,6 +161,8 @@ class GenerationRow(TableRow):
     output_ids: Sequence[int] | None = None
     system_prompt: str | None = None
     instructions_sha256: str | None = None
+    served_model: str | None = None
+    ended_by_stop: bool = field(default=False, metadata=_NO_COLUMN)
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 

@@ -92,6 +92,7 @@ CREATE TABLE generations (
     output_sha256 VARCHAR,
     output_words INTEGER,
     instructions_sha256 VARCHAR,
+    served_model VARCHAR,
     PRIMARY KEY (run_id, benchmark, task, sample_id, iteration)
 );
 CREATE TABLE scores (

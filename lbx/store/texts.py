@@ -53,7 +53,7 @@ LABEL_COLUMNS: Mapping[str, frozenset[str]] = {
         "status task_samples metadata unscored_samples texts rescorings",
         "samples": "benchmark task sample_id language length_unit context_sha256 text_hashes",
         "generations": "run_id benchmark task sample_id finish_reason prompt_sha256 prompt_source error_type "
-        "system_prompt output_sha256 instructions_sha256",
+        "system_prompt output_sha256 instructions_sha256 served_model",
         "scores": "run_id benchmark task sample_id metric partial",
         "numbers": "run_id benchmark kind task grouping name metric judge against questions length_unit cluster_by "
         "method",

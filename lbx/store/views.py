@@ -15,7 +15,7 @@ from lbx.store.number_rows import INTERVAL_COLUMNS
 
 # Reasoning in a run's answers: 0 for none; 1 for a block, or a prompt that asks to reason in words; 2 for a block
 # longer than the empty blocks that some models write unasked. NULL if unknown for all answers.
-_REASONED = """(SELECT max(CASE WHEN g.reasoning_tokens > 32 THEN 2
+_REASONED = """(SELECT max(CASE WHEN coalesce(g.reasoning_tokens, length(g.reasoning) // 4) > 32 THEN 2
                                 WHEN g.reasoning_tokens > 0 OR g.reasoning_closed IS NOT NULL
                                      OR g.prompt_source LIKE '%(question_thinking)' THEN 1
                                 WHEN g.reasoning_tokens = 0 THEN 0 END)

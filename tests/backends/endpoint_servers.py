@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,11 +22,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "demo"
 
-# The portable wheel of llama.cpp registers no CPU code by itself: lbx does, then the server is the package's own.
-SERVE_LLAMA = (
-    "from lbx.backends.llama.library import load_llama_cpp; load_llama_cpp(); "
-    "from llama_cpp.server.__main__ import main; main()"
+_PAGE = (ROOT / "docs" / "models.md").read_text("utf-8")
+(SERVE_LLAMA,) = (
+    " ".join(code.replace("\\\n", "").split())
+    for code in re.findall(r'^    python -c "([^"]*)" --model ', _PAGE, re.MULTILINE)
 )
+"""Code of the documented command that starts llama-cpp-python's server."""
 
 
 def free_port() -> int:

@@ -28,7 +28,7 @@ def request(**changes: Any) -> Request:
 
 
 def reply(text: str, finish: str = "stop", **changes: Any) -> Reply:
-    plain = {"reasoning": None, "prompt_tokens": 1, "output_tokens": None, "reasoning_tokens": None}
+    plain = {"reasoning": None, "prompt_tokens": 1, "output_tokens": None, "reasoning_tokens": None, "model": None}
     return Reply(
         text=text, finish_reason=finish, **(plain | {"cached_tokens": None, "prefill_s": 0, "decode_s": 0} | changes)
     )
@@ -76,7 +76,9 @@ def test_counts_come_from_the_server_and_else_from_the_tokenizer() -> None:
     said = completion(request(), reply("<think>ab</think>c", output_tokens=9), ByteTokenizer(), drops_first_space=False)
     assert (said.output_tokens, said.reasoning_tokens) == (9, 2)
     said = completion(request(), reply("abc"), CharacterTokenizer(), drops_first_space=False)
-    assert (said.output_tokens, said.reasoning_tokens) == (3, 0)
+    assert (said.output_tokens, said.reasoning_tokens) == (None, 0), "characters are no tokens"
+    said = completion(request(), reply("<think>ab</think>c"), CharacterTokenizer(), drops_first_space=False)
+    assert (said.output_tokens, said.reasoning_tokens) == (None, None)
     said = completion(
         request(), reply("c", reasoning="ab", reasoning_tokens=7), ByteTokenizer(), drops_first_space=False
     )
@@ -98,6 +100,33 @@ def test_what_is_read_of_an_answer() -> None:
     for broken in ({}, {"choices": None}, {"choices": ["x"]}, {"choices": [{"text": 3}]}):
         with pytest.raises(BackendError):
             read_reply(broken, 0)
+
+
+@pytest.mark.parametrize("count", [0, -1, 743.0, "743", True, None, 1 << 40])
+def test_a_count_that_is_none_is_unknown(count: object) -> None:
+    usage = {"prompt_tokens": count, "completion_tokens": count}
+    found = read_reply({"choices": [{"text": "x"}], "usage": usage}, 0)
+    assert (found.prompt_tokens, found.output_tokens) == (None, None)
+
+
+@pytest.mark.parametrize(("finish", "tokens", "read"), [(None, 8, "length"), ("", 8, "length"), (None, 7, "stop")])
+def test_an_answer_without_a_finish_reason_that_filled_its_budget_was_cut(
+    finish: object, tokens: int, read: str
+) -> None:
+    body = {"choices": [{"text": "x", "finish_reason": finish}], "usage": {"completion_tokens": tokens}}
+    assert read_reply(body, 0, budget=8).finish_reason == read
+
+
+@pytest.mark.parametrize("model", [None, "", 3, ["m"], "m" * 1000])
+def test_the_name_of_the_served_model(model: object) -> None:
+    found = read_reply({"choices": [{"text": "x"}], "model": model}, 0).model
+    assert found == ("m" * 500 if isinstance(model, str) and model else None)
+
+
+@pytest.mark.parametrize(("text", "ends"), [("\nfoo", True), ("  \nfoo", True), ("", False), ("foo", False)])
+def test_whether_a_stop_string_ended_the_answer(text: str, ends: bool) -> None:
+    said = completion(request(stop=("\n",)), reply(text), ByteTokenizer(), drops_first_space=False)
+    assert said.ended_by_stop == ends
 
 
 @pytest.fixture(scope="module")

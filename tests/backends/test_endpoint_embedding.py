@@ -141,7 +141,7 @@ def test_what_is_no_vector_for_each_text_is_refused(serve: Serve, data: object) 
         ((401, {}, {"error": "who?"}), EndpointError, "refuses the key"),
         ((404, {}, {}), EndpointError, "refuses requests"),
         ((503, {}, "later"), EndpointError, "does not answer"),
-        ((500, {}, "oh"), BackendError, "refuses 1 texts"),
+        ((500, {}, "oh"), BackendError, r"failed \(500: oh\).*Check the server's log"),
         ((0, {}, ""), EndpointError, "does not answer"),
         ((200, {}, "<html>"), BackendError, "not JSON"),
         ((200, {}, "[1]"), BackendError, "not a JSON object"),

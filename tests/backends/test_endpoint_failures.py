@@ -39,9 +39,9 @@ def said(text: str, finish: str = "stop", **more: object) -> Answer:
     return 200, {}, {"choices": [{"text": text, "finish_reason": finish}], "usage": USED} | more
 
 
-def chatted(content: str | None, finish: str = "stop", **message: object) -> Answer:
+def chatted(content: str | None, finish: str = "stop", *, usage: Any = USED, **message: object) -> Answer:
     choice = {"message": {"role": "assistant", "content": content, **message}, "finish_reason": finish}
-    return 200, {}, {"choices": [choice], "usage": USED}
+    return 200, {}, {"choices": [choice], "usage": usage}
 
 
 @pytest.fixture
@@ -79,9 +79,15 @@ CHAT = "/v1/chat/completions"
 
 
 FAILURES: list[tuple[int, Any, type[LbxError], str, int]] = [
-    (429, {"error": {"message": "the GPU\nis on fire"}}, BackendError, "t/t/1.*429: the GPU is on fire", 3),
+    (429, {"error": {"message": "the GPU\nis on fire"}}, BackendError, "t/t/1.*429: the GPU is on fire.*pause_s", 3),
     (500, {"error": {"message": "the GPU\nis on fire"}}, BackendError, "t/t/1.*500: the GPU is on fire", 3),
-    (503, {"error": {"message": "the GPU\nis on fire"}}, BackendError, "t/t/1.*503: the GPU is on fire", 3),
+    (
+        503,
+        {"error": {"message": "the GPU\nis on fire"}},
+        BackendError,
+        "t/t/1.*503: the GPU is.*loads its model",
+        3,
+    ),
     (400, {"error": {"message": "no such parameter"}}, BackendError, "t/t/1 .400: no such parameter", 1),
     (400, {"message": "the request exceeds the available context size"}, PromptError, "t/t/1.*400", 1),
     (400, {"error": "This model's maximum context length is 8192 tokens."}, PromptError, "t/t/1.*400", 1),
@@ -90,7 +96,16 @@ FAILURES: list[tuple[int, Any, type[LbxError], str, int]] = [
     (401, {"error": "bad key"}, EndpointError, "401: bad key.*api_key_env", 1),
     (403, "", EndpointError, "403.*api_key_env", 1),
     (404, {"error": {"message": "The model `m` does not exist."}}, EndpointError, "404.*does not exist.*url", 1),
-    (302, "moved", BackendError, "302", 1),
+    (301, "moved", EndpointError, r"redirects requests to http://127.0.0.1:\d+/elsewhere .301.*a login page", 1),
+    (302, "moved", EndpointError, r"redirects requests to http://127.0.0.1:\d+/elsewhere .302.*a login page", 1),
+    (307, "moved", EndpointError, r"redirects requests to http://127.0.0.1:\d+/elsewhere .307.*a login page", 1),
+    (308, "moved", EndpointError, r"redirects requests to http://127.0.0.1:\d+/elsewhere .308.*a login page", 1),
+    (402, {"error": "no credit left"}, EndpointError, "402: no credit left.*account", 1),
+    (502, "<html>Bad Gateway</html>", BackendError, "502.*A proxy before the server got no valid answer", 3),
+    (504, "", BackendError, "504.*proxy before the server.*raise its timeout", 3),
+    (408, "", BackendError, "408.*raise its timeout", 3),
+    (400, {"error": "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens'."}, BackendError, "a field", 1),
+    (400, {"error": "max_tokens is too large: 5000."}, PromptError, "an answer of 8 tokens.*--max-new-tokens", 1),
     (501, "never", BackendError, "501: never", 1),
     # an error in a body with the status of success
     (200, {"error": "odd"}, BackendError, "t/t/1 .400: odd", 1),
@@ -102,12 +117,16 @@ FAILURES: list[tuple[int, Any, type[LbxError], str, int]] = [
     # no answer in the body
     (200, "<html>a login page</html>", BackendError, "not JSON: '<html>a login page", 1),
     (200, '{"choices": [{"te', BackendError, "not JSON", 1),
+    (200, 'data: {"choices": []}', BackendError, "streams its answers", 1),
     (200, [1], BackendError, "not a JSON object", 1),
     (200, {"choices": []}, BackendError, "no choices", 1),
     (200, {"choices": [{"index": 0}]}, BackendError, "not text", 1),
     (200, {"choices": [{"message": {"content": ["a"]}}]}, BackendError, "not text", 1),
     (200, chatted("half", "abort")[2], BackendError, "abort", 1),
-    (200, chatted("", "content_filter")[2], BackendError, "content_filter", 1),
+    (200, chatted("", "content_filter")[2], BackendError, "content_filter.*filter withheld", 1),
+    (200, chatted(None, "tool_calls", tool_calls=[])[2], BackendError, "tool_calls.*without tools", 1),
+    (200, chatted("x", usage={"completion_tokens": 9})[2], BackendError, "wrote 9 tokens .* at most 8.*max_tokens", 1),
+    (200, chatted("x", "length")[2], BackendError, "limit of its own: after 2 of 8 tokens", 1),
 ]
 """(status, body, error class, regular expression of what the error names, requests made)"""
 
@@ -117,9 +136,27 @@ def test_failures_have_their_error_and_number_of_requests(
     serve: Any, status: int, body: Any, error: type[LbxError], named: str, requests: int
 ) -> None:
     server, backend = serve(lambda *_: (status, {"Location": "/elsewhere"}, body))
-    with pytest.raises(error, match=named):
+    with pytest.raises(error, match=named) as refused:
         complete(backend, request())
     assert len(server.posts(CHAT)) == requests
+    assert ("timeout_s" in str(refused.value)) == ("timeout_s" in named)
+
+
+@pytest.mark.parametrize(
+    ("location", "named"),
+    [
+        ("https://user:secret@other:8443/v1/chat/completions?token=secret", 'set url = "https://other:8443/v1"'),
+        ("//other/v2/chat/completions", 'set url = "http://other/v2"'),
+        ("https://login.example/?next=secret", "redirects requests to https://login.example/ .*login page"),
+        ("", "redirects requests .308.*login page"),
+        ("http://[bad/v1", "redirects requests .308.*login page"),
+    ],
+)
+def test_a_redirection_names_its_target_without_secrets(serve: Any, location: str, named: str) -> None:
+    _, backend = serve(lambda *_: (308, {"Location": location}, ""))
+    with pytest.raises(EndpointError, match=named) as refused:
+        complete(backend, request())
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504])
@@ -277,14 +314,14 @@ def test_a_stop_string_inside_the_reasoning_ends_nothing(serve: Any) -> None:
 
 
 def test_no_stop_string_among_the_first_tokens(serve: Any) -> None:
-    server, backend = serve(lambda *_: chatted("\nyes\nno", "length"))
+    server, backend = serve(lambda *_: chatted("\nyes\nno"))
     assert complete(backend, request(stop=("\n",), min_new_tokens=1)).text == "\nyes"
     assert "stop" not in server.posts(CHAT)[0]
     assert server.posts(CHAT)[0]["min_tokens"] == 1
 
 
 def test_the_text_of_a_stop_token_ends_the_answer_behind_its_first_words(serve: Any) -> None:
-    server, backend = serve(lambda *_: chatted("\n\nyes\nno", "length"))
+    server, backend = serve(lambda *_: chatted("\n\nyes\nno"))
     found = complete(backend, request(stop_tokens=("\n",), min_new_tokens=1))
     assert (found.text, found.finish_reason) == ("\n\nyes", "stop")
     assert "stop" not in server.posts(CHAT)[0]
@@ -423,6 +460,84 @@ def test_a_server_that_cuts_prompts_is_found_out(serve: Any) -> None:
     _, backend = serve(answer, tokenizer=True)
     with pytest.raises(BackendError, match="read 200 tokens, but the prompt of t/t/1 has 300"):
         complete(backend, Request(SampleKey("t", "t", "1"), (5,) * 300, 8))
+
+
+PROSE = (
+    "The harbour of Kelm froze in the winter, and the grey ship stayed until spring, when the ice broke and "
+    "sailors from three northern towns came to help its captain. "
+)
+LONG = PROSE * 20
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "cut"),
+    [
+        (LONG, 100, True),
+        (LONG, len(LONG) // 5, False),
+        (LONG, len(LONG) // 11, False),
+        ("北" + "の港は冬に凍り、灰色の船は春まで留まった。" * 200, 100, True),
+        (" " * 100_000 + "Why?", 800, False),
+        ("=" * 100_000 + "Why?", 800, False),
+        ("=-" * 50_000 + "Why?", 800, False),
+        ("\n\t" * 50_000 + "Why?", 800, False),
+        ("a" * 100_000 + "Why?", 800, False),
+        ("_" * 100_000 + LONG, 800, False),
+        ("abc", 1, False),
+        (LONG, 0, False),
+    ],
+)  # fmt: skip
+def test_a_count_that_no_tokenizer_makes_is_refused(serve: Any, text: str, count: int, cut: bool) -> None:
+    _, backend = serve(lambda *_: chatted("x", usage={"prompt_tokens": count, "completion_tokens": 1}))
+    if cut:
+        with pytest.raises(BackendError, match=r"read 100 tokens, but the prompt of t/t/1 has at least .*num_ctx"):
+            complete(backend, request(text=text))
+    else:
+        assert complete(backend, request(text=text)).prompt_tokens == (count or None)
+
+
+TRIMS, KEEPS = (lambda text: text.strip()), (lambda text: text)
+
+
+@pytest.mark.parametrize(
+    ("template", "text", "system", "limit", "cut"),
+    [
+        (KEEPS, LONG, "", 9999, False),
+        (KEEPS, LONG, "", 600, True),
+        (KEEPS, LONG, "Be brief.", 600, True),
+        (KEEPS, LONG, "Be brief.", 9999, False),
+        (TRIMS, "\n" * 50 + LONG + " " * 50, "", 9999, False),
+        (TRIMS, "\n" * 50 + LONG + " " * 50, "", 600, True),
+    ],
+)
+def test_a_chat_server_that_cuts_prompts_is_found_out_by_the_tokenizer(
+    serve: Any, template: Callable[[str], str], text: str, system: str, limit: int, cut: bool
+) -> None:
+    def answer(payload: Any, _: int) -> Answer:
+        contents = [message["content"] for message in payload["messages"]]
+        count = 7 + sum(len(tokenizer.encode(template(content), special=False)) + 5 for content in contents)
+        return chatted("x", usage={"prompt_tokens": min(count, limit), "completion_tokens": 1})
+
+    tokenizer = demo_tokenizer()
+    _, backend = serve(answer, tokenizer=True, api="chat")
+    ids = tuple(tokenizer.encode(system + text, special=False))
+    assert len(ids) > 640
+    asked = Request(SampleKey("t", "t", "1"), ids, 8, system=system)
+    if cut:
+        with pytest.raises(BackendError, match="read 600 tokens, but the prompt of t/t/1 has at least"):
+            complete(backend, asked)
+    else:
+        assert complete(backend, asked).text == "x"
+
+
+def test_a_server_without_counts_is_not_said_to_have_another_tokenizer(serve: Any) -> None:
+    with pytest.raises(BackendError, match=r"reports no token counts.*usage\.prompt_tokens"):
+        serve(lambda *_: said("x", usage=None), tokenizer=True)
+
+
+def test_an_answer_names_its_model(serve: Any) -> None:
+    status, headers, body = chatted("x")
+    _, backend = serve(lambda *_: (status, headers, {**body, "model": "m-2026"}))
+    assert complete(backend, request()).served_model == "m-2026"
 
 
 def test_what_llama_server_says_about_itself(tmp_path: Path) -> None:

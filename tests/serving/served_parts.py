@@ -30,9 +30,11 @@ def processes_of(results: Path) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
-            parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
-            parents = Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")
+            state, parent = (folder / "stat").read_bytes().rpartition(b")")[2].split()[:2]
+            parents = Path(f"/proc/{int(parent)}/cmdline").read_bytes().split(b"\0")
         except OSError:
+            continue
+        if state == b"Z":  # it has ended
             continue
         if folder.name in orphans or log in words or log in parents:
             running.append(int(folder.name))

@@ -33,6 +33,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--crash-on", type=Path, help="crash at the question in this file; the first one creates it")
     parser.add_argument("--orphan", action="store_true", help="start a process in a session of its own")
     parser.add_argument("--stubborn", action="store_true", help="the orphan ignores SIGTERM")
+    parser.add_argument("--stop-supervisor", choices=["once", "always"], default="", help="SIGSTOP at a question")
     parser.add_argument("--worker", default="", metavar="HOST:PORT", help="be ready only while a worker is connected")
     return parser.parse_args()
 
@@ -44,6 +45,7 @@ class State:
         self.lock = threading.Lock()
         self.questions = 0
         self.has_worker = not options.worker
+        self.supervisor = os.getppid()
 
     @property
     def ready(self) -> bool:
@@ -52,6 +54,12 @@ class State:
     def count(self, text: str) -> None:
         with self.lock:
             self.questions += 1
+            if self.questions == 1 and self.options.stop_supervisor:
+                os.kill(self.supervisor, signal.SIGSTOP)
+                if self.options.stop_supervisor == "always":
+                    code = f"import os, time\nwhile True: os.kill({self.supervisor}, 19)"
+                    stopping = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+                    print("orphan", stopping.pid, flush=True)
             due = self.options.crash_after and self.questions >= self.options.crash_after
             once = self.options.crash_once
             if due and once is not None:

@@ -16,6 +16,7 @@ from command_line import Lbx
 from served_parts import processes_of, serve, server_log, sessions
 
 from lbx.base.errors import StoreError
+from lbx.serving import process
 from lbx.store import Store
 
 PATIENCE_S = 60.0
@@ -98,6 +99,58 @@ def test_a_killed_supervisor_takes_the_server_along_and_the_run_goes_on(
     assert answers_in(results) == 12
     assert not processes_of(results)
     assert "server_restarts" in sessions(lbx, results)[0]["hardware"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("times", ["once", "always"])
+def test_a_server_that_stops_its_supervisor_does_not_outlive_the_run(
+    lbx: Lbx, bundle: Path, card: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: str
+) -> None:
+    monkeypatch.setattr(process, "_STOP_S", 2.0)
+    results = tmp_path / "r.duckdb"
+    command = serve("--orphan", "--stubborn", "--stop-supervisor", times)
+    words = ["run", "--bundle", bundle, "--model", card, "--tasks", "needle", "--serve", command, "-o", results]
+    done = lbx.ok(*words)
+    assert "12 answered, 0 failed" in done.stdout
+    assert "did not end" not in done.stderr
+    assert "orphan" in server_log(results)
+    assert not processes_of(results)
+
+
+def test_a_server_that_stops_its_supervisor_does_not_outlive_a_killed_run(
+    bundle: Path, card: Path, tmp_path: Path
+) -> None:
+    results = tmp_path / "r.duckdb"
+    with running(bundle, card, results, serve("--orphan", "--stop-supervisor", "once", "--delay", 0.35)):
+        until(lambda: answers_in(results), results)
+        states = {Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[0] for one in processes_of(results)}
+        assert "T" in states, "the supervisor is stopped"
+    until(lambda: not processes_of(results), results)
+
+
+def test_a_process_with_the_number_of_an_ended_supervisor_is_not_killed(tmp_path: Path) -> None:
+    counter = Path("/proc/sys/kernel/ns_last_pid")
+    if not os.access(counter, os.W_OK):
+        pytest.skip("needs the right to choose a process number")
+    supervisor = subprocess.Popen(["true"], start_new_session=True)
+    assert process._wait(supervisor, PATIENCE_S) == 0
+    other = None
+    for _ in range(100):
+        counter.write_text(str(supervisor.pid - 1))
+        other = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        if other.pid == supervisor.pid:
+            break
+        other.kill()
+        other.wait()
+    assert other is not None
+    try:
+        if other.pid != supervisor.pid:
+            pytest.skip("the number was not given again")
+        assert process._wait(supervisor, PATIENCE_S) == 0
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(0.5)
+    finally:
+        other.kill()
+        other.wait()
 
 
 def command_of(process: int) -> bytes:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lbx.backends.endpoint.tokenizer import CharacterTokenizer
 from lbx.base.errors import BackendError
-from lbx.base.records import Completion, Request
+from lbx.base.records import Completion, Request, encodable
 from lbx.prompting.control_tokens import ReasoningMarks
 from lbx.prompting.prompter import Tokenizer
 from lbx.prompting.reasoning import answer_text, opening_end, split_reasoning
@@ -16,7 +17,14 @@ from lbx.prompting.reasoning import answer_text, opening_end, split_reasoning
 LLAMA = ("llama-server", "llama-cpp-python")
 _TORCH = ("vllm", "sglang")
 _FINISHED = {"length": "length", "max_tokens": "length"}
-_FAILED = ("abort", "error", "content_filter")
+_FAILED = ("abort", "error", "content_filter", "tool_calls", "function_call")
+_CHECK_LOG = "Check the server's log."
+_REMEDIES = {
+    "content_filter": "Its filter withheld the answer: switch the filter off, or count the sample as failed.",
+    "tool_calls": "It called a tool in place of an answer: start the server without tools.",
+    "function_call": "It called a function in place of an answer: start the server without functions.",
+}
+_LONGEST_NAME = 500
 _MOST_COUNTED = (1 << 31) - 1
 
 
@@ -68,6 +76,7 @@ class Reply:
         text: answer, including the reasoning if the server does not split it.
         reasoning: reasoning split off by the server; None if it did not split.
         finish_reason: "stop" or "length".
+        model: the server's name for its model; None if it gives none.
         prompt_tokens, output_tokens, reasoning_tokens, cached_tokens: the server's counts; None if it gives none.
         prefill_s, decode_s: seconds; if the server does not report them, the total is decode_s.
     """
@@ -75,6 +84,7 @@ class Reply:
     text: str
     reasoning: str | None
     finish_reason: str
+    model: str | None
     prompt_tokens: int | None
     output_tokens: int | None
     reasoning_tokens: int | None
@@ -83,39 +93,75 @@ class Reply:
     decode_s: float
 
 
-def read_reply(body: Mapping[str, Any], wall_s: float) -> Reply:
+def read_reply(body: Mapping[str, Any], wall_s: float, *, budget: int | None = None) -> Reply:
     """Read the first choice of a server's reply.
+
+    A count of 0 tokens for a prompt or a text is unknown: servers that do not count report it.
+
+    Args:
+        budget: limit of the answer in tokens, which shows whether an answer without a finish reason reached it.
 
     Raises:
         BackendError: the reply has no choice, or reports a failure.
     """
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise BackendError("The server's answer has no choices.", fix="Check the server's log.")
+        raise BackendError("The server's answer has no choices.", fix=_CHECK_LOG)
     choice, usage, timings = choices[0], table_of(body.get("usage")), table_of(body.get("timings"))
     message = table_of(choice.get("message"))
     text = message.get("content") if message else choice.get("text")
     reasoning = message.get("reasoning_content") or message.get("reasoning")
-    finish = str(choice.get("finish_reason") or "stop")
+    finish = str(choice.get("finish_reason") or "")
     if finish in _FAILED:
-        raise BackendError(f"The server did not finish the answer ({finish}).", fix="Check the server's log.")
+        raise BackendError(f"The server did not finish the answer ({finish}).", fix=_REMEDIES.get(finish, _CHECK_LOG))
     if not isinstance(text, str | None) or not isinstance(reasoning, str | None) or (text is None and not message):
         raise BackendError(f"The server's answer is not text: {str(choice)[:200]}.")
     cached = count_of(table_of(usage.get("prompt_tokens_details")).get("cached_tokens"))
     prefill_s, decode_s = (_seconds_of(timings.get(name)) for name in ("prompt_ms", "predicted_ms"))
     if prefill_s is None or decode_s is None:
         prefill_s, decode_s = 0.0, wall_s
+    output_tokens = count_of(usage.get("completion_tokens"))
+    if not output_tokens and (text or reasoning):
+        output_tokens = None
+    if not finish and budget and (output_tokens or 0) >= budget:
+        finish = "length"
+    model = body.get("model")
     return Reply(
         text=text or "",
         reasoning=reasoning,
         finish_reason=_FINISHED.get(finish, "stop"),
-        prompt_tokens=count_of(usage.get("prompt_tokens")),
-        output_tokens=count_of(usage.get("completion_tokens")),
+        model=encodable(model)[:_LONGEST_NAME] if model and isinstance(model, str) else None,
+        prompt_tokens=count_of(usage.get("prompt_tokens")) or None,
+        output_tokens=output_tokens,
         reasoning_tokens=count_of(table_of(usage.get("completion_tokens_details")).get("reasoning_tokens")),
         cached_tokens=count_of(timings.get("cache_n")) if cached is None else cached,
         prefill_s=prefill_s,
         decode_s=decode_s,
     )
+
+
+def check_length(request: Request, reply: Reply) -> None:
+    """Check that an answer kept to its budget, and reached it if it is said to end there.
+
+    Raises:
+        BackendError: the server ignores the budget, or ended the answer at another limit.
+    """
+    budget = request.max_new_tokens + request.thinking_tokens
+    if reply.output_tokens is None or (reply.reasoning is not None and reply.reasoning_tokens is None):
+        return  # some servers count reasoning, others do not
+    reasoning = reply.reasoning_tokens or 0
+    if reply.output_tokens - reasoning > budget:
+        raise BackendError(
+            f"The server wrote {reply.output_tokens:,} tokens for {request.key}, but lbx asked for at most {budget:,}.",
+            fix="Check that the server and any proxy before it keep to max_tokens.",
+        )
+    if reply.finish_reason == "length" and reply.output_tokens + reasoning < budget - budget // 10:
+        raise BackendError(
+            f"The server ended the answer to {request.key} at a limit of its own: after {reply.output_tokens:,} of "
+            f"{budget:,} tokens.",
+            fix="Start it with a larger context window or limit of output, set [tokenizer] and context_window in the "
+            "card, so that lbx truncates prompts, or lower --max-new-tokens.",
+        )
 
 
 def stopped_early(request: Request, reply: Reply, tokenizer: Tokenizer) -> bool:
@@ -159,7 +205,7 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
     stopped = _cut_at_stop(request, behind, tokenizer)
     return Completion(
         text=answer if stopped is None else before + stopped,
-        output_tokens=len(tokenizer.encode(text, special=True)) if reply.output_tokens is None else reply.output_tokens,
+        output_tokens=_token_count(text, tokenizer) if reply.output_tokens is None else reply.output_tokens,
         finish_reason=reply.finish_reason if stopped is None else "stop",
         reasoning=reasoning,
         reasoning_tokens=_reasoning_tokens(reply, reasoning, tokenizer),
@@ -169,7 +215,16 @@ def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_fi
         prefill_s=reply.prefill_s,
         decode_s=reply.decode_s,
         prompt_tokens=reply.prompt_tokens,
+        served_model=reply.model,
+        ended_by_stop=stopped is not None,
     )
+
+
+def _token_count(text: str, tokenizer: Tokenizer, *, special: bool = True) -> int | None:
+    """Number of tokens; None without a tokenizer."""
+    if isinstance(tokenizer, CharacterTokenizer):
+        return None
+    return len(tokenizer.encode(text, special=special))
 
 
 def _text_after_block(text: str, marks: ReasoningMarks) -> str:
@@ -214,13 +269,13 @@ def _cut_at_stop(request: Request, answer: str, tokenizer: Tokenizer) -> str | N
     return answer[: min(ends)] if ends else None
 
 
-def _reasoning_tokens(reply: Reply, reasoning: str | None, tokenizer: Tokenizer) -> int:
+def _reasoning_tokens(reply: Reply, reasoning: str | None, tokenizer: Tokenizer) -> int | None:
     if reply.reasoning_tokens is not None:  # some servers count reasoning without returning it
         return reply.reasoning_tokens
     if reasoning is None:
         return 0
-    counted = len(tokenizer.encode(reasoning, special=False))
-    return counted if reply.output_tokens is None else min(counted, reply.output_tokens)
+    counted = _token_count(reasoning, tokenizer, special=False)
+    return counted if counted is None or reply.output_tokens is None else min(counted, reply.output_tokens)
 
 
 def table_of(value: Any) -> Mapping[str, Any]:

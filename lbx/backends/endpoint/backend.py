@@ -23,7 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.endpoint.answers import LLAMA, Reply, completion, parameters, read_reply, stopped_early
+from lbx.backends.endpoint.answers import (
+    LLAMA,
+    Reply,
+    check_length,
+    completion,
+    parameters,
+    read_reply,
+    stopped_early,
+)
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.endpoint.options import EndpointOptions
 from lbx.backends.endpoint.probe import (
@@ -49,6 +57,13 @@ ResultQueue = queue.Queue[tuple[int, CompletionResult | BaseException]]
 MAX_UNANSWERED = 3
 """Consecutive unanswered requests that end a run, even if the server is alive."""
 
+_MERGED_TOKENS = 2
+"""Tokens that both ends of a message may lose to the template's text."""
+_MOST_CHARACTERS = 12
+"""Characters of a long text, runs left out, for a token of any known tokenizer."""
+_UNSUPPORTED = re.compile(r"unsupported|not supported|unrecogni[sz]ed|unknown|not permitted", re.IGNORECASE)
+_CHECK_LOG = "Check the server's log."
+_SIGNS, _RUN, _REPEATED_WORD = re.compile(r"[\W_]+"), re.compile(r"(.)\1+"), re.compile(r"\b(\w+)(?: \1\b)+")
 _TOO_LONG = re.compile(r"context|too long|max(imum)?[ _-]?(model[ _-]?)?(len|token)|exceeds? the limit", re.IGNORECASE)
 
 
@@ -76,6 +91,7 @@ class EndpointBackend:
         self._lock = threading.Lock()
         self._timeouts = 0
         self._last_timeout = 0.0
+        self._last_problem = UnreachableError("")
         self._workers = 0
         self._takes_system: bool | None = None
 
@@ -205,18 +221,42 @@ class EndpointBackend:
             raise self._refusal_error(request, exc) from exc
         with self._lock:
             self._timeouts = 0
-        reply = read_reply(server_reply, time.perf_counter() - start)
-        self._check_count(request, reply)
+        reply = read_reply(server_reply, time.perf_counter() - start, budget=payload["max_tokens"])
+        self._check_prompt(request, prompt, reply.prompt_tokens)
+        check_length(request, reply)
         return reply
 
-    def _check_count(self, request: Request, reply: Reply) -> None:
-        """Check that the server's count of prompt tokens equals lbx's, if lbx's tokenizer made all of them."""
-        mine = len(request.token_ids)
-        if self._transport.api == "completions" and reply.prompt_tokens is not None and reply.prompt_tokens != mine:
+    def _check_prompt(self, request: Request, prompt: Mapping[str, Any], read: int | None) -> None:
+        """Check that the server read the whole prompt, by its count of tokens.
+
+        The count must equal lbx's if lbx's tokenizer made all tokens, and else be possible for the messages.
+        """
+        if read is None:
+            return
+        if self._transport.api == "completions":
+            expected, size = read == len(request.token_ids), f"{len(request.token_ids):,}"
+        else:
+            least = self._least_tokens(prompt["messages"])
+            expected, size = read >= least, f"at least {least:,}"
+        if not expected:
             raise BackendError(
-                f"The server read {reply.prompt_tokens} tokens, but the prompt of {request.key} has {mine}.",
-                fix="Check that the server does not truncate prompts and runs the model of the card's tokenizer.",
+                f"The server read {read:,} tokens, but the prompt of {request.key} has {size}.",
+                fix="Check that the server does not truncate prompts (Ollama does, to num_ctx) and runs the model of "
+                "the card's tokenizer, if it has one. Start the server with a larger context window, or set "
+                "[tokenizer] and context_window in the card, so that lbx truncates prompts.",
             )
+
+    def _least_tokens(self, messages: Sequence[Mapping[str, str]]) -> int:
+        """Lower bound for the number of tokens that a server reads in complete messages.
+
+        With a tokenizer, a template may trim a message and merge its ends with its own text.
+        """
+        texts = [message["content"].strip() for message in messages]
+        if self.info.counts_tokens:
+            special = self._transport.reads_controls
+            tokens = sum(len(self.tokenizer.encode(text, special=special)) for text in texts)
+            return max(0, tokens + self._transport.least_overhead - _MERGED_TOKENS * len(texts))
+        return sum(map(characters_once, texts)) // _MOST_CHARACTERS
 
     def _check_answering(self) -> None:
         """Refuse a server that leaves requests unanswered (EndpointError).
@@ -226,9 +266,9 @@ class EndpointBackend:
         if self._timeouts >= MAX_UNANSWERED:
             raise EndpointError(
                 f"The model server {self._server.url} is running, but did not answer {self._timeouts} requests "
-                "in a row.",
-                fix="Check its log, and raise timeout_s or lower concurrency in the card. Then run the same command "
-                "again to continue; add --retry-failed to repeat the failed samples.",
+                f"in a row (the last one: {self._last_problem}).",
+                fix=f"{self._last_problem.fix or _CHECK_LOG} Then run the same command again to continue; add "
+                "--retry-failed to repeat the failed samples.",
             )
 
     def _unreachable_error(self, request: Request, exc: UnreachableError, start: float) -> LbxError:
@@ -238,21 +278,40 @@ class EndpointBackend:
             if start >= self._last_timeout:  # concurrent timeouts count once
                 self._timeouts += 1
                 self._last_timeout = time.perf_counter()
+                self._last_problem = exc
         return BackendError(
             f"The model server {self._server.url} gave no answer to {request.key}: {exc}.",
-            fix="Raise timeout_s or lower concurrency in the card, and run again with --retry-failed.",
+            fix=f"{exc.fix or _CHECK_LOG} Then run again with --retry-failed.",
         )
 
     def _refusal_error(self, request: Request, exc: RefusedError) -> LbxError:
-        if exc.status in (401, 403, 404):
+        if exc.is_general:
             return self._server.to_error(exc)
-        if exc.status == 413 or (exc.status in (400, 422) and _TOO_LONG.search(exc.message)):
-            return PromptError(
-                f"The prompt of {request.key} does not fit the server's context window ({exc}).",
-                fix="Start the server with a larger one, or set [tokenizer] and context_window in the model card, so "
-                "that lbx truncates prompts.",
+        if exc.status in (400, 422) and _UNSUPPORTED.search(exc.message):
+            return BackendError(
+                f"The model server {self._server.url} does not take a field of the request for {request.key} ({exc}).",
+                fix="Check server and extra_body under [options] in the card, and the sampling options of the run.",
             )
-        return BackendError(f"The model server {self._server.url} failed on {request.key} ({exc}).")
+        if exc.status == 413 or (exc.status in (400, 422) and _TOO_LONG.search(exc.message)):
+            budget = request.max_new_tokens + request.thinking_tokens
+            return PromptError(
+                f"The prompt of {request.key} and an answer of {budget:,} tokens do not fit the server's context "
+                f"window ({exc}).",
+                fix="Start the server with a larger one, set [tokenizer] and context_window in the model card, so "
+                "that lbx truncates prompts, or lower --max-new-tokens.",
+            )
+        return BackendError(
+            f"The model server {self._server.url} failed on {request.key} ({exc}).",
+            fix=f"{_CHECK_LOG} Then run again with --retry-failed.",
+        )
+
+
+def characters_once(text: str) -> int:
+    """Number of characters, with runs of signs, of a character and of a word counted once.
+
+    Tokens of some vocabularies are runs of hundreds of spaces or signs, or words of 29 letters.
+    """
+    return len(_REPEATED_WORD.sub(r"\1", _RUN.sub(r"\1", _SIGNS.sub(" ", text))))
 
 
 class RequestQueue:

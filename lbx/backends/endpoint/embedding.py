@@ -87,8 +87,12 @@ class EndpointEmbedder:
         except UnreachableError as exc:
             raise self._server.to_error(exc) from exc
         except RefusedError as exc:
-            if exc.status in (401, 403, 404):
+            if exc.is_general:
                 raise self._server.to_error(exc) from exc
+            if exc.status >= 500:
+                raise BackendError(
+                    f"The embedding server {self._server.url} failed ({exc}).", fix="Check the server's log."
+                ) from exc
             raise BackendError(
                 f"The embedding server {self._server.url} refuses {len(texts)} texts ({exc}).",
                 fix="If a text is too long for the model, set max_characters in the card or use smaller chunks. If "

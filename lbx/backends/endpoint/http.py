@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin, urlsplit
 
 import httpx2
 
 from lbx.backends.endpoint.deadline_transport import DeadlineTransport, EndlessError, fetch
 from lbx.backends.endpoint.options import EndpointOptions
 from lbx.base.errors import BackendError, EndpointError, UsageError
+from lbx.base.visible import one_line
 
 if TYPE_CHECKING:
     from lbx.backends.endpoint.deadline_transport import HttpResponse
@@ -33,19 +35,48 @@ _MAX_MESSAGE = 300
 _MOST_CRASHES = 1
 """Crashes of a server after which a request is sent again."""
 _ABSENT = (404, 405, 501)
+_PATHS = ("/chat/completions", "/completions", "/embeddings", "/models")
+START_SERVER = "Start it or correct the card's url."
+
+
+_REMEDIES = {
+    408: "The server stopped waiting for the request: raise its timeout, or lower concurrency in the card.",
+    429: "The server limits requests: lower concurrency or set pause_s in the card, or check the account's quota.",
+    502: "A proxy before the server got no valid answer from it: check that the server is running, and both logs.",
+    503: "The server is overloaded or still loads its model: check its log, and lower concurrency in the card.",
+    504: "A proxy before the server stopped waiting for it: raise its timeout, or lower concurrency in the card.",
+}
 
 
 class RefusedError(Exception):
-    """Permanent failure: the server answered with an error status that a retry would not change."""
+    """Permanent failure: the server answered with an error status that a retry would not change.
 
-    def __init__(self, status: int, message: str) -> None:
+    Attributes:
+        target: address of a redirection, without user name and query; "" without one.
+    """
+
+    def __init__(self, status: int, message: str, target: str = "") -> None:
         super().__init__(f"{status}: {message}" if message else str(status))
         self.status = status
         self.message = message
+        self.target = target
+
+    @property
+    def is_general(self) -> bool:
+        """Whether the server refuses every request."""
+        return self.status < 400 or self.status in (401, 402, 403, 404)
 
 
 class UnreachableError(Exception):
-    """Temporary failure: no answer after all attempts, or the server is not ready."""
+    """Temporary failure: no answer after all attempts, or the server is not ready.
+
+    Attributes:
+        fix: a sentence on the remedy; "" if unknown.
+    """
+
+    def __init__(self, message: str, fix: str = "") -> None:
+        super().__init__(message)
+        self.fix = fix
 
 
 class Server:
@@ -120,6 +151,11 @@ class Server:
         try:
             document = response.json()
         except ValueError as exc:
+            if response.body.lstrip().startswith(b"data:"):
+                raise BackendError(
+                    f"The server {self.url} streams its answers, which lbx did not request.",
+                    fix="Switch streaming off in the server, in the proxy before it, or in extra_body of the card.",
+                ) from exc
             raise BackendError(
                 f"The server {self.url} gave an answer that is not JSON: {self._excerpt(response.text)!r}.",
                 fix="Check the card's url, which ends in /v1 for most servers, and check that no proxy answers instead "
@@ -163,8 +199,10 @@ class Server:
         if isinstance(exc, UnreachableError):
             return EndpointError(
                 f"The model server {self.url} does not answer ({exc}).",
-                fix="Start it or correct the card's url, then run the same command again to continue.",
+                fix=f"{exc.fix or START_SERVER} Then run the same command again to continue.",
             )
+        if exc.status < 400:
+            return self._redirection_error(exc)
         if exc.status in (401, 403):
             fix = (
                 f"Check the key in the environment variable {self._key_name}."
@@ -179,7 +217,19 @@ class Server:
             )
         return EndpointError(
             f"The model server {self.url} refuses requests ({exc}).",
-            fix="Check the card's url and model: the url of most servers ends in /v1.",
+            fix="Check the card's url and model: the url of most servers ends in /v1."
+            if exc.status in _ABSENT
+            else "Check the options in the card, the account on a paid server, and the server's log.",
+        )
+
+    def _redirection_error(self, exc: RefusedError) -> EndpointError:
+        base = next((exc.target.removesuffix(path) for path in _PATHS if exc.target.endswith(path)), "")
+        target = f" to {exc.target}" if exc.target else ""
+        return EndpointError(
+            f"The model server {self.url} redirects requests{target} ({exc.status}), and lbx follows no redirection.",
+            fix=f'If that is the server, set url = "{base}" in the card.'
+            if base
+            else "Check the card's url: a login page or a proxy may answer in place of the server.",
         )
 
     def _with_retries(self, method: str, url: str, payload: Any, *, unready_only: bool) -> HttpResponse:
@@ -199,14 +249,18 @@ class Server:
                     fix="Check the card's url, and check that no proxy changes the model's answers.",
                 ) from exc
             except httpx2.ReadTimeout as exc:  # the server may still be working on it: a retry would do the work twice
-                raise UnreachableError("no answer within the card's timeout_s") from exc
+                raise UnreachableError(
+                    "no answer within the card's timeout_s", "Raise timeout_s or lower concurrency in the card."
+                ) from exc
             except httpx2.TransportError as exc:
                 if isinstance(exc, httpx2.UnsupportedProtocol) or "CERTIFICATE" in str(exc):
                     raise UnreachableError(_reason(exc)) from exc
                 if self.recover(began):
                     crashes += 1
                     if crashes > _MOST_CRASHES:
-                        raise UnreachableError(f"the server crashed {crashes} times while it worked on it") from exc
+                        raise UnreachableError(
+                            f"the server crashed {crashes} times while it worked on it", "Check the server's log."
+                        ) from exc
                     continue
                 problem: Exception = UnreachableError(_reason(exc))
                 problem.__cause__ = exc
@@ -216,7 +270,7 @@ class Server:
                 status = _status(response)
                 if status < 300:
                     return response
-                problem, wait = self._problem(status, response), _asked_delay(response)
+                problem, wait = self._problem(status, url, response), _asked_delay(response)
                 if isinstance(problem, RefusedError) and not self._may_pass(status, unready_only):
                     raise problem
             failed += 1
@@ -233,11 +287,11 @@ class Server:
         if start > now and self._stopping.wait(start - now):
             raise UnreachableError("the run has ended")
 
-    def _problem(self, status: int, response: HttpResponse) -> Exception:
+    def _problem(self, status: int, url: str, response: HttpResponse) -> Exception:
         message = self._error_message(response)
         if status in _UNAVAILABLE:
-            return UnreachableError(f"{status}: {message}" if message else str(status))
-        return RefusedError(status, message)
+            return UnreachableError(f"{status}: {message}" if message else str(status), _REMEDIES[status])
+        return RefusedError(status, message, _target(url, response) if status < 400 else "")
 
     @staticmethod
     def _may_pass(status: int, unready_only: bool) -> bool:
@@ -289,6 +343,17 @@ def _status(response: HttpResponse) -> int:
         return response.status
     code = body["error"].get("code") if isinstance(body.get("error"), dict) else body.get("code")
     return code if type(code) is int and 400 <= code < 600 else 400
+
+
+def _target(url: str, response: HttpResponse) -> str:
+    """Address of a redirection; "" without one. User name and query may be secrets."""
+    location = response.headers.get("Location", "").strip()
+    try:
+        parts = urlsplit(urljoin(url, location) if location else "")
+        address = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    except ValueError:
+        return ""
+    return one_line(address)[:_MAX_MESSAGE] if parts.netloc else ""
 
 
 def _asked_delay(response: HttpResponse) -> float:

@@ -137,6 +137,7 @@ class PromptTransport:
         ids: token ids are sent; otherwise text.
         adds_bos: whether the server puts a BOS before a text.
         overhead: tokens that the server's own template adds, also to a system message if it takes one.
+        least_overhead: the smaller number of both cases.
         reads_controls: whether the server turns the text of a control token into the token.
     """
 
@@ -144,6 +145,7 @@ class PromptTransport:
     ids: bool = False
     adds_bos: bool = False
     overhead: int = 0
+    least_overhead: int = 0
     reads_controls: bool = True
 
     @property
@@ -180,8 +182,14 @@ def probe_transport(
         as_text = overhead + len(tokenizer.encode(spelled, special=False))
         reads_controls = _read_message(server, facts, spelled, template_fields) != as_text
         system_tokens = len(tokenizer.encode(_SYSTEM, special=False))
-        with_system = _read_with_system(server, facts, template_fields) - len(bare) - system_tokens
-        return PromptTransport(api, overhead=max(overhead, with_system), reads_controls=reads_controls)
+        both = _read_with_system(server, facts, template_fields)
+        with_system = both - len(bare) - system_tokens if both else overhead
+        return PromptTransport(
+            api,
+            overhead=max(overhead, with_system),
+            least_overhead=max(0, min(overhead, with_system)),
+            reads_controls=reads_controls,
+        )
     read = _read_tokens(server, facts, "/completions", {"prompt": _PROBE})
     if read not in (len(bare), len(bare) + (tokenizer.bos_id is not None)):
         raise _token_mismatch(server, len(bare), read)
@@ -252,10 +260,16 @@ def _read_tokens(
 
 
 def _token_mismatch(server: Server, card_count: int, server_count: int | None) -> BackendError:
-    counted = "does not report its token count" if server_count is None else f"reads {server_count} tokens"
+    if server_count is None:
+        return BackendError(
+            f"The server {server.url} reports no token counts, so lbx cannot check that it makes the same tokens as "
+            "the card's tokenizer.",
+            fix="Let the server, and any proxy before it, report usage.prompt_tokens, or remove [tokenizer] and set "
+            'api = "chat".',
+        )
     return BackendError(
         f"The card's tokenizer does not match the server {server.url}: it splits a test text into {card_count} "
-        f"tokens, and the server {counted}.",
+        f"tokens, and the server reads {server_count}.",
         fix='Use the tokenizer of the model that the server runs, or remove [tokenizer] and set api = "chat".',
     )
 

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lbx.attesting.attestation import Attestation, open_attestation
+from lbx.attesting.attestation import Attestation, attestation_path, open_attestation
 from lbx.attesting.making import run_facts
 from lbx.attesting.rows import Change, compare_rows
 from lbx.attesting.statement import RunStatement
-from lbx.base.errors import StoreError, UsageError
+from lbx.base.commands import as_command
+from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.records import canonical_json
 from lbx.base.version import __version__
 from lbx.bundle.bag import Evidence
+from lbx.bundle.signing.signature import RESULTS_NAMESPACE
 from lbx.bundle.signing.trust import SignedBy, Trust
+from lbx.scoring.reading import NumberDifference, number_differences
 from lbx.store.row_digests import iterate_row_digests, runs_with_rows
 from lbx.store.runs import match_runs
 from lbx.store.store import Store
-from lbx.store.texts import ANSWERS, NO_TEXTS
+from lbx.store.texts import ANSWERS, NO_TEXTS, texts_of
 
 VERIFIED, CHANGED, MISSING = "verified", "changed", "missing"
+_MOST_ROWS_IN_REPORTS = 20_000
+"""Number of attested rows that a report checks, which takes about a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,9 @@ class ResultsReport(Evidence):
         signatures: the signature; empty for an unsigned attestation.
         changes: each row once, even if several runs have it.
         other_runs: runs of the file that the attestation does not name.
+        numbers: number of stored numbers that were computed again from the file's rows; None if they were not.
+        different_numbers: those that differ.
+        unattested_tables: tables that no attestation covers.
     """
 
     path: str
@@ -69,6 +77,9 @@ class ResultsReport(Evidence):
     runs: Sequence[RunCheck]
     changes: Sequence[Change]
     other_runs: Sequence[str]
+    numbers: int | None = None
+    different_numbers: Sequence[NumberDifference] = ()
+    unattested_tables: Sequence[str] = ("sessions", "embeddings")
     lbx_version: str = __version__
 
     @property
@@ -80,12 +91,15 @@ class ResultsReport(Evidence):
         return [run.name for run in self.runs if run.result == result]
 
 
-def check_results(results: Path, attestation: Path, trust: Trust, runs: Sequence[str] = ()) -> ResultsReport:
+def check_results(
+    results: Path, attestation: Path, trust: Trust, runs: Sequence[str] = (), *, numbers: bool = True
+) -> ResultsReport:
     """Compare a results file with its attestation.
 
     Args:
         trust: keys to accept, for the namespace of results.
         runs: check only these; a missing run is then no reason for "incomplete".
+        numbers: whether to compute the stored numbers again from the file's rows.
 
     Raises:
         BundleError: the attestation is damaged, or not signed as ``trust`` requires.
@@ -121,6 +135,7 @@ def check_results(results: Path, attestation: Path, trust: Trust, runs: Sequence
                 {canonical_json([change.kind, change.table, change.key]): change for change in comparison.changes}
             )
         opened.require_end()
+        compared, different_numbers = check_numbers(store, names) if numbers else (None, [])
     results_of_runs = {check.result for check in checks}
     result = "incomplete" if MISSING in results_of_runs else VERIFIED
     signature = opened.signature
@@ -134,7 +149,46 @@ def check_results(results: Path, attestation: Path, trust: Trust, runs: Sequence
         runs=checks,
         changes=[*changes.values()],
         other_runs=sorted(present - attested),
+        numbers=compared,
+        different_numbers=different_numbers,
     )
+
+
+def check_numbers(store: Store, runs: Collection[str]) -> tuple[int | None, Sequence[NumberDifference]]:
+    """Compute stored numbers again (``number_differences``); None for a file without the texts that some need."""
+    return (None, []) if texts_of(store) else number_differences(store, runs)
+
+
+def attestation_notice(results: Path) -> str:
+    """Sentence about the attestation with the default name of a results file; "" if there is none.
+
+    The keys of its signer are not checked, because a report has no trusted keys. A long attestation is not checked.
+    """
+    path = attestation_path(results)
+    if not path.is_file():
+        return ""
+    command = as_command("lbx", "verify", results, "--trust", "KEYS")
+    trust = Trust(allow_unsigned=True, namespace=RESULTS_NAMESPACE)
+    try:
+        with open_attestation(path, trust) as opened:
+            rows = sum(run.rows for run in opened.statement.runs)
+        if rows > _MOST_ROWS_IN_REPORTS:
+            return f"Attestation {path.name}: not checked here, because it has {rows:,} rows. To check it: {command}"
+        report = check_results(results, path, trust, numbers=False)
+    except LbxError as exc:
+        return f"Attestation {path.name}: NOT VALID for this file. {exc.cause}"
+    signer = f"the key {report.signatures[0].key}" if report.signatures else "nobody: it is unsigned"
+    signed = f"signed {report.attested_at} by {signer}"
+    counts = Counter(change.kind for change in report.changes if change.kind != "missing")
+    parts = [f"{counts[kind]:,} {kind}" for kind in ("changed", "removed", "added") if counts[kind]]
+    facts = [f"rows that differ: {', '.join(parts)}"] if parts else []
+    if missing := report.run_names(MISSING):
+        facts.append(f"attested runs that are not in this file: {', '.join(missing)}")
+    if report.other_runs:
+        facts.append(f"runs that are not attested: {', '.join(report.other_runs)}")
+    state = "CHANGED since it was attested" if parts else "INCOMPLETE" if missing else "attested, no row has changed"
+    trusted = " Whether this key is trusted was not checked." if report.signatures else ""
+    return f"Attestation {path.name}: {'; '.join([state, *facts])}; {signed}.{trusted} All checks: {command}"
 
 
 def _choose_runs(opened: Attestation, runs: Sequence[str]) -> set[str]:

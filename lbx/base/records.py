@@ -380,6 +380,7 @@ class GroupScore:
         grouping: the criterion: "overall", "category", "length", "language", "domain" ...
         name: the group: "single-document QA", "8k", "en"; "all" under "overall".
         metric: the statistic: "average", "accuracy", "pass@3" ...
+        answers: number of answers, if ``n`` counts questions.
     """
 
     grouping: str
@@ -390,6 +391,7 @@ class GroupScore:
     official: float | None = None
     partial: bool = False
     estimate: Estimate | None = field(default=None, compare=False, repr=False)
+    answers: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

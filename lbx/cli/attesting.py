@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
@@ -12,7 +12,15 @@ from typing import NoReturn
 import typer
 
 from lbx.attesting.attestation import attestation_path
-from lbx.attesting.checking import CHANGED, MISSING, VERIFIED, ResultsReport, RunCheck, check_results
+from lbx.attesting.checking import (
+    CHANGED,
+    MISSING,
+    VERIFIED,
+    ResultsReport,
+    RunCheck,
+    check_numbers,
+    check_results,
+)
 from lbx.attesting.making import attest_results
 from lbx.attesting.rows import Change
 from lbx.base.commands import as_command
@@ -25,7 +33,10 @@ from lbx.cli.gap_options import AttestOptions, VerifyOptions
 from lbx.cli.output import answer, answer_json, note
 from lbx.cli.receiving import describe_trust, refusals_as_json, signature_line
 from lbx.cli.tables import check_output
+from lbx.scoring.reading import NumberDifference
+from lbx.store import Store
 from lbx.store.opening import check_path, require_file
+from lbx.store.row_digests import runs_with_rows
 
 _ROWS = 20
 """Number of changed rows listed by name."""
@@ -84,6 +95,11 @@ def _check_results(options: VerifyOptions) -> None:
     if options.refuse_unsafe:
         raise UsageError(f"--refuse-unsafe is for archives, and {results} is a results file.", fix="Omit it.")
     if not attestation.exists():
+        with Store(results, allow_writer=True) as store:
+            numbers, different = check_numbers(store, runs_with_rows(store))
+        if not options.as_json:
+            for line in _number_lines(numbers, different):
+                answer(line)
         raise UsageError(
             f"The attestation {attestation} does not exist.",
             fix="Name it with --attestation. To attest the present state of the results file:",
@@ -97,7 +113,7 @@ def _check_results(options: VerifyOptions) -> None:
     else:
         for line in _report_lines(report):
             answer(line)
-    if report.result != VERIFIED:
+    if report.result != VERIFIED or report.different_numbers:
         _note_next_command(report, options)
         raise typer.Exit(1)
 
@@ -114,11 +130,26 @@ def _report_lines(report: ResultsReport) -> Iterator[str]:
         yield f"  run        {run.name}: {_describe_run(run)}"
     if report.other_runs:
         yield f"  other runs {', '.join(report.other_runs)}: not attested, not checked"
+    yield f"  tables     {', '.join(report.unattested_tables)}: never attested, not checked"
+    yield from _number_lines(report.numbers, report.different_numbers)
     changes = [change for change in report.changes if change.kind != "missing"]
     for change in changes[:_ROWS]:
         yield f"  {change.kind:10} {_describe_change(change)}"
     if len(changes) > _ROWS:
         yield f"  ... and {len(changes) - _ROWS:,} more rows (--json lists all)"
+
+
+def _number_lines(numbers: int | None, different: Sequence[NumberDifference]) -> Iterator[str]:
+    if numbers is None:
+        yield "  numbers    not computed again, because this file has no texts"
+        return
+    count = f"{len(different):,} DIFFER" if different else "all equal"
+    yield f"  numbers    {format_count(numbers, 'number')} computed again from the rows: {count}"
+    for one in different[:_ROWS]:
+        key = ", ".join(f"{name} {value!r}" for name, value in one.key.items())
+        yield f"  differs    {key}: {one.column or 'score'} is {one.stored}, and {one.computed} from the rows"
+    if len(different) > _ROWS:
+        yield f"  ... and {len(different) - _ROWS:,} more numbers (--json lists all)"
 
 
 def _describe_run(run: RunCheck) -> str:

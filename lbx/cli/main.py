@@ -219,7 +219,7 @@ COMMANDS = {
     ),
     "score": CommandSpec(
         "Exchange",
-        "Score stored outputs again with the metrics of this lbx; scores of older metric versions are kept.",
+        "Score stored outputs again with the metrics of this lbx, which replaces their earlier scores.",
         "cli.exchange_options:ScoreOptions",
         "cli.exchanging:score_outputs",
         loads_model=True,

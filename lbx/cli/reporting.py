@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import typer
 
+from lbx.attesting.checking import attestation_notice
 from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.outputs import atomic_path, write_file
@@ -70,20 +72,21 @@ def report(options: ReportOptions) -> None:
         keep=options.keep,
         at_least=options.at_least,
     )
+    notice = attestation_notice(results) if results is not None else ""
     if results is not None and on_a_screen:
-        sheets = _overview(results, query)
+        sheets = _with_notice(_overview(results, query), notice)
         show_sheets(sheets, output, ascii_only=options.ascii_only, pipe_width=_PIPE_WIDTH)
         return
     if output_format is ReportFormat.PARQUET:
         note(f"{_export(results, names, query, binary_file(output, 'Parquet')):,} rows in {output}")
     elif output_format is ReportFormat.HTML:
-        answer_text(_page(results, names if view else (), query, options.chars), output)
+        answer_text(_page(results, names if view else (), query, options.chars, notice), output)
     elif output_format in _PICTURES:
         _draw(results, names, query, output_format, output)
     tables = Tables()
     if output_format not in (ReportFormat.PARQUET, ReportFormat.HTML, *_PICTURES):
         tables = _read_reports(results, names, query, in_bold=output_format is ReportFormat.LATEX)
-        _write_tables(tables, output_format, output, ascii_only=options.ascii_only)
+        _write_tables(tables, output_format, output, notice, ascii_only=options.ascii_only)
     elif options.expected:
         tables = _read_reports(results, names, query, in_bold=False)
     if options.expected and any(row["verdict"] == "differs" for row in tables["expected"].dicts()):
@@ -198,13 +201,13 @@ def _read_reports(results: Path | None, names: Sequence[str], query: ReportQuery
         return tables
 
 
-def _page(results: Path | None, names: Sequence[str], query: ReportQuery, chars: int) -> Sequence[str]:
+def _page(results: Path | None, names: Sequence[str], query: ReportQuery, chars: int, notice: str) -> Sequence[str]:
     from lbx.report import page as pages  # imported late: only this format needs Jinja
 
     if results is None:
         return pages.pieces(None, query, names=names)
     with _open(results, query) as store:
-        return pages.pieces(store, query, names=names, chars=chars)
+        return pages.pieces(store, query, names=names, chars=chars, notice=notice)
 
 
 def _draw(
@@ -243,7 +246,16 @@ def _export(results: Path | None, names: Sequence[str], query: ReportQuery, outp
         return reports.write_parquet(store, names[0], query, path)
 
 
-def _write_tables(tables: Tables, output_format: ReportFormat, output: Path | None, *, ascii_only: bool) -> None:
+def _with_notice(sheets: Sequence[Sheet], notice: str) -> Sequence[Sheet]:
+    """Add a sentence about the file to the first sheet."""
+    if not (notice and sheets):
+        return sheets
+    return [replace(sheets[0], notes=[*sheets[0].notes, notice]), *sheets[1:]]
+
+
+def _write_tables(
+    tables: Tables, output_format: ReportFormat, output: Path | None, notice: str, *, ascii_only: bool
+) -> None:
     if output_format is ReportFormat.JSON:
         table = next(iter(tables.values())) if len(tables) == 1 else None
         answer_json(render.json_pieces(table.columns, table.rows) if table else render.json_of_tables(tables), output)
@@ -256,11 +268,13 @@ def _write_tables(tables: Tables, output_format: ReportFormat, output: Path | No
         [next(iter(tables.items()))]
     )
     in_text = output_format is ReportFormat.TABLE
-    sheets = (
+    sheets = [
         sheet
         for name, table in tables_with_rows.items()
         for sheet in with_progress(reports.sheets(name, table, tables.failures, in_text=in_text), tables.progress)
-    )
+    ]
+    if output_format is not ReportFormat.LATEX:
+        sheets = [*_with_notice(sheets, notice)]
     if in_text:
         show_sheets(sheets, output, ascii_only=ascii_only)
     elif output_format is ReportFormat.LATEX:

@@ -45,11 +45,12 @@ def list_runs(options: ListRunsOptions) -> None:
 
 
 def _row(run: ListedRun) -> tuple[object, ...]:
+    total = run.bundle_answers or 0
     return (
         run.run_id,
         run.kind,
         run.state,
-        f"{run.answers:,}",
+        f"{run.answers:,} of {total:,}" if run.answers < total else f"{run.answers:,}",
         f"{run.failures:,}" if run.failures else "",
         size(run.size_bytes),
         f"{run.started_at:%Y-%m-%d %H:%M}",

@@ -1,6 +1,6 @@
 """The report ``leaderboard``: runs ordered by score, each with its range of possible places.
 
-A run that answered less than 99% of its bundle's samples is placed as if the others were wrong. Places come from the
+A run with less than 99% of its bundle's answers is placed as if the others were wrong. Places come from the
 paired tests of the report ``comparison``, or from the runs' own intervals if all pairs would take long. If answers are
 missing, no run is significantly better than another that these could lift above it.
 """
@@ -33,15 +33,17 @@ _MOST_COMPARED, _PAIR_OVERHEAD = 10_000_000, 1_000
 """Maximum number of compared answers; all pairs then take a few seconds."""
 
 
-# Samples counted in the score of a whole run, which may leave out some of the run's tasks.
+# Answers counted in the score of a whole run, which may leave out some of the run's tasks.
 _RUNS = """
-    SELECT l.*, CASE WHEN t.is_known THEN coalesce(l.asked + t.unasked, t.scorable)::BIGINT END AS scorable_samples,
-           t.done
+    SELECT l.*, CASE WHEN t.is_known THEN coalesce(l.asked + t.unasked, t.scorable)::BIGINT END AS scorable_answers,
+           t.answers_per_sample, t.done
     FROM leaderboard l JOIN (
         SELECT run_id, benchmark, list(task ORDER BY task) AS done, count(scorable_samples) = count(*) AS is_known,
-               sum(greatest(scorable_samples - asked, 0)) AS unasked, sum(scorable_samples) AS scorable
+               sum(iterations * greatest(scorable_samples - asked, 0)) AS unasked,
+               sum(iterations * scorable_samples) AS scorable, sum(times) / sum(asked) AS answers_per_sample
         FROM coverage JOIN (
-            SELECT run_id, benchmark, task, count(DISTINCT sample_id) AS asked FROM generations GROUP BY ALL
+            SELECT run_id, benchmark, task, count(DISTINCT sample_id) AS asked, count(*) AS times
+            FROM generations GROUP BY ALL
         ) USING (run_id, benchmark, task)
         GROUP BY ALL
     ) t USING (run_id, benchmark)
@@ -90,18 +92,18 @@ def sort_score(row: Mapping[str, Any]) -> float:
     """Return a run's sort key: its score, or the lower bound of the score if too many answers are missing."""
     if row["score"] is None or math.isnan(row["score"]):
         return -1.0
-    return _score_bounds(row, max(row["asked"] or 0, row["scorable_samples"] or 0))[0]
+    return _score_bounds(row, max(row["asked"] or 0, row["scorable_answers"] or 0))[0]
 
 
-def _score_bounds(row: Mapping[str, Any], n_samples: int) -> tuple[float, float]:
-    """Return the bounds of the score over ``n_samples`` samples.
+def _score_bounds(row: Mapping[str, Any], n_answers: float) -> tuple[float, float]:
+    """Return the bounds of the score over ``n_answers`` answers.
 
-    Both equal the score if at least 99% of the samples are answered.
+    Both equal the score if at least 99% of them are there.
     """
     answered, n_asked = row["answered"] or 0, row["asked"] or 0
-    if not n_asked or None in (row["failed_as_0"], row["failed_as_1"]) or answered >= _ALL_OF_IT * n_samples:
+    if not n_asked or None in (row["failed_as_0"], row["failed_as_1"]) or answered >= _ALL_OF_IT * n_answers:
         return float(row["score"]), float(row["score"])
-    return row["failed_as_0"] * n_asked / n_samples, 1 - (1 - row["failed_as_1"]) * n_asked / n_samples
+    return row["failed_as_0"] * n_asked / n_answers, 1 - (1 - row["failed_as_1"]) * n_asked / n_answers
 
 
 def rank_ranges(
@@ -189,8 +191,10 @@ def _may_reverse(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     upper, lower = (first, second) if (first["score"] or 0) > (second["score"] or 0) else (second, first)
     if upper["score"] is None or lower["score"] is None:
         return True
-    n_samples = max(row["asked"] or 0 for row in (first, second))
-    return _score_bounds(upper, n_samples)[0] <= _score_bounds(lower, n_samples)[1]
+    times = {id(row): row.get("answers_per_sample") or 1 for row in (upper, lower)}
+    n_samples = max((row["asked"] or 0) / times[id(row)] for row in (upper, lower))
+    lowest, highest = (_score_bounds(row, n_samples * times[id(row)])[end] for row, end in ((upper, 0), (lower, 1)))
+    return lowest <= highest
 
 
 def _error(row: Mapping[str, Any], end: str) -> float:

@@ -18,7 +18,7 @@ from lbx.report.guards import counts
 from lbx.report.harnesses import summaries
 from lbx.report.labels import with_labels
 from lbx.report.pairs import MOST_RUNS, runs_unlike
-from lbx.report.papers import OVERALL_COLUMNS, average_numbers
+from lbx.report.papers import OVERALL_COLUMNS, average_numbers, has_paper
 from lbx.report.report_types import BOARD, ReportQuery
 from lbx.report.reports import REPORTS, read_paper, read_report
 from lbx.report.sheets import Sheet
@@ -106,7 +106,8 @@ def _averages(numbers: Table) -> list[Sheet]:
         cells = {(row["run"], row["run_id"], row["column"]): cell_text(row, _OFFICIAL) for row in rows}
         columns = [Column("run", "run"), *(Column(name, name, "number", rank=at) for at, name in enumerate(parts))]
         body = [[run[0], *(cells.get((*run, name), "") for name in parts)] for run in runs]
-        average_sheets.append(Sheet(f"The paper's averages: {benchmark}", columns, body))
+        title = "The paper's averages" if has_paper(benchmark) else "Averages"
+        average_sheets.append(Sheet(f"{title}: {benchmark}", columns, body))
     return average_sheets
 
 

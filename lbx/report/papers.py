@@ -14,7 +14,7 @@ from lbx.base.columns import Column
 from lbx.base.number_key import NumberKey, group_number
 from lbx.base.units import format_count
 from lbx.base.visible import one_line, visible
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks import BENCHMARKS, CustomBenchmark
 from lbx.benchmarks.base.layout import Paper, TableCell
 from lbx.report.cells import cell_text, interval_notes
 from lbx.report.comparing import TIES_NOTE
@@ -47,6 +47,12 @@ def paper_of(benchmark: str) -> Paper:
     """Return the layout of a benchmark's paper; empty for unknown benchmarks, which foreign files may contain."""
     family = BENCHMARKS.get(benchmark)
     return family.paper if family else Paper()
+
+
+def has_paper(benchmark: str) -> bool:
+    """Return whether a benchmark is not a user's own."""
+    family = BENCHMARKS.get(benchmark)
+    return family is not None and not isinstance(family, CustomBenchmark)
 
 
 KEY = "key"

@@ -235,14 +235,20 @@ def _create_views(store: Store, run_id: str) -> None:
 
 
 def _count_questions(store: Store) -> list[dict[str, Any]]:
-    """For each name of the baseline and task, the number of questions of each kind."""
+    """For each name of the baseline and task, the number of questions of each kind.
+
+    Of the same answers, questions with changed references or rules are paired or asked again; they count twice.
+    """
     rows = store.query(
         f"""
         WITH asked AS (SELECT DISTINCT run_id, benchmark, task, sample_id FROM {RESULTS}.main.generations),
         paired AS (SELECT DISTINCT name, benchmark, task, here FROM lbx_pairs)
         SELECT n.name, m.benchmark, m.task,
-               CASE WHEN p.here IS NOT NULL THEN 'paired' WHEN n.rescored_run <> '' AND m.kind IN (
-                   'paired', 'references_changed', 'rules_changed') THEN 'asked_again' ELSE m.kind END AS kind,
+               unnest(list_distinct([
+                   CASE WHEN p.here IS NOT NULL THEN 'paired' WHEN n.rescored_run <> '' AND m.kind IN (
+                       'paired', 'references_changed', 'rules_changed') THEN 'asked_again' ELSE m.kind END,
+                   CASE WHEN m.kind IN ('references_changed', 'rules_changed') THEN m.kind END
+               ])) AS kind,
                greatest(count(DISTINCT m.here), count(DISTINCT m.there)) AS n
         FROM lbx_names n CROSS JOIN lbx_matches m
         LEFT JOIN paired p ON (p.name, p.benchmark, p.task, p.here) = (n.name, m.benchmark, m.task, m.here)

@@ -36,8 +36,8 @@ def _any_of(*columns: str) -> Callable[[Mapping[str, Any]], bool]:
 
 def _leaderboard_notes(table: Table) -> list[str]:
     notes = [
-        f"{row.get('label') or row['model']}, {row['benchmark']}: {row['answered']:,} of {row['asked']:,} samples "
-        f"answered; the score is {100 * row['failed_as_0']:.1f} to {100 * row['failed_as_1']:.1f} with the others all "
+        f"{row.get('label') or row['model']}, {row['benchmark']}: {row['answered']:,} of {row['asked']:,} answers; "
+        f"the score is {100 * row['failed_as_0']:.1f} to {100 * row['failed_as_1']:.1f} with the others all "
         "wrong to all right."
         for row in table.dicts()
         if None not in (row["answered"], row["asked"], row["failed_as_0"], row["failed_as_1"])

@@ -37,6 +37,7 @@ class ScoreCell:
         low, high: Ends of the 95% interval; None without an interval.
         note: Numbers of answers, for a tooltip.
         is_partial: Whether it is an average over only some of the tasks that other runs have.
+        coverage: "32 of 60 samples" if some lack an answer.
     """
 
     value: float
@@ -44,6 +45,7 @@ class ScoreCell:
     high: float | None
     note: str = ""
     is_partial: bool = False
+    coverage: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +113,17 @@ def _without_single_task(columns: Iterable[ScoreColumn]) -> list[ScoreColumn]:
 def _cell(row: Row, value: float, scale: float, note: str = "") -> ScoreCell:
     low, high = row.get("low"), row.get("high")
     ends = [None if end is None else scale * end for end in (low, high)]
-    return ScoreCell(scale * value, ends[0], ends[1], note)
+    return ScoreCell(scale * value, ends[0], ends[1], note, coverage=coverage_words(row))
 
 
 def _coverage_note(row: Row) -> str:
     notes = [f"{row['n']:,} scored"]
     if row.get("failed"):
         notes.append(f"{row['failed']:,} failed")
-    if row.get("coverage"):
-        notes.append(f"only {row['coverage']} samples")
     return ", ".join(notes)
+
+
+def coverage_words(row: Row) -> str:
+    """Return the column ``coverage`` with its noun, "32 of 60 samples" or "7 of 16 answers"; "" if none is missing."""
+    coverage = row.get("coverage") or ""
+    return coverage if not coverage or coverage.endswith("answers") else f"{coverage} samples"

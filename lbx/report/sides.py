@@ -183,8 +183,7 @@ def restrict_to_common(
 ) -> tuple[RunScore, RunScore] | None:
     """Restrict two numbers to the samples counted in both, with the mean of each sample's answers.
 
-    Returns None if a stratum has no shared sample. If every sample has the same number of answers, the scores equal the
-    runs' own, which count answers.
+    Returns None if a stratum has no shared sample.
     """
     if not have_equal_rows(first, second):
         common_strata = common_strata or CommonStrata()

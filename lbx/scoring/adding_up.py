@@ -79,8 +79,10 @@ class _AddingUp:
         self._names = (run_id, benchmark.name)
         harness = harnesses_of_runs(store).get(run_id)
         self._unofficial = harness.unofficial_tasks if harness else frozenset[str]()
-        sql = "SELECT task, scorable_samples FROM coverage WHERE run_id = ? AND benchmark = ?"
-        self._scorable: dict[str, int | None] = dict(store.query(sql, self._names).rows)
+        sql = "SELECT task, scorable_samples, iterations FROM coverage WHERE run_id = ? AND benchmark = ?"
+        coverage = store.query(sql, self._names).rows
+        self._scorable: dict[str, int | None] = {task: samples for task, samples, _ in coverage}
+        self._iterations: dict[str, int] = {task: iterations for task, _, iterations in coverage}
         counts = store.query(
             "SELECT task, count(DISTINCT sample_id), count(error), count(*) FROM generations "
             "WHERE run_id = ? AND benchmark = ? AND error_type IS DISTINCT FROM ? GROUP BY ALL",
@@ -88,7 +90,15 @@ class _AddingUp:
         ).rows
         # Samples that only judges and people rate are not part of any number.
         self._sample_counts = {task: min(count, self._scorable.get(task) or count) for task, count, *_ in counts}
-        self._failed = {task: self._failed_rows(task) for task, _, failed, _ in counts if failed}
+        self._answer_counts = {
+            task: every if self._scorable.get(task) is None else self._sample_counts[task] * self._iterations[task]
+            for task, _, _, every in counts
+        }
+        self._failed = {
+            task: rows
+            for task, count, failed, every in counts
+            if (rows := self._missing_rows(task, failed=failed, unasked=count * self._iterations[task] - every))
+        }
         self._unanswered_tasks = [
             task for task, _, failed, every in counts if failed == every and benchmark.catalogue.has_task(task)
         ]
@@ -101,8 +111,18 @@ class _AddingUp:
             self._bare_failures.setdefault(task, []).append((sample_id, iteration))
         self._heads: dict[str, ResultRow] = {}
 
-    def _failed_rows(self, task: str) -> list[ScoredSample]:
-        rows = [*self._store.samples(*self._names, task, failed=True)]
+    def _missing_rows(self, task: str, *, failed: int, unasked: int) -> list[ScoredSample]:
+        """Failed answers, and iterations that an interrupted run has not asked yet of samples that it asked before."""
+        rows = [*self._store.samples(*self._names, task, failed=True)] if failed else []
+        if unasked and self._scorable.get(task) is not None:  # imports have as many answers as their files
+            stored = [*rows, *self._store.samples(*self._names, task)]
+            keys = {(row["sample_id"], row["iteration"]) for row in stored}
+            rows += [
+                {**row, "iteration": iteration}
+                for name, row in {row["sample_id"]: row for row in stored}.items()
+                for iteration in range(self._iterations[task])
+                if (name, iteration) not in keys
+            ]
         samples = [stored_sample(self._benchmark.name, task, row) for row in rows]
         return [
             ScoredSample(sample, {}, row["iteration"], cluster=self._benchmark.cluster(sample, row["document"]))
@@ -214,8 +234,8 @@ class _AddingUp:
         lowest, highest = ([end for end in side if end is not None] for side in zip(*ends, strict=True))
         columns = _interval(self._benchmark, average) | {
             "answered": sum(row.answered or 0 for row in self._heads.values()),
-            "asked": sum(row.asked or self._sample_counts[row.task] for row in self._heads.values())
-            + sum(self._sample_counts[task] for task in self._unanswered_tasks),
+            "asked": sum(row.asked or self._answer_counts[row.task] for row in self._heads.values())
+            + sum(self._answer_counts[task] for task in self._unanswered_tasks),
             "failed_as_0": sum(lowest) / (len(ends) + lost) if len(lowest) == len(ends) else None,
             "failed_as_1": (sum(highest) + lost) / (len(ends) + lost) if len(highest) == len(ends) else None,
         }
@@ -255,8 +275,8 @@ class _AddingUp:
             return columns
         low, high = ends or (number, number)
         return columns | {
-            "answered": number.estimate.design.n,
-            "asked": max(end.estimate.design.n for end in (low, high) if end.estimate),
+            "answered": _answer_count(number),
+            "asked": max(map(_answer_count, (low, high))),
             "failed_as_0": low.score,
             "failed_as_1": high.score,
         }
@@ -274,7 +294,7 @@ class _AddingUp:
         samples = self._scorable.get(task)
         if samples is None:
             return self._is_complete
-        return len(rows) >= samples * (1 + int(rows.column("iteration").max()))
+        return len(rows) >= samples * self._iterations[task]
 
 
 def _fill_failures(benchmark: Benchmark, rows: ScoredRows, failed: Sequence[ScoredSample], value: float) -> ScoredRows:
@@ -293,6 +313,11 @@ def _interval(benchmark: Benchmark, number: TaskScore | GroupScore | Average) ->
     if number.estimate is None:
         return {}
     return score_interval_columns(interval(number.estimate), benchmark, clustered=number.estimate.clustered)
+
+
+def _answer_count(number: TaskScore | GroupScore) -> int:
+    answers = number.answers if isinstance(number, GroupScore) else None
+    return number.n if answers is None else answers
 
 
 def _group_key(group: GroupScore) -> tuple[str, str, str]:

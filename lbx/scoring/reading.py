@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lbx.store import Store
+from lbx.store.numbers import KEY_COLUMNS
 from lbx.store.texts import texts_of
 
 log = logging.getLogger("lbx")
@@ -42,6 +46,76 @@ def add_missing_numbers(store: Store) -> None:
         store.use_temporary_numbers()
     for run_id, name, ended in unfinished:
         add_up_by_name(store, run_id, name, is_complete=ended)
+
+
+_CHECKED_COLUMNS = (
+    "score", "official", "n", "low", "high", "answered", "asked", "failed_as_0", "failed_as_1",
+)  # fmt: skip
+_NUMBER_COLUMNS = ("run_id", "benchmark", *KEY_COLUMNS, "length_unit", "length_up_to")
+_RELATIVE_ERROR = 1e-9
+"""Other processors and versions of numpy may change the last digits of a sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberDifference:
+    """Stored number that differs from the one computed from the scores in the file.
+
+    Attributes:
+        key: columns of its primary key that are not empty.
+        column: first column that differs; "" if only one of the two numbers exists.
+        stored, computed: values of that column, or of ``score``; None without a number.
+    """
+
+    key: dict[str, Any]
+    column: str
+    stored: Any
+    computed: Any
+
+
+def number_differences(store: Store, runs: Collection[str]) -> tuple[int, list[NumberDifference]]:
+    """Compute the stored numbers of runs from scores, judgements and ratings, and compare them.
+
+    Args:
+        store: a file that is open read-only; its views have the computed numbers afterwards.
+
+    Returns:
+        The number of compared numbers, and the differences.
+    """
+    from lbx.scoring.adding_up import add_up_by_name  # slow import, which most commands do not need
+
+    stored = _numbers(store, runs)
+    benchmarks = store.query(
+        "SELECT DISTINCT run_id, benchmark, status <> 'running' FROM (FROM (FROM generations SELECT run_id, benchmark) "
+        "UNION FROM (FROM numbers SELECT run_id, benchmark)) JOIN runs USING (run_id) ORDER BY ALL"
+    ).rows
+    store.use_temporary_numbers()
+    store.query("DELETE FROM numbers")
+    for run_id, benchmark, has_ended in benchmarks:
+        add_up_by_name(store, run_id, benchmark, is_complete=has_ended)
+    computed = _numbers(store, runs)
+    differences = []
+    for key in sorted(stored.keys() | computed.keys()):
+        here, there = stored.get(key), computed.get(key)
+        columns = [name for name in _CHECKED_COLUMNS if here and there and not _is_close(here[name], there[name])]
+        if columns or not (here and there):
+            column = columns[0] if columns else ""
+            values = [row[column or "score"] if row else None for row in (here, there)]
+            names = {name.strip('"'): value for name, value in zip(_NUMBER_COLUMNS, key, strict=True) if value}
+            differences.append(NumberDifference(names, column, *values))
+    return len(stored.keys() | computed.keys()), differences
+
+
+def _numbers(store: Store, runs: Collection[str]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    columns = [name.strip('"') for name in _NUMBER_COLUMNS]
+    rows = store.query("FROM numbers").dicts()
+    return {tuple(row[name] for name in columns): row for row in rows if row["run_id"] in runs}
+
+
+def _is_close(stored: Any, computed: Any) -> bool:
+    if isinstance(stored, float) and isinstance(computed, float):
+        both_nan = math.isnan(stored) and math.isnan(computed)
+        return both_nan or math.isclose(stored, computed, rel_tol=_RELATIVE_ERROR, abs_tol=_RELATIVE_ERROR)
+    return bool(stored == computed)
 
 
 def log_snapshot(store: Store) -> None:

@@ -54,7 +54,7 @@ def labels_of(codes: Iterable[int]) -> list[Hashable]:
     return [every[code] for code in codes]
 
 
-def _number_by_appearance(codes: Codes) -> tuple[Codes, Codes]:
+def number_by_appearance(codes: Codes) -> tuple[Codes, Codes]:
     """Number codes by first appearance: the first row of each code, and the new code of each row.
 
     Using the codes themselves would make the last digits of sums depend on labels that the process coded before.
@@ -92,7 +92,7 @@ class Stratum:
 
     def by_sample(self) -> Stratum:
         """Average the rows of each sample into one row."""
-        first, codes = _number_by_appearance(self.samples)
+        first, codes = number_by_appearance(self.samples)
         return replace(self.at(first), values=np.bincount(codes, self.values) / np.bincount(codes))
 
 
@@ -128,11 +128,11 @@ class Design:
         self.weights: Floats = np.array(weights)
         self.share: Floats = (self.weights / np.maximum(self.sizes, 1))[self.stratum]
         self.n = len(np.unique(samples))
-        first_rows, self.cluster = _number_by_appearance(clusters)
+        first_rows, self.cluster = number_by_appearance(clusters)
         self.clusters = len(first_rows)
         self._unit: Codes | None = None
         if self.n < len(samples):
-            first, unit = _number_by_appearance(samples * len(sizes) + self.stratum)
+            first, unit = number_by_appearance(samples * len(sizes) + self.stratum)
             self._unit = unit if len(first) < len(unit) else None
         # A cell has the rows of one cluster in one stratum.
         cells, self.cell = np.arange(self.clusters), self.cluster

@@ -23,6 +23,7 @@ class ListedRun:
         size_bytes: Estimate: bytes of its own rows and texts before compression, without the questions.
         state, answers, failures, started_at, newest_at: See ``lbx.store.run_progress.RunState``.
         facts: See ``lbx.store.runs.metadata``.
+        bundle_answers: Number of answers of a complete run on its tasks; None if unknown.
     """
 
     run_id: str
@@ -35,6 +36,7 @@ class ListedRun:
     started_at: datetime
     newest_at: datetime | None
     facts: dict[str, str]
+    bundle_answers: int | None
 
 
 def listed_runs(store: Store) -> list[ListedRun]:
@@ -42,6 +44,12 @@ def listed_runs(store: Store) -> list[ListedRun]:
     kind = "if(EXISTS (FROM judges WHERE judge_id = run_id), 'judge', 'model') AS kind"
     rows = {row["run_id"]: row for row in store.query(f"SELECT run_id, model, metadata, {kind} FROM runs").dicts()}
     sizes = _sizes(store)
+    totals = dict(
+        store.query(
+            "SELECT run_id, CASE WHEN count(bundle_answers) = count(*) THEN sum(bundle_answers)::BIGINT END "
+            "FROM coverage GROUP BY ALL"
+        ).rows
+    )
     return [
         ListedRun(
             state.run_id,
@@ -54,6 +62,7 @@ def listed_runs(store: Store) -> list[ListedRun]:
             state.started_at,
             state.newest_at,
             metadata_of(rows[state.run_id]),
+            totals.get(state.run_id),
         )
         for state in sorted(run_states(store), key=lambda state: (state.started_at, state.run_id))
     ]

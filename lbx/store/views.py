@@ -37,13 +37,18 @@ MODE_OF_RUN = f"""nullif(concat_ws(' ',
 # Once per run and not once per row of its numbers: reading its settings takes 10 kB and 3 us each time.
 _RUNS = f"(SELECT r.*, {MODE_OF_RUN} AS mode FROM runs r)"
 
-# Number of samples that have an answer, in words, if some lack one; NULL if all have one, or if unknown.
+# Number of samples that have an answer, in words, if some lack one; NULL if all have one, or if unknown. If samples are
+# asked several times, it is the number of answers.
 _PART = "CASE WHEN {samples} < {every} THEN format('{{:,}} of {{:,}}', ({samples})::BIGINT, ({every})::BIGINT) END"
-_COVERAGE = f"c.samples, c.bundle_samples, {_PART.format(samples='c.samples', every='c.bundle_samples')} AS coverage"
+_ANSWERED_PART = _PART.format(samples="c.answers", every="c.bundle_answers")
+_COVERAGE = f"""c.samples, c.bundle_samples,
+    {_ANSWERED_PART} || CASE WHEN c.iterations > 1 THEN ' answers' ELSE '' END AS coverage"""
 # Sums over a run's tasks; unknown if unknown for one of them.
 _ADDED_COVERAGE = """
     sum(samples)::BIGINT AS samples,
-    CASE WHEN count(bundle_samples) = count(*) THEN sum(bundle_samples)::BIGINT END AS bundle_samples"""
+    CASE WHEN count(bundle_samples) = count(*) THEN sum(bundle_samples)::BIGINT END AS bundle_samples,
+    max(iterations) AS iterations, sum(answers)::BIGINT AS answers,
+    CASE WHEN count(bundle_answers) = count(*) THEN sum(bundle_answers)::BIGINT END AS bundle_answers"""
 _BY_BENCHMARK = f"SELECT run_id, benchmark, {_ADDED_COVERAGE} FROM coverage GROUP BY ALL"
 
 # A judge's answers are verdicts on others' answers, not results of a model (``lbx.store.judging_views``).
@@ -77,10 +82,10 @@ def _count_if_known(condition: str) -> str:
 
 
 RUN_COVERAGE = f"""
-    SELECT run_id, {_PART.format(samples="samples", every="bundle_samples")} || ' samples' AS covered
-    FROM (SELECT run_id, {_ADDED_COVERAGE} FROM coverage GROUP BY ALL)
+    SELECT run_id, {_ANSWERED_PART} || CASE WHEN iterations > 1 THEN ' answers' ELSE ' samples' END AS covered
+    FROM (SELECT run_id, {_ADDED_COVERAGE} FROM coverage GROUP BY ALL) c
 """
-"""A row per run: the part of its samples that have an answer, in words; NULL if all have one."""
+"""A row per run: the part of its samples that have an answer, or of its answers, in words; NULL if none is missing."""
 
 _LINE = """CASE kind WHEN 'task' THEN task || CASE metric WHEN '' THEN '' ELSE ', ' || metric END
                 ELSE "grouping" || CASE name WHEN 'all' THEN '' ELSE ' ' || name END || ': ' || metric END"""
@@ -150,15 +155,20 @@ VIEWS: dict[str, str] = {
     # Number of a task's samples that have an answer; bundle_samples is NULL if unknown (older or imported runs).
     # Metrics count scorable_samples of these: others are only for judges and people.
     "coverage": f"""
-        SELECT g.run_id, g.benchmark, g.task, g.samples,
-               (r.task_samples->>g.place)::BIGINT AS bundle_samples,
-               (r.task_samples->>g.place)::BIGINT - coalesce((r.unscored_samples->>g.place)::BIGINT, 0)
-                   AS scorable_samples
+        SELECT *, bundle_samples * iterations AS bundle_answers
         FROM (
-            SELECT run_id, benchmark, task, '$."' || benchmark || '/' || task || '"' AS place,
-                   count(DISTINCT sample_id) FILTER (WHERE error IS NULL) AS samples
-            FROM generations WHERE {_EVALUATED} GROUP BY ALL
-        ) g JOIN runs r USING (run_id)
+            SELECT g.run_id, g.benchmark, g.task, g.samples,
+                   (r.task_samples->>g.place)::BIGINT AS bundle_samples,
+                   (r.task_samples->>g.place)::BIGINT - coalesce((r.unscored_samples->>g.place)::BIGINT, 0)
+                       AS scorable_samples,
+                   greatest(g.iterations, try_cast(r.settings->>'iterations' AS BIGINT)) AS iterations, g.answers
+            FROM (
+                SELECT run_id, benchmark, task, '$."' || benchmark || '/' || task || '"' AS place,
+                       count(DISTINCT sample_id) FILTER (WHERE error IS NULL) AS samples,
+                       count(*) FILTER (WHERE error IS NULL) AS answers, max(iteration) + 1 AS iterations
+                FROM generations WHERE {_EVALUATED} GROUP BY ALL
+            ) g JOIN runs r USING (run_id)
+        )
     """,
     # Differences between runs of one model, backend and mode: the settings in which they differ, and the run's name if
     # these are equal or not readable (hashes, nested tables). NULL for a run without such a counterpart.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -14,7 +15,9 @@ from command_line import Lbx, fails, holding
 from doc_commands import blocks
 from page_parts import results_file
 
+from lbx.attesting import checking
 from lbx.attesting.attestation import attestation_path
+from lbx.cli.attesting import _number_lines
 from lbx.store import Store
 
 ANSWER = ("longbench", "qasper", "extra 0", 0)
@@ -51,11 +54,15 @@ def test_a_file_is_attested_and_verified(lbx: Lbx, folder: Path) -> None:
     done = lbx.ok("attest", "results.duckdb", "--sign", "key", cwd=folder)
     assert "3 runs, 104 rows" in done.stdout
     command = done.stderr.partition("has changed: lbx ")[2].split()
-    first, signature, attested, *runs = lbx.ok(*command, cwd=folder).stdout.splitlines()
+    first, signature, attested, *runs, tables, numbers = lbx.ok(*command, cwd=folder).stdout.splitlines()
     assert first == "results.duckdb: verified. 3 runs with 104 attested rows; signed by a trusted key"
     assert "key@lab (trusted), ssh-ed25519 SHA256:" in signature
     assert "of lbx: " in attested
     assert [line.split()[1] for line in runs] == ["first:", "second:", "umpire:"]
+    assert (tables, numbers) == (
+        "  tables     sessions, embeddings: never attested, not checked",
+        "  numbers    30 numbers computed again from the rows: all equal",
+    )
     evidence = json.loads(lbx.ok("verify", "results.duckdb", "--trust", "key.pub", "--json", cwd=folder).stdout)
     assert (evidence["result"], evidence["signatures"][0]["trusted"], evidence["changes"]) == ("verified", True, [])
     facts = {run["name"]: run["facts"] for run in evidence["runs"]}["first"]
@@ -264,3 +271,91 @@ def test_messages_name_the_problem(
 def test_an_untrusted_signer_is_accepted_on_request_and_named(lbx: Lbx, folder: Path) -> None:
     done = lbx.ok("verify", "results.duckdb", "--allow-unsigned", cwd=folder)
     assert done.stdout.splitlines()[0].endswith("NOT signed by a trusted key (--allow-unsigned)")
+
+
+_COUNTED = """
+    rowid = (SELECT min(rowid) FROM scores WHERE run_id = 'first' AND headline
+             AND metric_version = (SELECT max(metric_version) FROM scores WHERE run_id = 'first'))
+"""
+ONE_SCORE = f"UPDATE scores SET score = 0.123 WHERE {_COUNTED}"
+OTHER_NUMBERS = {
+    "a changed score": (ONE_SCORE, "score is"),
+    "a changed number": ("UPDATE numbers SET score = 0.9 WHERE run_id = 'first' AND kind = 'mean'", "score is 0.9"),
+    "a changed end": ("UPDATE numbers SET high = 0.9 WHERE run_id = 'first' AND kind = 'mean'", "high is 0.9"),
+    "a removed answer": (f"DELETE FROM scores WHERE {_COUNTED}", "from the rows"),
+    "an opinion": ("UPDATE numbers SET score = 0.9 WHERE kind = 'opinion' AND judge = 'umpire'", "score is 0.9"),
+    "a number of nothing": ("UPDATE numbers SET task = 'other' WHERE run_id = 'first' AND kind = 'task'", "None"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_NUMBERS)
+def test_numbers_that_the_rows_do_not_give_are_named(folder: Path, name: str) -> None:
+    path, (statement, said) = folder / "results.duckdb", OTHER_NUMBERS[name]
+    assert not check(path, folder / "key").different_numbers
+    change(path, statement)
+    report = check(path, folder / "key")
+    assert report.result == "changed"
+    assert report.different_numbers
+    assert any(said in line for line in _number_lines(report.numbers, report.different_numbers))
+
+
+def test_verify_computes_the_numbers_again(lbx: Lbx, folder: Path) -> None:
+    """With an attestation or without one, in which case nothing is verified."""
+    change(folder / "results.duckdb", ONE_SCORE)
+    done = lbx("verify", "results.duckdb", "--trust", "key.pub", cwd=folder)
+    assert done.returncode == 1
+    assert "computed again from the rows: " in done.stdout
+    assert "  differs    run_id 'first', benchmark 'longbench'" in done.stdout
+    assert "sessions, embeddings: never attested, not checked" in done.stdout
+    attestation_path(folder / "results.duckdb").unlink()
+    done = lbx("verify", "results.duckdb", cwd=folder)
+    fails(done, 2, "does not exist")
+    assert "  differs    run_id 'first', benchmark 'longbench'" in done.stdout
+
+
+def _damage(folder: Path) -> None:
+    path = attestation_path(folder / "results.duckdb")
+    path.write_bytes(path.read_bytes()[:-300])
+
+
+def _of_another_file(folder: Path) -> None:
+    other = results_file(folder / "other.duckdb", tasks=("qasper",), samples=3)
+    shutil.move(attest(other, folder / "key"), attestation_path(folder / "results.duckdb"))
+
+
+STATES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "unchanged": (lambda folder: None, "attested, no row has changed; signed 20"),
+    "a score": (lambda folder: change(folder / "results.duckdb", ONE_SCORE), "rows that differ: 1 changed"),
+    "a run more": (
+        lambda folder: change(folder / "results.duckdb", "UPDATE runs SET run_id = 'third' WHERE run_id = 'first'"),
+        "CHANGED since it was attested",
+    ),
+    "another file's": (_of_another_file, "CHANGED since it was attested"),
+    "damaged": (_damage, "NOT VALID for this file"),
+    "long": (lambda folder: None, "not checked here, because it has"),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_what_reports_say_of_an_attestation(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is only called attested if every row is as it was."""
+    apply, said = STATES[name]
+    apply(folder)
+    if name == "long":
+        monkeypatch.setattr(checking, "_MOST_ROWS_IN_REPORTS", 3)
+    notice = checking.attestation_notice(folder / "results.duckdb")
+    assert said in notice
+    assert ("attested, no row has changed" in notice) == (name == "unchanged")
+    assert ("Whether this key is trusted was not checked" in notice) == (name not in ("damaged", "long"))
+
+
+@pytest.mark.parametrize("words", [(), ("leaderboard",), ("--format", "markdown"), ("--format", "html")])
+def test_reports_say_it(lbx: Lbx, folder: Path, words: tuple[str, ...]) -> None:
+    change(folder / "results.duckdb", ONE_SCORE)
+    said = " ".join(lbx.ok("report", "results.duckdb", *words, cwd=folder).stdout.split())
+    assert "CHANGED since it was attested; rows that differ: 1 changed" in said
+
+
+def test_a_file_without_an_attestation_has_no_notice(folder: Path) -> None:
+    attestation_path(folder / "results.duckdb").unlink()
+    assert checking.attestation_notice(folder / "results.duckdb") == ""

@@ -74,7 +74,7 @@ def test_the_same_answers_scored_twice_are_all_compared(
         assert row["caution"] == (
             "the same answers scored twice (town/qa: exact_match in the first run, contains in the second)"
         )
-        assert kinds(tables, "qa") == {"paired": 5, "changed": 1}
+        assert kinds(tables, "qa") == {"paired": 5, "changed": 1, "rules_changed": 5}
         (row,) = [row for row in tables["comparison"] if row["task"] == "pick"]
         assert (row["n"], row["difference"]) == (3, 0)
         lbx.ok(*run(bundle, model, output))  # the answer to a changed question is no answer to the earlier one
@@ -97,6 +97,8 @@ def test_another_run_next_to_a_rescored_run_is_compared_by_equal_rules(
     names = {row["run_b"]: row["run_a"].partition("results.duckdb")[2] for row in tables["comparison"]}
     assert sorted(names.values()) == ["", ", same answers"] and names["o"] == ""
     assert [row["paired"] for row in tables["revisions"] if row["task"] == "qa"] == [5, 6]
+    changed = [row["references_changed"] for row in tables["revisions"] if row["task"] == "qa"]
+    assert changed == [1, 1], "as many as `lbx score` says, although the same answers are paired"
     fails(lbx("report", results, "comparison", "--baseline-file", output), 2, "Pass one with --baseline: m-scr")
 
 

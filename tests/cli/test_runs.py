@@ -49,6 +49,17 @@ def test_runs_are_listed_with_what_they_hold(lbx: Lbx, results: Path) -> None:
     assert umpire["kind"] == "judge" and one["started_at"] < two["started_at"] and one["facts"] == {}
 
 
+def test_a_run_with_a_part_of_its_answers_is_listed_with_their_number(lbx: Lbx, results: Path) -> None:
+    """A run that ended by --limit, or that failed to ask some, is "done" with 12 of 40."""
+    with duckdb.connect(str(results)) as connection:
+        tasks = connection.execute(
+            "SELECT DISTINCT benchmark || '/' || task FROM generations WHERE run_id = 'one'"
+        ).fetchall()
+        counts = json.dumps({task: 40 // len(tasks) for (task,) in tasks})
+        connection.execute("UPDATE runs SET task_samples = ? WHERE run_id = 'one'", [counts])
+    assert "one model done 12 of 40 " in " ".join(lbx.ok("runs", results).stdout.split())
+
+
 def test_a_word_that_is_no_subcommand_is_a_file(lbx: Lbx, results: Path) -> None:
     fails(lbx("runs", "nix"), 1, "The results file nix does not exist")
     fails(lbx("runs", "lits", results), 2, "No such command 'lits'. Did you mean 'list'?")

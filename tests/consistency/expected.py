@@ -35,11 +35,14 @@ def expected(file: File) -> Expected:
             "truncated": _known(rows),
             "status": file.runs[made.run]["status"],
         }
+        answer_counts: list[tuple[int, int | None, int]] = []
         for task, some in made.generations.items():
             every_one = made.counts.get(task)
             samples = len({row.name for row in some if not row.failed})
             coverage = {"samples": samples, "bundle_samples": every_one}
-            found["coverage", *who, task] = coverage
+            answers, times = sum(not row.failed for row in some), made.times(task)
+            answer_counts.append((answers, None if every_one is None else every_one * times, times))
+            found["coverage", *who, task] = coverage | {"coverage": _covered(*answer_counts[-1])}
             scored = made.scored.get(task, [])
             heads = {name for (of, name), row in made.tasks.items() if of == task and row["headline"]}
             found["marks", *who, task] = marks(some) | {
@@ -55,11 +58,23 @@ def expected(file: File) -> Expected:
         found["coverage", *who] = {
             "samples": sum(one["samples"] for one in parts),
             "bundle_samples": None if None in counts else sum(counts),
+            "coverage": _covered(
+                sum(answers for answers, *_ in answer_counts),
+                None if None in counts else sum(every_one or 0 for _, every_one, _ in answer_counts),
+                max(times for *_, times in answer_counts),
+            ),
         }
     for row in file.answers:
         if row.failed:
             found["failure", row.run_id, *row.sample.key[:3], row.iteration] = {"error": row.row["error"]}
     return found
+
+
+def _covered(answers: int, every: int | None, times: int) -> str | None:
+    """Words for the part that has an answer; None if nothing is missing, or if nobody knows."""
+    if every is None or answers >= every:
+        return None
+    return f"{answers:,} of {every:,}{' answers' if times > 1 else ''}"
 
 
 def _known(rows: Any) -> int | None:

@@ -31,6 +31,7 @@ class Number:
     partial: bool = False
     percent: float = 0.0
     whole: bool = True
+    answers: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def samples(self) -> set[str]:
@@ -57,19 +58,36 @@ def _part(rows: Rows, values: Sequence[float]) -> Part:
     return Part(1.0, [(row.name, row.cluster or row.name, v) for row, v in zip(rows, values, strict=True)])
 
 
+def _answers(rows: Iterable[Answer]) -> frozenset[tuple[str, int]]:
+    return frozenset((row.name, row.iteration) for row in rows)
+
+
+def by_question(rows: Rows, values: Sequence[float]) -> tuple[Rows, Sequence[float]]:
+    """A row and a value a question where some have more answers than others; else all answers."""
+    held: dict[str, list[int]] = {}
+    for at, row in enumerate(rows):
+        held.setdefault(row.name, []).append(at)
+    if len({len(places) for places in held.values()}) < 2:
+        return rows, values
+    return [rows[places[0]] for places in held.values()], [
+        _sum(values[at] for at in places) / len(places) for places in held.values()
+    ]
+
+
 def mean(
     rows: Rows, metric: str, name: str = "", official: Callable[[Sequence[float]], float] | None = None
 ) -> list[Number]:
-    """The mean of a metric over the rows that have it; [] without any."""
+    """The mean of a metric over the questions that have it, officially over answers; [] without any."""
     rows = [row for row in rows if metric in row.scores]
     if not rows:
         return []
-    values = [row.scores[metric] for row in rows]
+    every = [row.scores[metric] for row in rows]
+    questions, values = by_question(rows, every)
     score = _sum(values) / len(values)
-    said = official(values) if official else None
+    said = official(every) if official else None
     percent = 100 * score if said is None else said
-    part = _part(rows, values)
-    return [Number(name or metric, len(rows), score, said, [part], all(row.cluster for row in rows), percent=percent)]
+    part, clustered = _part(questions, values), all(row.cluster for row in rows)
+    return [Number(name or metric, len(rows), score, said, [part], clustered, percent=percent, answers=_answers(rows))]
 
 
 def percent(digits: int) -> Callable[[Sequence[float]], float]:
@@ -97,7 +115,8 @@ def average(parts: Sequence[Number], metric: str = "average", *, whole: bool, di
     score = _sum(one.score for one in parts) / len(parts)
     official, partial = round(together, digits) if whole else None, any(one.partial for one in parts)
     n = sum(one.n for one in parts)
-    return [Number(metric, n, score, official, strata, clustered, partial, together, whole)]
+    answers = frozenset().union(*(one.answers for one in parts))
+    return [Number(metric, n, score, official, strata, clustered, partial, together, whole, answers)]
 
 
 Groups = dict[tuple[str, str, str], Number]
@@ -266,7 +285,7 @@ def _pro_groups(tasks: Tasks) -> Groups:
     found: Groups = {}
 
     def add(metric: str, items: Sequence[tuple[Answer, float, bool]], of: Sequence[tuple[Answer, float, bool]] = (),
-            *, split: bool = True) -> None:  # fmt: skip
+            *, split: bool = True, tried: Sequence[int] = range(99)) -> None:  # fmt: skip
         for grouping, names in {"overall": ("all",), **(PRO_GROUPS if split else {})}.items():
             for name in names:
                 here, held = (
@@ -279,8 +298,11 @@ def _pro_groups(tasks: Tasks) -> Groups:
                     part = _part([row for row, _, _ in held], [value for _, value, _ in held])
                     clustered = all(row.cluster for row, _, _ in held)
                     official = None if partial or missing else score
+                    answers = _answers(
+                        one for row, _, _ in here for one in questions[row.name] if one.iteration in tried
+                    )
                     found[grouping, name, metric] = Number(
-                        metric, len(here), score, official, [part], clustered, partial
+                        metric, len(here), score, official, [part], clustered, partial, answers=answers
                     )
 
     missing = any(
@@ -291,14 +313,15 @@ def _pro_groups(tasks: Tasks) -> Groups:
     )
     add("average", averages, made_of)
     for place in range(times):
-        add(f"iteration {place + 1}", [one for one in singles if one[0].iteration == place], split=False)
+        of_place = [one for one in singles if one[0].iteration == place]
+        add(f"iteration {place + 1}", of_place, split=False, tried=[place])
     for n, items in enumerate(best, 1):
-        add(f"bon@{n}", items)
+        add(f"bon@{n}", items, tried=range(n))
         passed = [
             (row, float(value > 0.65 if "T4" in row.sample.meta["primary_task"] else value == 1.0), partial)
             for row, value, partial in items
         ]
-        add(f"pass@{n}", passed, split=False)
+        add(f"pass@{n}", passed, split=False, tried=range(n))
     return found
 
 
@@ -366,19 +389,25 @@ def _rouge(rows: Rows) -> list[Number]:
     rows = [row for row in rows if all(name in row.scores for name in names)]
     if not rows:
         return []
-    figures = {name: [100 * row.scores[name] for row in rows] for name in names}
-    means = {name: _sum(values) / len(values) for name, values in figures.items()}
-    whole = (means["rouge1"] * means["rouge2"] * means["rougeL"]) ** (1 / 3)
+    every = {name: [100 * row.scores[name] for row in rows] for name in names}
+    official = _with_geometric_mean({name: _sum(values) / len(values) for name, values in every.items()})
+    questions = by_question(rows, every["rouge1"])[0]
+    figures = {name: by_question(rows, values)[1] for name, values in every.items()}
+    means = _with_geometric_mean({name: _sum(values) / len(values) for name, values in figures.items()})
     moved = [
-        whole / 300 * sum(figures[name][at] / means[name] if means[name] else 0.0 for name in names)
-        for at in range(len(rows))
+        means["geometric_mean"] / 300 * sum(figures[name][at] / means[name] if means[name] else 0.0 for name in names)
+        for at in range(len(questions))
     ]
     values = {"geometric_mean": moved, **{name: [one / 100 for one in held] for name, held in figures.items()}}
     return [
-        Number(name, len(rows), value / 100, round(value, 4), [_part(rows, values[name])],
-               all(row.cluster for row in rows), percent=round(value, 4))
-        for name, value in {"geometric_mean": whole, **means}.items()
+        Number(name, len(rows), value / 100, round(official[name], 4), [_part(questions, values[name])],
+               all(row.cluster for row in rows), percent=round(official[name], 4), answers=_answers(rows))
+        for name, value in means.items()
     ]  # fmt: skip
+
+
+def _with_geometric_mean(means: dict[str, float]) -> dict[str, float]:
+    return {"geometric_mean": (means["rouge1"] * means["rouge2"] * means["rougeL"]) ** (1 / 3), **means}
 
 
 def _leval_groups(tasks: Tasks) -> Groups:
@@ -512,14 +541,16 @@ def _weighted(metric: str, parts: Sequence[tuple[int, Number]]) -> Number:
     percent = _sum(weight * one.percent for weight, one in parts) / total
     whole = len(parts) == 6 and all(one.whole for _, one in parts)
     return Number(metric, sum(one.n for _, one in parts), score, round(percent, 1) if whole else None, strata,
-                  all(one.clustered for _, one in parts), percent=percent, whole=whole)  # fmt: skip
+                  all(one.clustered for _, one in parts), percent=percent, whole=whole,
+                  answers=frozenset().union(*(one.answers for _, one in parts)))  # fmt: skip
 
 
 def _own(task: str, rows: Rows) -> list[Number]:
     metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
     order = rows[0].sample.meta["metrics"] if rows else []
-    exact: Callable[[Sequence[float]], float] = lambda values: 100 * _sum(values) / len(values)  # noqa: E731
-    return [one for metric in sorted(metrics, key=order.index) for one in mean(rows, metric, official=exact)]
+    made = [one for metric in sorted(metrics, key=order.index) for one in mean(rows, metric)]
+    exact = [100 * _sum(value for _, _, value in one.parts[0].rows) / len(one.parts[0].rows) for one in made]
+    return [replace(one, official=said, percent=said) for one, said in zip(made, exact, strict=True)]
 
 
 def _own_groups(tasks: Tasks) -> Groups:

@@ -59,23 +59,7 @@ def comparison(made: Made, row: Row) -> Claims:
         shared = {task: rows for task, rows in shared.items() if rows}
         if number := _number(row, shared):
             yield f"n of {column}", row["n"], len(number.samples)
-            if not (_uneven(shared) and {"gov_report_summ", "meeting_summ"} & shared.keys()):  # is no mean of samples
-                yield column, row[column], _of_samples(number)
-
-
-def _uneven(tasks: Tasks) -> bool:
-    return len({sum(one.name == other.name for other in rows) for rows in tasks.values() for one in rows}) > 1
-
-
-def _of_samples(number: Number) -> float:
-    """The number of samples, each with the mean of its answers."""
-    found = 0.0
-    for part in number.parts:
-        held: dict[str, list[float]] = {}
-        for sample, _, value in part.rows:
-            held.setdefault(sample, []).append(value)
-        found += part.weight * sum(sum(some) / len(some) for some in held.values()) / len(held)
-    return found
+            yield column, row[column], number.score
 
 
 def _number(row: Row, tasks: dict[str, list[Answer]]) -> Number | None:

@@ -37,7 +37,7 @@ def task_scores(place: str, rows: Iterable[Row]) -> Iterator[Claim]:
         key = ("task", row["run_id"], row["benchmark"], row["task"], row["metric"])
         names = ("n", "score", "official", "partial", "headline", "metric_version", *SURE, *OPEN)
         yield Claim(place, key, pick(row, *names))
-        yield Claim(place, ("coverage", *key[1:4]), pick(row, "samples", "bundle_samples"))
+        yield Claim(place, ("coverage", *key[1:4]), pick(row, "samples", "bundle_samples", "coverage"))
 
 
 def group_scores(place: str, rows: Iterable[Row]) -> Iterator[Claim]:
@@ -46,14 +46,14 @@ def group_scores(place: str, rows: Iterable[Row]) -> Iterator[Claim]:
         key = (kind, *(row[name] for name in ("run_id", "benchmark", "grouping", "name", "metric")))
         said = pick(row, "n", "score", "official", "partial", *SURE, *OPEN)
         yield Claim(place, key, said if kind == "group" else pick(row, *_OF_OPINIONS))
-        yield Claim(place, ("coverage", *key[1:3]), pick(row, "samples", "bundle_samples"))
+        yield Claim(place, ("coverage", *key[1:3]), pick(row, "samples", "bundle_samples", "coverage"))
 
 
 def leaderboard(place: str, rows: Iterable[Row]) -> Iterator[Claim]:
     for row in rows:
         key = ("mean", row["run_id"], row["benchmark"])
         yield Claim(place, key, pick(row, "n", "score", "tasks", "failed", "truncated", "status", *SURE, *OPEN))
-        yield Claim(place, ("coverage", *key[1:]), pick(row, "samples", "bundle_samples"))
+        yield Claim(place, ("coverage", *key[1:]), pick(row, "samples", "bundle_samples", "coverage"))
 
 
 def paper(place: str, rows: Iterable[Row]) -> Iterator[Claim]:

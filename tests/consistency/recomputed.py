@@ -84,11 +84,31 @@ class Numbers:
         prefix = f"{self.benchmark}/"
         return {name.removeprefix(prefix): count for name, count in told.items() if name.startswith(prefix)}
 
+    def times(self, task: str) -> int:
+        """How often each sample was to be asked."""
+        return 1 + max(row.iteration for row in self.generations[task])
+
     def is_whole(self, task: str) -> bool:
-        """Whether every sample of the bundle has a score, as often as any."""
-        rows = self.scored[task]
-        times = 1 + max(row.iteration for row in rows)
-        return task not in self.counts or len(rows) >= self.counts[task] * times
+        """Whether every sample of the bundle has a score, as often as any was asked."""
+        return task not in self.counts or len(self.scored[task]) >= self.counts[task] * self.times(task)
+
+    def missing(self, task: str) -> list[Answer]:
+        """Failures, and of a run (not an import) the iterations that it has not asked yet of what it asked before."""
+        rows = self.generations[task]
+        if task not in self.counts:
+            return self.failed.get(task, [])
+        first = {row.name: row for row in rows}
+        held = {(row.name, row.iteration) for row in rows}
+        return self.failed.get(task, []) + [
+            replace(row, row={**row.row, "iteration": at, "error": "not asked"}, scores={})
+            for name, row in first.items()
+            for at in range(self.times(task))
+            if (name, at) not in held
+        ]
+
+    def asked(self, task: str) -> int:
+        rows = self.generations[task]
+        return len({row.name for row in rows}) * self.times(task) if task in self.counts else len(rows)
 
     def _filled(self, task: str, value: float) -> list[Answer]:
         """What does not count as all wrong, or as all right; else as it is."""
@@ -99,8 +119,9 @@ class Numbers:
         ]
         family = BENCHMARKS[self.benchmark]
         lost = []
-        for row in self.failed.get(task, []):
-            known = [*rows, *(one for one in self.failed[task] if not one.named_alone)]
+        missing = self.missing(task)
+        for row in missing:
+            known = [*rows, *(one for one in missing if not one.named_alone)]
             if row.named_alone and known:
                 sample = replace(known[0].sample, sample_id=row.sample.sample_id)
                 lost.append((replace(row, sample=sample, document=""), metrics))
@@ -160,8 +181,7 @@ class Numbers:
         columns = {"n": one.n, "score": one.score, "official": one.official, "partial": one.partial}
         columns |= one.sure(self.benchmark) | dict.fromkeys(("answered", "asked", "failed_as_0", "failed_as_1"))
         if one.parts and all(map(self._holds_all_failures, ends)):
-            asked = ends[0].samples | ends[1].samples
-            columns |= {"answered": len(one.samples), "asked": len(asked)}
+            columns |= {"answered": len(one.answers), "asked": len(ends[0].answers | ends[1].answers)}
             columns |= {"failed_as_0": ends[0].score, "failed_as_1": ends[1].score}
         return columns
 
@@ -182,14 +202,14 @@ class Numbers:
         made = average([one for one in heads if one], whole=False)
         if not made:
             return None
-        lost = [len({row.name for row in self.generations[task]}) for task in self.lost]
+        lost = [self.asked(task) for task in self.lost]
         tasks = len(self.heads) + len(lost)
         known = all(row["asked"] is not None for row in self.heads.values())
         lowest, highest = (
             sum(row[end] for row in self.heads.values()) if known else math.nan
             for end in ("failed_as_0", "failed_as_1")
         )
-        asked = [row["asked"] or len({one.name for one in self.generations[task]}) for task, row in self.heads.items()]
+        asked = [row["asked"] or self.asked(task) for task, row in self.heads.items()]
         return {
             "n": made[0].n, "score": made[0].score, **made[0].sure(self.benchmark),
             "answered": sum(row["answered"] or 0 for row in self.heads.values()),

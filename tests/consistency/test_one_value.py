@@ -157,6 +157,7 @@ def on_page(text: str, tables: dict[str, Table]) -> Iterator[str]:
             yield from (f"page: {caption}: {why}" for why in misprints(view, part, grid))
 
 
+SOME_FAILED = MadeRun("a", "model", (0, 0, 0, 0, 7, 7, 7, 7, 7, 3, 7, 7, 7), iterations=4, counts=0)
 FOUND = {
     "v2, of which every output is empty": MadeFile((MCQ,), 3, 99, (MadeRun("a", "model", (4,)),)),
     "a question of two figures, side by side": MadeFile(
@@ -171,6 +172,20 @@ FOUND = {
     "LV-Eval, one dataset": MadeFile((("lveval", "factrecall_en_16k"),), 3, 99, (MadeRun("a", "model", (0, 1)),)),
     "RULER, an effective length without an interval": MadeFile(
         SETS["RULER, a length"], 1, 1, (MadeRun("a", "model", (0,)),)
+    ),
+    **{
+        f"calls that failed in some iterations, {name}": MadeFile(
+            tasks, 4, 99, (SOME_FAILED, MadeRun("b", "other", (0, 3), iterations=4, counts=0))
+        )
+        for name, tasks in {
+            "mine": (("mine", "t"), ("mine", "u")),
+            "means of means": (("leval", "gov_report_summ"),),
+            "RULER": SETS["RULER, some"],
+            "LongBench Pro": (("longbench_pro", "t3.1"), ("longbench_pro", "t4.1")),
+        }.items()
+    },
+    "iterations that a killed run did not ask": MadeFile(
+        (("mine", "t"),), 4, 99, (MadeRun("a", "model", (0, 9, 0, 3, 9), iterations=3, counts=2),)
     ),
     "RULER, a question at three lengths": MadeFile(
         SETS["RULER, some"], 3, 99, (MadeRun("a", "model", (0, 1, 3)), MadeRun("b", "model", (1, 2)))

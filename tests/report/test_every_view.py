@@ -21,7 +21,7 @@ from rich.cells import cell_len
 from lbx.base.errors import LbxError
 from lbx.base.records import Sample
 from lbx.exchange.importing import parse_predictions, write_predictions
-from lbx.report import latex, overview, papers, render
+from lbx.report import latex, overview, page, papers, render
 from lbx.report.cells import sheet, without_intervals
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report, reports_of, write_parquet
@@ -224,6 +224,18 @@ def test_the_first_screen_has_one_average_of_everything_with_its_name(tmp_path: 
     at = [column.name for column in board.columns].index("score_of")
     assert [row[at] for row in board.rows] == ["mean of categories", "mean of questions"]
     assert any(one.title == "The paper's averages: longbench_v2" and len(one.columns) > 2 for one in made)
+
+
+def test_a_benchmark_of_ones_own_has_no_paper(tmp_path: Path) -> None:
+    samples = [(Sample("mine", f"t_{code}", f"{n}", f"{n}", "?", ("yes",), code, 9, meta={"metrics": ["f1"]}), "yes")
+               for code in ("de", "en") for n in range(5)]  # fmt: skip
+    with Store(tmp_path / "r.duckdb") as store:
+        add_run(store, "r", samples)
+        titles = [one.title for one in overview.sheets(store, ReportQuery(), tmp_path / "r.duckdb")]
+        text = "".join(page.pieces(store))
+    assert "Averages: mine" in titles
+    assert "paper" not in " ".join(titles)
+    assert "papers' tables" not in text.replace("&#39;", "'")
 
 
 def test_the_overview(file: Path) -> None:

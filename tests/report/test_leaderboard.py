@@ -24,7 +24,7 @@ from lbx.store import Store
 
 def row(score: float | None, se: float | None = 0.01, **changes: object) -> dict[str, object]:
     made = {"score": score, "se": se, "df": 99.0, "answered": 100, "asked": 100}
-    return {**made, "failed_as_0": score, "failed_as_1": score, "scorable_samples": 100, **changes}
+    return {**made, "failed_as_0": score, "failed_as_1": score, "scorable_answers": 100, **changes}
 
 
 def test_places_are_ranges_of_what_cannot_be_told_apart() -> None:
@@ -75,8 +75,8 @@ def test_a_place_is_no_other_s_for_sure(scores: list[float]) -> None:
         ({}, 0.6),
         ({"answered": 99, "failed_as_0": 0.55}, 0.6),
         ({"answered": 98, "failed_as_0": 0.55}, 0.55),
-        ({"scorable_samples": 200}, 0.3),  # killed halfway
-        ({"scorable_samples": None}, 0.6),
+        ({"scorable_answers": 200}, 0.3),  # killed halfway
+        ({"scorable_answers": None}, 0.6),
         ({"answered": None, "asked": None, "failed_as_0": None}, 0.6),
     ],
 )
@@ -96,7 +96,7 @@ def test_what_failed_is_never_left_out_in_silence(shared: Callable[[str], Path],
         (88 / 312, 88 / 503, 279 / 503)
     )
     said = " ".join(Lbx()("report", out, "leaderboard").stdout.split())
-    assert "312 of 503 samples answered; the score is 17.5 to 55.5 with the others all wrong to all right" in said
+    assert "312 of 503 answers; the score is 17.5 to 55.5 with the others all wrong to all right" in said
 
 
 @pytest.mark.parametrize("tasks", [("qasper",), ("qasper", "hotpotqa")])
@@ -201,7 +201,7 @@ def test_tasks_that_a_score_does_not_count_are_not_missing_in_it(tmp_path: Path)
         add_run(store, "half", [*trec(6, 12), *in_e[:4]], model="half", counts=counts)
         rows = {row["run_id"]: row for row in read_report(store, "leaderboard").dicts()}
     assert [(row["score"], row["asked"]) for row in rows.values()] == [(0.5, 12)] * 2
-    assert [row["scorable_samples"] for row in rows.values()] == [12, 17]
+    assert [row["scorable_answers"] for row in rows.values()] == [12, 17]
     assert (sort_score(rows["both"]), sort_score(rows["half"])) == pytest.approx((0.5, 6 / 17))
 
 

@@ -140,3 +140,17 @@ def test_findings_name_a_cause_once_for_all_runs(tmp_path: Path) -> None:
     section = Page(first_section(path)).text
     assert section.count("the card caught fire") == 1
     assert "Failed answers of longbench: " in section and "and 3 more" in section
+
+
+@pytest.mark.parametrize(("iterations", "said"), [(1, "6 of 12 samples"), (2, "6 of 24 answers")])
+def test_a_score_over_a_part_of_the_answers_says_so_in_print(tmp_path: Path, iterations: int, said: str) -> None:
+    """In the cell, which paper shows, and in the sentences."""
+    counts = {"longbench/trec": 12}
+    with Store(tmp_path / "r.duckdb") as store:
+        add_run(store, "a", trec(6, 12), model="a", counts=counts)
+        add_run(store, "b", trec(3, 6), model="b", counts=counts, settings={"iterations": iterations})
+    section = first_section(tmp_path / "r.duckdb")
+    averages = {row[0]: row[1] for row in table_rows(section)[1:]}
+    assert said in averages["b"]
+    assert " of 12" not in averages["a"]
+    assert "over a part of the answers" in section

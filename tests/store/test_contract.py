@@ -57,7 +57,7 @@ COLUMNS = {
     "comparison": (
         "run_a run_b benchmark task metric n score_a score_b difference same_outputs samples bundle_samples coverage"
     ),
-    "coverage": "run_id benchmark task samples bundle_samples scorable_samples",
+    "coverage": "run_id benchmark task samples bundle_samples scorable_samples iterations answers bundle_answers",
     "distinctions": "run_id differs_in",
     "estimates": (
         "run_id model backend mode session status workers started_at finished_at planned_samples samples "

@@ -9,7 +9,7 @@ import numpy as np
 
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
 from lbx.benchmarks.base.columns import ScoredRows
-from lbx.statistics.estimates import Estimate, Floats, Stratum
+from lbx.statistics.estimates import Estimate, Floats, Stratum, number_by_appearance
 
 
 def mean(values: Sequence[float] | Floats, scale: float = 1) -> float:
@@ -27,15 +27,31 @@ def numpy_percent(values: Sequence[float], digits: int) -> float:
 
 
 def task_score(name: str, rows: Sequence[ScoredSample], metric: str, digits: int | None) -> list[TaskScore]:
-    """Return a metric's mean over the rows that have it, ``official`` in percent with ``digits``; [] without rows.
+    """Return a metric's mean over the questions that have it; [] without any.
 
-    Officially it is 100 * sum / n, not 100 * (sum / n): the last digit can differ.
+    ``official`` is the script's number, the mean over answers in percent with ``digits``: 100 * sum / n, not
+    100 * (sum / n), as the last digit can differ.
     """
     rows, values = ScoredRows.of(rows).with_metric(metric)
     if not len(values):
         return []
     official = None if digits is None else round(mean(values, 100), digits)
-    return [TaskScore(name, len(values), mean(values), official, estimate=estimate(rows, values))]
+    n = len(values)
+    rows, values = question_means(rows, values)
+    return [TaskScore(name, n, mean(values), official, estimate=estimate(rows, values))]
+
+
+def question_means(rows: Sequence[ScoredSample], values: Floats) -> tuple[ScoredRows, Floats]:
+    """Average the answers of each question into one row, unless all questions have equally many answers.
+
+    Without this, questions with failed answers would count less than others.
+    """
+    of = ScoredRows.of(rows)
+    first, codes = number_by_appearance(of.column("samples"))
+    counts = np.bincount(codes)
+    if (counts == counts[:1]).all():
+        return of, values
+    return of.take(first), np.bincount(codes, values) / counts
 
 
 def estimate(rows: Sequence[ScoredSample], values: Iterable[float], *, linear: bool = True) -> Estimate:

@@ -34,7 +34,7 @@ from lbx.base.commands import as_command
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
-from lbx.benchmarks.base.aggregates import Average, average, estimate, mean, numbers_by_task, task_score
+from lbx.benchmarks.base.aggregates import Average, average, estimate, mean, numbers_by_task, question_means, task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.results import ResultFormat
@@ -271,27 +271,32 @@ def _rouge_aggregate(rows: Sequence[ScoredSample]) -> list[TaskScore]:
     if not complete_rows:
         return []
     # Officially each F becomes a percentage before the mean is computed.
-    figures = {metric: complete_rows.with_metric(metric)[1] * 100 for metric in names}
-    means = {metric: mean(values) for metric, values in figures.items()}
-    geometric_mean = (means["rouge1"] * means["rouge2"] * means["rougeL"]) ** (1 / 3)
+    answers = {metric: complete_rows.with_metric(metric)[1] * 100 for metric in names}
+    official = _with_geometric_mean({metric: mean(values) for metric, values in answers.items()})
+    means_of_questions = {metric: question_means(complete_rows, values) for metric, values in answers.items()}
+    rows = means_of_questions["rouge1"][0]
+    figures = {metric: values for metric, (_, values) in means_of_questions.items()}
+    scores = _with_geometric_mean({metric: mean(values) for metric, values in figures.items()})
     # Linearised: a row moves the geometric mean of means by the mean of its relative changes of each of them.
-    relative_changes = [
-        figures[metric] / means[metric] if means[metric] else np.zeros(len(complete_rows)) for metric in names
-    ]
+    relative_changes = [figures[metric] / scores[metric] if scores[metric] else np.zeros(len(rows)) for metric in names]
     geometric_mean_estimate = estimate(
-        complete_rows, geometric_mean / 300 * sum(relative_changes, np.zeros(len(complete_rows))), linear=False
+        rows, scores["geometric_mean"] / 300 * sum(relative_changes, np.zeros(len(rows))), linear=False
     )
-    estimates = {metric: estimate(complete_rows, figures[metric] / 100) for metric in names}
+    estimates = {metric: estimate(rows, figures[metric] / 100) for metric in names}
     return [
         TaskScore(
             metric,
             len(complete_rows),
             value / 100,
-            round(value, 4),
+            round(official[metric], 4),
             estimate=estimates.get(metric, geometric_mean_estimate),
         )
-        for metric, value in {"geometric_mean": geometric_mean, **means}.items()
+        for metric, value in scores.items()
     ]
+
+
+def _with_geometric_mean(means: dict[str, float]) -> dict[str, float]:
+    return {"geometric_mean": (means["rouge1"] * means["rouge2"] * means["rougeL"]) ** (1 / 3), **means}
 
 
 def _has_topic(topic_index: int, row: ScoredSample) -> bool:

@@ -24,11 +24,11 @@ from collections.abc import Collection, Iterator, Mapping
 import numpy as np
 
 from lbx.base.records import GroupScore, TaskScore
-from lbx.benchmarks.base.aggregates import Average
+from lbx.benchmarks.base.aggregates import Average, question_means
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.layout import LengthCurve
 from lbx.benchmarks.longbench.tasks import BUCKETS, METRICS, TASKS, kind_of
-from lbx.statistics.estimates import Codes, Estimate, Interval, Stratum, interval
+from lbx.statistics.estimates import Codes, Estimate, Floats, Interval, Stratum, interval
 
 RELATIVE, RELATIVE_E = "relative", "relative_e"
 """Groupings of the relative curves of LongBench and of LongBench-E; the second has a table."""
@@ -110,17 +110,20 @@ def curves(tasks: Mapping[str, ScoredRows]) -> dict[str, LengthCurve]:
 
 
 def _curve(tasks: Mapping[str, ScoredRows]) -> LengthCurve | None:
-    lengths = {name: rows.take(rows.column("length") > 0) for name, rows in tasks.items()}
+    lengths, scores = {}, {}
+    for name, rows in tasks.items():
+        known = rows.take(rows.column("length") > 0)
+        lengths[name], scores[name] = question_means(known, known.column("score").astype(float))
     placed = {name: np.searchsorted((4_000, 8_000), rows.column("length"), "right") for name, rows in lengths.items()}
     counts = {name: np.bincount(places, minlength=len(BUCKETS)) for name, places in placed.items()}
-    counted_tasks = [
-        name for name in tasks if counts[name].min() >= MIN_ANSWERS and lengths[name].column("score").mean() > 0
-    ]
+    counted_tasks = [name for name in tasks if counts[name].min() >= MIN_ANSWERS and scores[name].mean() > 0]
     if not counted_tasks:
         return None
     points = {BUCKETS[0]: Interval(0.0, None, None, None, None, 0, 0, "by definition")}
     for at, bucket in enumerate(BUCKETS[1:], 1):
-        parts = [Estimate((_stratum(lengths[name], placed[name], at),), linear=False) for name in counted_tasks]
+        parts = [
+            Estimate((_stratum(lengths[name], scores[name], placed[name], at),), linear=False) for name in counted_tasks
+        ]
         points[bucket] = interval(Estimate.average(parts), bounded=False)
     return LengthCurve(
         tuple(counted_tasks),
@@ -131,9 +134,8 @@ def _curve(tasks: Mapping[str, ScoredRows]) -> LengthCurve | None:
     )
 
 
-def _stratum(rows: ScoredRows, places: Codes, at: int) -> Stratum:
+def _stratum(rows: ScoredRows, scores: Floats, places: Codes, at: int) -> Stratum:
     """Linearise a task's point in its answers: each may change the mean of its length and the mean of all."""
-    scores = rows.column("score").astype(float)
     every, first, at_place = scores.mean(), scores[places == 0].mean(), scores[places == at].mean()
     point = (at_place - first) / every
     moved = np.where(places == at, (scores - at_place) / (places == at).sum(), 0.0)

@@ -11,6 +11,7 @@ numbers: ``official`` is None throughout.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -65,6 +66,8 @@ class _ScoredAnswer:
     row: ScoredSample
     value: float
     partial: bool
+    answers: int = 1
+    """Number of answers that the value is computed from."""
 
     @property
     def sample(self) -> Sample:
@@ -160,27 +163,29 @@ def headline(row: ScoredSample) -> float | None:
 
 def _average(rows: Sequence[_ScoredAnswer]) -> _ScoredAnswer:
     value = mean([row.value for row in rows])
-    return _ScoredAnswer(rows[0].row_index, rows[0].row, value, any(row.partial for row in rows))
+    return _ScoredAnswer(rows[0].row_index, rows[0].row, value, any(row.partial for row in rows), len(rows))
 
 
 def _best(items: Sequence[_ScoredAnswer], last: int) -> list[_ScoredAnswer]:
     best: dict[tuple[str, str], _ScoredAnswer] = {}
     partial: set[tuple[str, str]] = set()
+    answers: Counter[tuple[str, str]] = Counter()
     for item in items:
         key = (item.sample.task, item.sample.sample_id)
         if item.iteration > last:
             continue
+        answers[key] += 1
         if item.partial:
             partial.add(key)  # the whole value of another iteration might have been the better one
         if key not in best or item.value > best[key].value:
             best[key] = item
-    return [_ScoredAnswer(item.row_index, item.row, item.value, key in partial) for key, item in best.items()]
+    return [replace(item, partial=key in partial, answers=answers[key]) for key, item in best.items()]
 
 
 def _pass_or_fail(item: _ScoredAnswer) -> _ScoredAnswer:
     summary = "T4" in _PROPERTIES["primary_task"](item.sample)
     passed = item.value > PASS_SUMMARY if summary else item.value == 1.0
-    return _ScoredAnswer(item.row_index, item.row, float(passed), item.partial)
+    return replace(item, value=float(passed))
 
 
 def _missing_group(report_rows: _ReportRows) -> str | None:
@@ -236,4 +241,7 @@ def _group(
         report_rows.rows.take([item.row_index for item in inputs]), [item.value for item in inputs]
     )
     official_value = value if report_rows.official and not partial else None
-    return GroupScore(grouping, name, metric, len(items), value, official_value, partial, group_estimate)
+    return GroupScore(
+        grouping, name, metric, len(items), value, official_value, partial, group_estimate,
+        sum(item.answers for item in items),
+    )  # fmt: skip

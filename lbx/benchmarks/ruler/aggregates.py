@@ -11,10 +11,11 @@ length: the longest length with an average of at least 85.6, that of Llama-2-7B-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from lbx.base.number_key import ALL, OVERALL
 from lbx.base.records import GroupScore, Sample, Score, ScoredSample, TaskScore
-from lbx.benchmarks.base.aggregates import Average, estimate, mean, task_score
+from lbx.benchmarks.base.aggregates import Average, mean, task_score
 from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.ruler.tasks import LENGTHS, QUESTIONS, TASKS, split_task
 from lbx.metrics import ruler
@@ -57,12 +58,11 @@ def cluster_of(sample: Sample) -> str:
 def aggregate(task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
     """Return evaluate.py's number of a task, sum / n x 100 with two decimals by Python's ``round``, and the nulls."""
     headline, null = metrics_of(task)
-    rows, values = ScoredRows.of(rows).with_metric(headline)
+    values = ScoredRows.of(rows).with_metric(headline)[1]
     if not len(values):
         return []
-    value = mean(values)
-    number = TaskScore(headline, len(values), value, round(value * 100, 2), estimate=estimate(rows, values))
-    return [number, *task_score(null, rows, null, None)]
+    numbers = task_score(headline, rows, headline, None)
+    return [replace(numbers[0], official=round(mean(values) * 100, 2)), *task_score(null, rows, null, None)]
 
 
 def length_label(length: int) -> str:

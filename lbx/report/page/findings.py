@@ -17,6 +17,7 @@ from lbx.report.labels import Row
 from lbx.report.leaderboard import sort_score
 from lbx.report.page.html import Html, Section, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.source import PageSource
+from lbx.report.scoreboard import coverage_words
 
 _MANY = 0.05
 """Share of a run's answers above which a mark is reported."""
@@ -28,6 +29,7 @@ _DIGITS = re.compile(r"\d+")
 def remarks(source: PageSource) -> list[Html]:
     """Return sentences about results that stand out, most important first."""
     return [
+        *_partial_scores(source),
         *_failures(source),
         *_guards(source),
         *_unfinished_runs(source),
@@ -115,6 +117,13 @@ def _judges(source: PageSource) -> Iterator[Html]:
     ):
         if verdict != FIT:
             yield Html(f"The judge {tag('i', str(judge))} is {tag('b', verdict)}: {tag('span', why)}.")
+
+
+def _partial_scores(source: PageSource) -> Iterator[Html]:
+    for benchmark, rows in _group_by(source.rows("leaderboard"), "benchmark"):
+        parts = [f"{_run_tag(source, row)} ({words})" for row in rows if (words := coverage_words(row))]
+        if parts:
+            yield Html(f"Scores of {tag('b', str(benchmark))} over a part of the answers: {_and(parts)}.")
 
 
 def _failures(source: PageSource) -> Iterator[Html]:

@@ -78,7 +78,12 @@ _SCRIPTS = (
 
 
 def pieces(
-    store: Store | None, query: ReportQuery = ALL, *, names: Sequence[str] = (), chars: int = CHARS
+    store: Store | None,
+    query: ReportQuery = ALL,
+    *,
+    names: Sequence[str] = (),
+    chars: int = CHARS,
+    notice: str = "",
 ) -> list[str]:
     """Render the page of a results file in pieces, together under 5 MB for any file.
 
@@ -86,6 +91,7 @@ def pieces(
         store: None for published figures only.
         names: Reports to include; by default all, and the answers.
         chars: Maximum number of characters of each answer's texts.
+        notice: Sentence about the file for the top of the page.
 
     Raises:
         UsageError: A run does not exist, or a report requested by name refuses the query.
@@ -112,7 +118,7 @@ def pieces(
         if browser:
             sections.append(browser)
             body.append(browser.html())
-    return _page(source, sections, body, names)
+    return _page(source, sections, body, names, notice)
 
 
 def _sections_by_name(source: PageSource, names: Sequence[str]) -> list[Section]:
@@ -159,12 +165,15 @@ def _with_each_note_once(sections: Sequence[Section]) -> list[Section]:
     return [*remaining, Section("notes", "Notes on the tables", common)]
 
 
-def _page(source: PageSource, sections: Sequence[Section], body: Sequence[Html], names: Sequence[str]) -> list[str]:
+def _page(
+    source: PageSource, sections: Sequence[Section], body: Sequence[Html], names: Sequence[str], notice: str
+) -> list[str]:
     style, script = _style(), _script()
     html_parts = render(
         "page.html",
         title=headline(": ".join(filter(None, (source.file, ", ".join(names)))), source.progress),
         moment=str(source.store.snapshot) if source.store and source.store.snapshot else "",
+        notice=notice,
         style=style,
         style_hash=_hash(style),
         script=script,

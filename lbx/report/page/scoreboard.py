@@ -130,6 +130,7 @@ def _cell(cell: ScoreCell | None, style: str, place: str | None) -> Html:
         f"{cell.value:.1f}",
         mark,
         tag("span", f" {more}", class_="interval") if more else "",
+        tag("span", f" {cell.coverage}", class_="part") if cell.coverage else "",
         class_=style,
         title="; ".join(filter(None, notes)),
     )

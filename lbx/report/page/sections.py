@@ -15,7 +15,7 @@ from lbx.report.labels import LABELS
 from lbx.report.page.boards import board
 from lbx.report.page.html import Best, Html, Section, drawings, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.source import PageSource
-from lbx.report.papers import doubts
+from lbx.report.papers import doubts, has_paper
 from lbx.report.report_types import ReportDefinition
 from lbx.report.reports import REPORTS
 from lbx.store import Table
@@ -153,7 +153,9 @@ def _leaderboard(source: PageSource, name: str) -> Section:
 def _paper(source: PageSource, name: str) -> Section:
     parts = [_note(name)]
     table = source.table(name)
-    for benchmark, part in _split(table, "benchmark") if table else ():
+    benchmarks = list(_split(table, "benchmark")) if table else []
+    title = _title(name) if any(has_paper(str(benchmark)) for benchmark, _ in benchmarks) else "Tables by benchmark"
+    for benchmark, part in benchmarks:
         parts.append(tag("h3", benchmark))
         last = len(source.runs)
         marks = {row["run"]: source.mark(row["run_id"]) for row in part.dicts()}
@@ -163,7 +165,7 @@ def _paper(source: PageSource, name: str) -> Section:
             run_names = list(runs)[start : start + _ACROSS]
             few = Table(part.columns, [row for row in part.rows if row[at] in run_names])
             parts += _paper_table(few, runs, best, f"Official numbers: {benchmark}")
-    return Section(name, _title(name), parts)
+    return Section(name, title, parts)
 
 
 def _best_numbers(paper_table: Table) -> set[tuple[str, str]]:

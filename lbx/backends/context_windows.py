@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 _MULTIPLIED = ("yarn", "linear", "dynamic")
@@ -101,5 +101,5 @@ def _apply_scaling(positions: int, family: str, kind: Any, factor: Any, original
     return DeclaredWindow(positions, kind, factor, int(original) if has_original else 0)
 
 
-def _is_size(value: object) -> bool:
+def _is_size(value: object) -> TypeGuard[float]:
     return type(value) in (int, float) and 0 < value < math.inf and not value % 1  # type: ignore[operator]

@@ -85,7 +85,7 @@ def window_in_header(values: Mapping[str, Any]) -> DeclaredWindow | None:
     if not _is_size(positions):
         return None
     return _apply_scaling(
-        positions,
+        int(positions),
         family,
         values.get(f"{scaling}.type", "linear"),
         values.get(f"{scaling}.factor") or values.get(f"{family}.rope.scale_linear"),

@@ -58,7 +58,7 @@ CHOOSE = WordForms(
 )
 NOT = WordForms(
     r"not|never|no|nor|neither|none|nothing|cannot|\w+n['’]t|wrong|incorrect\w*|false|unlikely|least|worst|except|"
-    r"without|ruled?|ruling|eliminat\w+|exclud\w+|reject\w*|contradict\w*|doubt\w*|nicht|kein\w*|weder|falsch\w*|"
+    r"without|ruled?|ruling|eliminat\w+|exclud\w+|reject\w*|contradict\w*|doubt\w*|impossible|un(?:supported|true|mentioned)|absent|nope|nicht|kein\w*|weder|falsch\w*|"
     r"ausgeschlossen|unwahrscheinlich\w*|am wenigsten|pas|ni|faux|fauss?e|moins|fals[oa]|descart\w+|nunca|tampoco|"
     r"menos|incorret[ao]s?|non|né|errat\w+|sbagliat\w+|meno|não|nem|errad\w+|niet|geen|fout\w*|onjuist\w*|inte|ikke|ikkje|fel|"
     r"feil|forkert|ei|eivät|väär\w+|nie|błędn\w+|není|nesprávn\w+|nem|hibás|nu|greșit\w*|не|нет|ни|ні|неверн\w+|"

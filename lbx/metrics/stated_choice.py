@@ -35,7 +35,7 @@ _CLOSE = r"""[ )\]}>"'”’»」』]{0,8}"""
 _COLON = rf"(?:{_CLOSE}[:：=-]+\s*|>\s*| |)"
 _MARKUP = re.compile(r"\\(?:text|math)\w*\s*(?=\{)|\\[()\[\]]|[*_`$~](?!(?<=\d.)\d)|^[ \t]*#+", re.MULTILINE)
 _SUPERSCRIPT = re.compile(r"(?<=\w)(?=[⁰¹²³⁴-⁹])")
-_THOUSANDS = re.compile(r"(?<![\d.,:/])\d{1,3}(?:[,\u00a0\u2009\u202f]\d{3})+(?![\d:/]|[.,]\d{3})")
+_THOUSANDS = re.compile(r"(?<![\d.,:/])\d{1,3}(?:(?:[,\u00a0\u2009\u202f]|\{,\}|\\[,;])\d{3})+(?![\d:/]|[.,]\d{3})")
 _SENTENCE_END = re.compile(r"[.!?。！？…\n;；]")
 _CLAUSE_END = re.compile(r"[.,;:!?()。，；：！？、…\n]")
 _LINE_END = rf"{_CLOSE}[.。!]{{0,8}}{_CLOSE}(?:\n|\Z)"
@@ -43,15 +43,15 @@ _MAX_SENTENCE_LENGTH = 300
 _MAX_WORDS_LENGTH = 40
 _LETTER_ALONE = re.compile("[a-z]?")
 _OPENING = re.compile(_OPEN)
-_BETWEEN = re.compile(r"""[ .(\[)\]}:：、"'”>–—-]*""")
+_BETWEEN = re.compile(r"""[ .,(\[)\]}:：、"'”>–—-]*""")
 _IN_WORD = re.compile(rf"[^\W_{_UNSPACED}]")
 _IN_NUMBER_BEFORE = re.compile(r"(?:[/⁄^_~×÷+−–-]|\d[.,:'’· ]|(?<!\w)\.)\Z")
 _IN_NUMBER_AFTER = re.compile(
     r"[.,:'’·_~⁄^]\d| ?[-–—−/⁄×÷+] ?\d| ?[%‰°^+]| \d| ?(?i:hundred|thousand|[mb]illion|million\w*|tausend|mil)\b|"
     "[百千万萬億亿만억]"
 )
-_ACCEPTED = "[✅✓✔☑🗸]\ufe0f?|\\[ ?[xX✓✔] ?\\]"
-_REJECTED = "[❌✗✘✖☒☐🚫×✕❎]\ufe0f?|\\[ {0,2}\\]"
+_ACCEPTED = "[✅✓✔☑🗸👍]\ufe0f?|\\[ ?[xX✓✔] ?\\]"
+_REJECTED = "[❌✗✘✖☒☐🚫⛔👎×✕❎]\ufe0f?|\\[ {0,2}\\]"
 
 
 def _any_of(alternatives: WordForms) -> str:
@@ -188,12 +188,12 @@ def _patterns() -> _Patterns:
         sentence_end=re.compile(r"[.!?](?!\w)|[。！？…\n]"),
         denial=re.compile(
             rf"""[ :|()\[\]{{}}"'“”’=–—-]{{0,8}}"""
-            rf"(?:{_REJECTED}|0(?:\.0+)?(?![\d.,]*\d)|{_IS}? ?{_NOT}(?! ?{_NAMED}{_LETTER}))"
+            rf"(?:{_REJECTED}|0(?:\.0+)?{_VERDICT_END}|{_IS}? ?{_NOT}(?! ?{_NAMED}{_LETTER}))"
             rf"|{_CLOSE}[^\s.,;]{{0,2}} ?{_any_of(words.NOT_AFTER)}"
         ),
         negation=re.compile(f"{_NOT}|{_any_of(words.SUPPOSED)}"),
         approval=re.compile(rf"{_ACCEPTED}|(?:{_any_of(words.YES)}|{_RIGHT}|1(?:\.0+)?){_VERDICT_END}"),
-        rejection=re.compile(rf"{_REJECTED}|(?:{_NOT}|0(?:\.0+)?){_VERDICT_END}"),
+        rejection=re.compile(rf"{_REJECTED}|(?:{_NOT}|0(?:\.0+)?|[xXnNfF]){_VERDICT_END}"),
         after_letter=re.compile(_SEPARATOR),
         mark=re.compile(rf"(?:(?P<accepted>{_ACCEPTED})|{_REJECTED}){_SEPARATOR}\Z"),
     )
@@ -415,7 +415,7 @@ class _Answer:
         between = " ".join(text for name, text in match.groupdict().items() if text and name != "letter")
         stop = _SENTENCE_END.search(self.text, end, end + _MAX_SENTENCE_LENGTH)
         return bool(
-            patterns.negation.search(f"{clause} {between}")
+            patterns.negation.search(f"{clause.strip().removeprefix('but ')} {between}")
             or (stop and stop[0] in "?？")
             or patterns.denial.match(self.text, end)
         )
@@ -467,9 +467,10 @@ class _Answer:
             place = self._skip(patterns.after_letter, option.end)
         elif "." in text[end:place] and text[place : place + 1].isalnum():
             return None  # "A. no" may be a list of options
-        return (
-            True if patterns.approval.match(text, place) else False if patterns.rejection.match(text, place) else None
-        )
+        if patterns.approval.match(text, place):
+            return True
+        rejection = patterns.rejection.match(text, place)
+        return False if rejection and rejection[0] not in self._letters else None
 
     def _skip(self, signs: re.Pattern[str], start: int) -> int:
         match = signs.match(self.text, start)

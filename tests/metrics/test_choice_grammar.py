@@ -277,11 +277,10 @@ def test_forms_that_state_no_option(pattern: str) -> None:
 
 
 PIECES = (
-    "The answer is", "Answer:", "I choose", "So", "{0}", "{1}", "({0})", "**{2}**", "\\boxed{{{0}}}", "{T0}", "{T1}", "or",
-    "and", ",", ".", "\n", ";", "is correct", "is wrong", "not", "no", "yes", ":", "A dog", "I think",
-    "I saw a cat.", "A cat:",
-    "because", "❌", "✅", "[x]", "[ ]", "{0}/{1}", "{0} & {2}", "?", "{1}-{0}", "instead of", "{0}. {T0}", "{1}) {T1}",
-    "Option {0}", "{1}.", "{0}: no", "{2}: yes", "{0},", "1", "5 {0}", "also",
+    "The answer is", "Answer:", "I choose", "So", "{0}", "{1}", "({0})", "**{2}**", "\\boxed{{{0}}}", "{T0}", "{T1}",
+    "or", "and", ",", ".", "\n", ";", "is correct", "is wrong", "not", "no", "yes", ":", "A dog", "I think",
+    "I saw a cat.", "A cat:", "because", "❌", "✅", "[x]", "[ ]", "{0}/{1}", "{0} & {2}", "?", "{1}-{0}", "instead of",
+    "{0}. {T0}", "{1}) {T1}", "Option {0}", "{1}.", "{0}: no", "{2}: yes", "{0},", "1", "5 {0}", "also",
 )  # fmt: skip
 
 

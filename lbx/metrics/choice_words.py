@@ -58,7 +58,7 @@ CHOOSE = WordForms(
 )
 NOT = WordForms(
     r"not|never|no|nor|neither|none|nothing|cannot|\w+n['’]t|wrong|incorrect\w*|false|unlikely|least|worst|except|"
-    r"without|ruled?|ruling|eliminat\w+|exclud\w+|reject\w*|contradict\w*|doubt\w*|impossible|un(?:supported|true|mentioned)|absent|nope|nicht|kein\w*|weder|falsch\w*|"
+    r"without|ruled?|ruling|eliminat\w+|exclud\w+|reject\w*|contradict\w*|doubt\w*|impossible|un(?:supported|true|mentioned)|absent|nope|nicht|nein|nee|nej|nei|kein\w*|weder|falsch\w*|"
     r"ausgeschlossen|unwahrscheinlich\w*|am wenigsten|pas|ni|faux|fauss?e|moins|fals[oa]|descart\w+|nunca|tampoco|"
     r"menos|incorret[ao]s?|non|né|errat\w+|sbagliat\w+|meno|não|nem|errad\w+|niet|geen|fout\w*|onjuist\w*|inte|ikke|ikkje|fel|"
     r"feil|forkert|ei|eivät|väär\w+|nie|błędn\w+|není|nesprávn\w+|nem|hibás|nu|greșit\w*|не|нет|ни|ні|неверн\w+|"
@@ -106,7 +106,7 @@ REASON = WordForms(
 )
 """Words between a statement and its reason."""
 AFTERWARDS = WordForms(
-    "here|which|though|while|sein|wählen|sagen|nehmen|है|হল|होगा|olmalı|olur",
+    "here|which|though|while|sein|wählen|sagen|nehmen|است|है|হল|होगा|olmalı|olur",
     "[项項选選吧啦了由对對正都均也で]|だ|と|に|の|を|が|は|も|입|이|번|를|을|로|가|은|는|예|라|ครับ|ค่ะ|ซึ่ง|ข้อ|ถูก",
 )
 """Other words that may follow an option's letter; any further word makes the letter a word of a sentence."""

@@ -34,6 +34,7 @@ _OPEN = r"""[ (\[{<"'“”‘’„«「『]{0,8}"""
 _CLOSE = r"""[ )\]}>"'”’»」』]{0,8}"""
 _COLON = rf"(?:{_CLOSE}[:：=-]+\s*|>\s*| |)"
 _MARKUP = re.compile(r"\\(?:text|math)\w*\s*(?=\{)|\\[()\[\]]|[*_`$~](?!(?<=\d.)\d)|^[ \t]*#+", re.MULTILINE)
+_SIGNS = str.maketrans("º˚⁄∕", "°°//")
 _SUPERSCRIPT = re.compile(r"(?<=\w)(?=[⁰¹²³⁴-⁹])")
 _THOUSANDS = re.compile(r"(?<![\d.,:/])\d{1,3}(?:(?:[,\u00a0\u2009\u202f]|\{,\}|\\[,;])\d{3})+(?![\d:/]|[.,]\d{3})")
 _SENTENCE_END = re.compile(r"[.!?。！？…\n;；]")
@@ -201,7 +202,7 @@ def _patterns() -> _Patterns:
 
 def _strip_markup(text: str) -> str:
     """Return the text without markup, in compatibility characters ("Ｂ" is "B"), with single spaces."""
-    joined = _THOUSANDS.sub(lambda number: re.sub(r"\D", "", number[0]), _SUPERSCRIPT.sub("^", text))
+    joined = _THOUSANDS.sub(lambda number: re.sub(r"\D", "", number[0]), _SUPERSCRIPT.sub("^", text.translate(_SIGNS)))
     return re.sub(r"[^\S\n]+", " ", _MARKUP.sub("", unicodedata.normalize("NFKC", joined)))
 
 
@@ -430,6 +431,7 @@ class _Answer:
             return bool(_patterns().denial.match(self.text, option.end))
         if label["name"] is not None:
             return True
+        end = self._skip(_BETWEEN, end)
         stop = _CLAUSE_END.search(self.text, end, end + _MAX_SENTENCE_LENGTH)
         scope = _patterns().scope.search(self.text, end, stop.start() if stop else end + _MAX_SENTENCE_LENGTH)
         return bool(scope and re.fullmatch(_NOT, scope[0]))

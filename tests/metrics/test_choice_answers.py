@@ -29,7 +29,7 @@ STATED = [
     "❌ A. Monday\n✅ B. Tuesday\n❌ C. Wednesday\n❌ D. Thursday",
     "A. Monday ❌\nB. Tuesday ✅\nC. Wednesday ❌\nD. Thursday ❌", "B instead of C.", "B, rather than C",
     "I choose B over C.", "Tuesday (B)",
-    "Each option:\n\n**A. Monday** - No.\n**B. Tuesday** - Yes.\n**C. Wednesday** - No.\n\nThe correct answer is **B**.",
+    "Options:\n\n**A. Monday** - No.\n**B. Tuesday** - Yes.\n**C. Wednesday** - No.\n\nThe correct answer is **B**.",
     "Answer: B\nReason: A and C are wrong.", "B\n\nExplanation: The passage says so, unlike A.",
     "It's definitely option B, no doubt.", "The only correct option is B.", "The answer that best fits is B.",
     "Out of A, B, C and D, the answer is B.", "Choice B is the best answer.", "My final answer: B.", "[B]",
@@ -39,7 +39,7 @@ STATED = [
     "The answer is B since A is out and C is out.", "The correct answer is option B, Tuesday.",
     "The correct answer is B, i.e. Tuesday.", "\u6b63\u786e\u7b54\u6848\u662fB\uff0c\u800c\u4e0d\u662fC\u3002",
     "\u7b54\u6848\u662fB\uff0cA\u548cC\u90fd\u4e0d\u5bf9\u3002",
-    "**Answer: (B) Tuesday**\n\nWhile A, C might be plausible, they are not supported.",
+    "**Answer: (B) Tuesday**\n\nWhile A, C might be plausible, they are not supported.", "[X] B", "☑ B",
 ]  # fmt: skip
 """Answers that state Tuesday, B."""
 NOT_STATED = [
@@ -92,7 +92,13 @@ NOT_STATED = [
     "The least likely answer is B.", "The least likely is B.", "Least likely: B", "The most unlikely option is B.",
     "The worst choice is B", "Monday (B)", "Monday: B", "Monday [B]", "**Monday** (B)", "The answer is Monday (B).",
     "The answer is (B) Monday.", "B (Monday)", "B: Monday", "Answer: B - Monday", "B, Monday", "Monday, B",
-    "Monday - B",
+    "Monday - B", "Solution: B or C", "The right option would be either B or C", "I would choose between B and C",
+    "B.C.", "44 B.C.", "A.D. 79", "79 A.D.", "C.D.", "500 B", "10 kΩ, 5 A", "12 V / 5 A", "a 5-A fuse", "5-A",
+    "pH 7, 37 °C", "37 ° C", "98.6°F (37°C)", "37 º C", "37ºC", "C4", "B-52", "B 52", "A380", "B♭",
+    "C♯ minor", "B flat", "A flat", "Symphony in C", "D Major", "H&M", "D&D", "A & E", "A&B", "C & A", "R & B",
+    "B & B", "B+B", "N/A (not applicable)", "[N/A]", "\\boxed{N/A}", "<answer>N/A</answer>", "N／A", "N⁄A", "N∕A",
+    "The answer is N/A.", "Option: N/A", "S.O.S. A", "[0, 1, 0, 0]", "A: ruled out", "A: eliminated",
+    "A (ruled out)", "A: no evidence", "A: contradicted", "A: 0", "A: 0.0", "A - 0", "A: none", "A: No.", "A: ❎",
 ]  # fmt: skip
 NOT_WRONG = [
     "A) ✗ B) ✓ C) ✗ D) ✗", "A ✗ | B ✓ | C ✗ | D ✗", "A=0, B=1, C=0, D=0", "A: No. B: Yes. C: No. D: No.",
@@ -108,10 +114,107 @@ NOT_WRONG = [
     "I prefer B to C.", "B beats C.", "B is better than C.", "C is not as good as B.",
     "The second best answer is B.", "The distractor is B.", "The answer is B. See also C.",
     "The answer is B, which I found in section C.", "Among the options A, B, C, and D, B is correct.", "Answer = B",
-    "answer is (b)",
+    "answer is (b)", "Verdict: B", "(A) false (B) true (C) false (D) false", "A false B true C false D false",
+    "A→❌, B→✅", "❌A ✅B ❌C ❌D", "A❌B✅C❌D❌", "(A) ✘ (B) ✔ (C) ✘ (D) ✘", "A - ✗\nB - ✓",
+    "A: No - not mentioned\nB: Yes - mentioned\nC: No - not mentioned",
+    "A: No, the text says otherwise.\nB: Yes, the text says so.",
+    "A. Incorrect. B. Correct. C. Incorrect. D. Incorrect.", "true: B, false: A, C, D", "False: A. True: B.",
+    "Yes: B\nNo: A, C, D", "A=F B=T C=F D=F", "{'A': False, 'B': True, 'C': False, 'D': False}",
+    "A: 0%, B: 100%, C: 0%, D: 0%", "A (0), B (1), C (0), D (0)", "A - 0\nB - 1", "A:0 B:1 C:0 D:0",
+    "A: 0/10\nB: 9/10\nC: 2/10\nD: 1/10", "A: low, B: high", "A: rejected\nB: accepted",
 ]  # fmt: skip
 """Answers in which a reader may find Tuesday, B, but no other option."""
-OPTION_TEXTS = {
+LANGUAGES: dict[str, dict[str | None, list[str]]] = {
+    "sv": {
+        "B": ["Svar: B", "Svaret är B, inte C.", "Jag väljer B."],
+        None: ["Svaret är B eller C.", "B eller C", "Svaret är inte B.", "A: nej"],
+    },
+    "fi": {
+        "B": ["Vastaus on B."],
+        None: ["B tai C", "Vastaus on B tai C.", "Vastaus ei ole B."],
+    },
+    "hu": {
+        "B": ["A helyes válasz: B"],
+        None: ["A válasz B vagy C.", "B vagy C"],
+    },
+    "el": {
+        "B": ["Η απάντηση είναι B."],
+        None: ["B ή C", "Η απάντηση είναι B ή C.", "Η απάντηση δεν είναι B."],
+    },
+    "cs": {
+        "B": ["Odpověď: B"],
+        None: ["B nebo C", "Odpověď je B nebo C."],
+    },
+    "ro": {
+        "B": ["Răspunsul este B."],
+        None: ["B sau C", "Răspunsul este B sau C."],
+    },
+    "he": {
+        "B": ["התשובה היא B."],
+        None: ["B או C", "התשובה היא B או C", "התשובה אינה B."],
+    },
+    "fa": {
+        "B": ["پاسخ B است"],
+        None: ["B یا C", "پاسخ B یا C است"],
+    },
+    "th": {
+        "B": ["คำตอบคือ B"],
+        None: ["B หรือ C", "คำตอบคือ B หรือ C", "คำตอบไม่ใช่ B"],
+    },
+    "vi": {
+        "B": ["Đáp án là B."],
+        None: ["B hoặc C", "Đáp án là B hoặc C.", "Đáp án không phải là B."],
+    },
+    "id": {
+        "B": ["Jawabannya adalah B."],
+        None: ["Jawabannya B atau C.", "Jawabannya bukan B."],
+    },
+    "bn": {
+        "B": ["উত্তর: B"],
+        None: ["B অথবা C"],
+    },
+    "uk": {
+        "B": ["Відповідь: B"],
+        None: ["B чи C", "Відповідь: B або C"],
+    },
+    "fr": {
+        None: ["C'est la vie", "D'accord", "L'A", "A: non"],
+    },
+    "de": {
+        None: ["A: nein"],
+    },
+    "ru": {
+        None: ["A: нет"],
+    },
+    "zh": {
+        None: ["A：否"],
+    },
+    "ja": {
+        None: ["A: いいえ"],
+    },
+    "ko": {
+        None: ["A: 아니요"],
+    },
+    "tr": {
+        None: ["A: hayır"],
+    },
+    "ar": {
+        None: ["A: لا"],
+    },
+    "hi": {
+        None: ["A: नहीं"],
+    },
+    "pl": {
+        None: ["A: nie"],
+    },
+    "nl": {
+        None: ["A: nee"],
+    },
+    "it": {
+        None: ["A: falso"],
+    },
+}  # fmt: skip
+OPTION_TEXTS: dict[tuple[str, ...], dict[str | None, list[str]]] = {
     ("1", "10", "100", "1000"): {
         "B": [
             "The answer is 10\u2063", "The answer is 10.",
@@ -218,6 +321,13 @@ def test_answer_without_an_option(answer: str) -> None:
 @pytest.mark.parametrize("answer", NOT_WRONG)
 def test_answer_that_may_state_one_option(answer: str) -> None:
     assert stated_choice(answer, dict(zip("ABCD", DAYS, strict=True))) in ("B", None)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_languages(language: str) -> None:
+    for letter, answers in LANGUAGES[language].items():
+        for answer in answers:
+            assert stated_choice(answer, dict(zip("ABCD", DAYS, strict=True)), language) == letter, answer
 
 
 @pytest.mark.parametrize("texts", OPTION_TEXTS)

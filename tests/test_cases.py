@@ -97,6 +97,16 @@ def scores(metric: str, expected: dict[str, float]) -> Callable[[Case], None]:
     return check
 
 
+def choices(expected: dict[str, str]) -> Callable[[Case], None]:
+    """The case runs, and these options are read from its answers; "" for answers that are marked without one."""
+
+    def check(case: Case) -> None:
+        answers = case.run()
+        assert {sample: row["accuracy_extracted"] for sample, row in answers.items()} == expected
+
+    return check
+
+
 def float_id(case: Case) -> None:
     """An id that a data frame wrote as 1.0 is read as it is written."""
     (case.folder / "answers.json").write_text('{"*": "r"}')
@@ -254,6 +264,24 @@ CASES: dict[str, Callable[[Case], None]] = {
     ),
     "mc-gap-jsonl": refused("quiz.jsonl, line 1", "'b' is empty", "'c'"),
     "mc-index": refused("quiz.jsonl, line 3", "'3'", "position"),
+    "mc-na": choices(dict.fromkeys(["na", "na2", "qa", "deg", "amp", "cpp", "rd", "vit", "hep"], "")),
+    "mc-numbers": choices(
+        dict.fromkeys(["thousand", "thousand-box", "thousand-bare", "nbsp"], "D")
+        | dict.fromkeys(["decimal", "neg", "range", "frac", "clock", "exp", "word", "x"], "")
+    ),
+    "mc-two-letters": choices(
+        dict.fromkeys(["or", "both", "either", "slash", "are", "aswell", "answer-list", "least", "contradict"], "")
+        | {"instead": "B", "over": "C", "ticks": "B", "yesno": "B", "boxes": "B", "notment": ""}
+    ),
+    "mc-verdicts": choices(
+        dict.fromkeys(["ticks", "ticks2", "yesno", "boxes", "json", "zero"], "B")
+        | dict.fromkeys(["prob", "notm", "cross"], "")
+    ),
+    "mc-yesno": choices(
+        dict.fromkeys(["yes", "yes2", "true"], "A")
+        | dict.fromkeys(["no", "no2", "false", "false2", "stmt"], "B")
+        | dict.fromkeys(["ng", "ng2"], "C")
+    ),
     "list-jsonl": refused("t.jsonl, line 2", "JSON list"),
     "em-a": scores(
         "exact_match",

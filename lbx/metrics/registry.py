@@ -13,7 +13,7 @@ from typing import NamedTuple
 from lbx.metrics import f1, longbench, rouge_l, rouge_n
 from lbx.metrics.stated_choice import stated_choice
 
-VERSION = 2
+VERSION = 3
 """Version, incremented whenever a change of code can change a score."""
 
 

@@ -1,12 +1,16 @@
 """The option that a free answer states: lbx's own rule, for benchmarks of one's own.
 
 1. A statement counts before a mention. Statements are "the answer is B", "Answer: B", "\\boxed{B}",
-   "<answer>B</answer>", "I choose B", "B is correct", a line that is only the letter, and a first line such as
-   "B. Tuesday". The option's text may stand for its letter.
+   "<answer>B</answer>", "I choose B", "B is correct", a line that is only the letter, a first line such as
+   "B. Tuesday", and the only option that a list of verdicts accepts ("A: no, B: yes"). The option's text may replace
+   its letter, also at the beginning of the answer ("Yes, it does.").
 2. The last statement counts, unless the first sentence already states another option.
-3. Without a statement, the only letter that is mentioned counts, if its sentence neither negates nor supposes it.
+3. Without a statement, a letter counts if every word of one letter in the answer can only mean this option, and its
+   sentence neither negates nor supposes it.
 4. Ambiguous answers state no option: "B or C", "B. Monday" if Monday is option A, lines that begin with
-   several letters.
+   several letters. Denied options are not stated: "The answer is not B.", "B: not mentioned", "❌ B".
+5. A letter next to "/", "&", "+", a degree sign or a number is no option: "N/A", "R&D", "C++", "20 °C", "5 A". Nor is a
+   number within a longer one: "1" in "1.5".
 
 All letters are alike: "A" and "I" count wherever "B" would, and "A dog" states no option because "B dog" states none.
 """
@@ -15,8 +19,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 from lbx.metrics import choice_words as words
@@ -28,31 +33,60 @@ _LATIN = "A-Za-z0-9\u00c0-\u024f"
 _OPEN = r"""[ (\[{<"'“”‘’„«「『]{0,8}"""
 _CLOSE = r"""[ )\]}>"'”’»」』]{0,8}"""
 _COLON = rf"(?:{_CLOSE}[:：=-]+\s*|>\s*| |)"
-_MARKUP = re.compile(r"\\(?:text|math)\w*\s*(?=\{)|\\[()\[\]]|[*_`$~]|^[ \t]*#+", re.MULTILINE)
+_MARKUP = re.compile(r"\\(?:text|math)\w*\s*(?=\{)|\\[()\[\]]|[*_`$~](?!(?<=\d.)\d)|^[ \t]*#+", re.MULTILINE)
+_SIGNS = str.maketrans("º˚⁄∕", "°°//")
+_SUPERSCRIPT = re.compile(r"(?<=\w)(?=[⁰¹²³⁴-⁹])")
+_THOUSANDS = re.compile(r"(?<![\d.,:/])\d{1,3}(?:(?:[,\u00a0\u2009\u202f]|\{,\}|\\[,;])\d{3})+(?![\d:/]|[.,]\d{3})")
 _SENTENCE_END = re.compile(r"[.!?。！？…\n;；]")
 _CLAUSE_END = re.compile(r"[.,;:!?()。，；：！？、…\n]")
 _LINE_END = rf"{_CLOSE}[.。!]{{0,8}}{_CLOSE}(?:\n|\Z)"
 _MAX_SENTENCE_LENGTH = 300
+_MAX_WORDS_LENGTH = 40
 _LETTER_ALONE = re.compile("[a-z]?")
-_BETWEEN = re.compile(r"""[ .)\]}:：、"'”>–—-]*""")
+_OPENING = re.compile(_OPEN)
+_BETWEEN = re.compile(r"""[ .,(\[)\]}:：、"'”>–—-]*""")
 _IN_WORD = re.compile(rf"[^\W_{_UNSPACED}]")
+_IN_NUMBER_BEFORE = re.compile(r"(?:[/⁄^_~×÷+−–-]|\d[.,:'’· ]|(?<!\w)\.)\Z")
+_IN_NUMBER_AFTER = re.compile(
+    r"[.,:'’·_~⁄^]\d| ?[-–—−/⁄×÷+] ?\d| ?[%‰°^+]| \d| ?(?i:hundred|thousand|[mb]illion|million\w*|tausend|mil)\b|"
+    "[百千万萬億亿만억]"
+)
+_ACCEPTED = "[✅✓✔☑🗸👍]\ufe0f?|\\[ ?[xX✓✔] ?\\]"
+_REJECTED = "[❌✗✘✖☒☐🚫⛔👎×✕❎]\ufe0f?|\\[ {0,2}\\]"
 
 
 def _any_of(alternatives: WordForms) -> str:
     forms = alternatives.spaced_scripts.replace(r"\w", _ALPHA)  # \w would run on through scripts without spaces
+    forms = re.sub(r"(?<![^|])[a-z](?![^|])", r"(?-i:\g<0>)", forms)  # "I" may be an option, "i" is a word
     spaced = rf"(?<!{_ALPHA})(?i:{forms})(?!{_ALPHA})"
     return f"(?:{spaced}|{alternatives.unspaced_scripts})" if alternatives.unspaced_scripts else spaced
 
 
-_ANSWER, _OPTION, _RIGHT, _IS, _AND, _AFTERWARDS = map(
-    _any_of, (words.ANSWER, words.OPTION, words.RIGHT, words.IS, words.AND, words.AFTERWARDS)
-)
+_ANSWER, _OPTION, _RIGHT, _IS, _CHOOSE, _AND, _NOT, _INSTEAD, _REASON, _ALSO = map(
+    _any_of,
+    (
+        words.ANSWER, words.OPTION, words.RIGHT, words.IS, words.CHOOSE, words.AND, words.NOT, words.INSTEAD,
+        words.REASON, words.ALSO,
+    ),
+)  # fmt: skip
 _WORD = rf"(?: ?(?:(?<!{_ALPHA})(?![A-Z](?!{_ALPHA})){_ALPHA}++|[{_UNSPACED}]))"
+_FILLER = rf"(?: ?(?:{_any_of(words.ADVERB)}|{_any_of(words.ARTICLE)}|{_ANSWER}|{_OPTION}|{_RIGHT}))"
 _NAMED = rf"{_OPEN}(?:{_OPTION} ?)?{_OPEN}"
-_NO_WORD = rf"(?![{_LATIN}]|[-'’][{_LATIN}])"
+_NO_WORD = rf"(?![{_LATIN}]|[-'’][{_LATIN}]|\.[A-Z](?![a-z])| ?[/&+°^=#♯♭]| \d|[-−](?! |\w))"
+_INITIAL = r"\. ?[A-Z]\."
 _LETTER = rf"(?P<letter>[A-Z]){_NO_WORD}"
-_BEGINS = rf"(?<![{_LATIN}.'’-])"
-_ENDS = rf"""(?= *(?:\Z|[\n.):,;\]}}<>"'”」』。，、；（(!…]|[{_UNSPACED}]|[-–—] |{_AFTERWARDS}))"""
+_BEGINS = rf"(?<![{_LATIN}.'’/&+°^=-])(?<![/&+°=\d] )(?<!\b[A-Za-z]\. )(?<!\b[A-Z][a-z]\. )(?<!\bMrs\. )(?<!\bProf\. )"
+_FOLLOWS = "|".join(map(_any_of, (words.AFTERWARDS, words.REASON, words.INSTEAD)))
+_FOLLOWS_UNSPACED = "|".join(
+    forms.unspaced_scripts for forms in (words.OPTION, words.RIGHT, words.ANSWER, words.NOT, words.CHOOSE)
+)
+_ENDS = (
+    rf""" *(?:\Z|[\n.):,;\]}}<>|"'”」』。，、；！（(!…]|[-–—] |{_ACCEPTED}|{_REJECTED}|"""
+    rf"{_FOLLOWS}|{_FOLLOWS_UNSPACED})"
+)
+_SEPARATOR = r"""[ .:|()\[\]{}"'“”=–—-]{0,8}"""
+_VERDICT_END = rf"""(?= *(?:[.,;:!|)\]}}\n"'(\[。，；-]|\Z|[A-Z](?![{_LATIN}])))"""
+_DECORATION = rf"(?:(?!{_REJECTED})[^\w\n?？/&+°^])*+"
 
 
 class _Patterns(NamedTuple):
@@ -61,14 +95,24 @@ class _Patterns(NamedTuple):
     Attributes:
         announcement: words before a stated option; ``after_announcement`` are the ways in which its letter may follow.
         choice_verb: "I choose" and its like; ``after_choice_verb`` as above.
-        before_text: text allowed between such words and an option's text.
-        judgement: "B is correct".
+        before_text: text allowed between such words and an option's text; ``fillers`` may follow it.
+        judgement: "B is correct"; ``text_judgement`` without the letter.
         label: beginning of a line with an option, and its text or a reason.
         bare_line: a line that is only a letter.
-        mention: a letter that is no part of a sentence.
-        alternative: another letter that follows as an alternative.
+        letter: a letter that is no part of a word, a name or a quantity.
+        option_end: what may follow the letter of an option; ``statement_end`` if it is stated.
+        lead_in: what may come before a letter that is no part of a sentence.
+        text_end: what may follow an option's text at the beginning of an answer.
+        joint: words between options that are stated together; ``preceding_joint`` and
+            ``joint_end`` are those before an option that is judged.
+        alternative: a letter with the word that rejects it in favour of another.
+        scope: words after which a sentence states nothing further.
+        exclusion: the end of a clause that denies options; ``also`` of one that adds an option.
+        continuation: beginning of a sentence that continues the one before; ``sentence_end`` is the end of one.
         denial: words that deny the option before them.
         negation: any word that negates or supposes.
+        after_letter: signs between an option and its verdict.
+        approval: a verdict that accepts an option; ``rejection`` rejects it, and ``mark`` is a sign before the option.
     """
 
     announcement: re.Pattern[str]
@@ -76,47 +120,90 @@ class _Patterns(NamedTuple):
     choice_verb: re.Pattern[str]
     after_choice_verb: tuple[re.Pattern[str], ...]
     before_text: re.Pattern[str]
+    fillers: re.Pattern[str]
     judgement: re.Pattern[str]
+    text_judgement: re.Pattern[str]
     label: re.Pattern[str]
     bare_line: re.Pattern[str]
-    mention: re.Pattern[str]
+    letter: re.Pattern[str]
+    option_end: re.Pattern[str]
+    statement_end: re.Pattern[str]
+    lead_in: re.Pattern[str]
+    text_end: re.Pattern[str]
+    joint: re.Pattern[str]
+    preceding_joint: re.Pattern[str]
+    joint_end: re.Pattern[str]
     alternative: re.Pattern[str]
+    scope: re.Pattern[str]
+    exclusion: re.Pattern[str]
+    also: re.Pattern[str]
+    continuation: re.Pattern[str]
+    sentence_end: re.Pattern[str]
     denial: re.Pattern[str]
     negation: re.Pattern[str]
+    after_letter: re.Pattern[str]
+    approval: re.Pattern[str]
+    rejection: re.Pattern[str]
+    mark: re.Pattern[str]
 
 
 @cache
 def _patterns() -> _Patterns:
+    is_right = rf"{_IS}{_FILLER}{{0,3}}? ?(?:{_RIGHT}|{_ANSWER})"
+    join = rf"(?:{_AND}|[,/&+|、])"
     return _Patterns(
         announcement=re.compile(rf"(?<!/)(?:{_ANSWER}|{_RIGHT}(?: ?{_OPTION})?|{_OPTION} ?{_RIGHT})"),
         after_announcement=(
-            re.compile(rf"(?P<gap>{_WORD}{{0,6}}?) ?{_IS}(?P<more>{_WORD}{{0,4}}?) ?{_NAMED}{_LETTER}"),
-            re.compile(rf"{_COLON}{_NAMED}{_LETTER}{_ENDS}"),
+            re.compile(rf"(?P<gap>{_WORD}{{0,6}}?) ?{_IS}(?P<more>{_FILLER}{{0,4}}?) ?{_NAMED}{_LETTER}"),
+            re.compile(rf"{_COLON}{_NAMED}{_LETTER}"),
             re.compile(rf"{_COLON}{_OPEN}(?P<letter>[a-z])(?={_LINE_END})"),
         ),
-        choice_verb=re.compile(_any_of(words.CHOOSE)),
-        after_choice_verb=(re.compile(rf"[:：]?(?P<gap>{_WORD}{{0,2}}?) ?{_NAMED}{_LETTER}"),),
+        choice_verb=re.compile(_CHOOSE),
+        after_choice_verb=(re.compile(rf"[:：,]?(?P<gap>{_FILLER}{{0,3}}?) ?{_NAMED}{_LETTER}"),),
         before_text=re.compile(rf"(?:(?P<gap>{_WORD}{{0,6}}?) ?{_IS} ?|{_COLON}){_OPEN}"),
+        fillers=re.compile(rf"{_FILLER}{{0,4}} ?{_OPEN}"),
         judgement=re.compile(
             rf"{_BEGINS}{_OPEN}{_LETTER}{_CLOSE}(?:{_OPTION} ?)?"
-            rf"(?:{_IS} (?:{_any_of(words.ARTICLE)} )?"
-            rf"|(?:{words.IS.unspaced_scripts})?(?=[{_UNSPACED}]))(?:{_RIGHT}|{_ANSWER})"
+            rf"(?:{is_right}|(?:{words.IS.unspaced_scripts})?(?=[{_UNSPACED}])(?:{_RIGHT}|{_ANSWER}))"
         ),
-        label=re.compile(rf"[^\w\n]*{_LETTER}(?: ?[.)\]}}:：、,，\"'”]| [-–—] | (?={_AFTERWARDS}))"),
-        bare_line=re.compile(r"[^\w?？]*(?P<letter>[A-Za-z])[^\w?？]*"),
-        mention=re.compile(rf"(?P<option>{_OPTION} ?{_OPEN})?{_BEGINS}{_LETTER}(?(option)|{_ENDS})"),
+        text_judgement=re.compile(rf" ?{is_right}"),
+        label=re.compile(
+            rf"{_DECORATION}{_LETTER}(?P<name>(?={_INITIAL}))?(?: ?[.)\]}}:：、,，\"'”]| [-–—] | (?=\(|{_FOLLOWS}))"
+        ),
+        bare_line=re.compile(rf"{_DECORATION}(?P<letter>[A-Za-z]){_NO_WORD}{_DECORATION}"),
+        letter=re.compile(rf"{_BEGINS}{_LETTER}(?!{_INITIAL})"),
+        option_end=re.compile(_ENDS),
+        statement_end=re.compile(rf"{_ENDS}| *{_AND}|{_CLOSE} *{_any_of(words.SUPPOSED)}"),
+        lead_in=re.compile(rf"(?:[^\w\s'’]|{_IS}|{_CHOOSE}|{_FILLER}) ?\Z"),
+        text_end=re.compile(rf"{_CLOSE}(?:[)\],.;:!。，！、；：\n]|\Z| ?[-–—] | ?{_REASON})"),
+        joint=re.compile(rf"{_CLOSE}[,;(]?\s?(?:{join}|[-–—])(?: ?{_ALSO})?{_OPEN}"),
+        joint_end=re.compile(rf"{_CLOSE},? ?{join}{_OPEN}\Z"),
+        preceding_joint=re.compile(rf"{_BEGINS}{_LETTER}{_CLOSE},? ?{join}{_NAMED}\Z"),
         alternative=re.compile(
-            rf"{_CLOSE}(?P<comma>,)?(?(comma)|(?:{_AND}|[/&+、])){_NAMED}{_LETTER}(?! ?{_IS})"
-            rf"(?(comma)(?={_CLOSE}(?:[,.\n]|\Z|{_AND})))"
+            rf"[,;(–—-]? ?(?:(?:{_AND}|{_any_of(words.SUPPOSED)}) )?(?:{_NOT}|{_INSTEAD}) ?{_NAMED}{_LETTER}{_CLOSE}"
         ),
-        denial=re.compile(rf"{_CLOSE}[^\s.,;]{{0,2}} ?{_any_of(words.NOT_AFTER)}"),
-        negation=re.compile(_any_of(words.NOT)),
+        scope=re.compile(f"{_NOT}|{_INSTEAD}|{_REASON}"),
+        exclusion=re.compile(rf"{_CLOSE}{_WORD}{{0,3}}? ?{_NOT}"),
+        also=re.compile(rf"{_CLOSE}{_IS} ?{_ALSO}"),
+        continuation=re.compile(rf"{_CLOSE}[.;]{_CLOSE}\s?(?:{_AND}|{_ALSO})"),
+        sentence_end=re.compile(r"[.!?](?!\w)|[。！？…\n]"),
+        denial=re.compile(
+            rf"""[ :|()\[\]{{}}"'“”’=–—-]{{0,8}}"""
+            rf"(?:{_REJECTED}|0(?:\.0+)?{_VERDICT_END}|{_IS}? ?{_NOT}(?! ?{_NAMED}{_LETTER}))"
+            rf"|{_CLOSE}[^\s.,;]{{0,2}} ?{_any_of(words.NOT_AFTER)}"
+        ),
+        negation=re.compile(f"{_NOT}|{_any_of(words.SUPPOSED)}"),
+        approval=re.compile(rf"{_ACCEPTED}|(?:{_any_of(words.YES)}|{_RIGHT}|1(?:\.0+)?){_VERDICT_END}"),
+        rejection=re.compile(rf"{_REJECTED}|(?:{_NOT}|0(?:\.0+)?|[xXnNfF]){_VERDICT_END}"),
+        after_letter=re.compile(_SEPARATOR),
+        mark=re.compile(rf"(?:(?P<accepted>{_ACCEPTED})|{_REJECTED}){_SEPARATOR}\Z"),
     )
 
 
 def _strip_markup(text: str) -> str:
     """Return the text without markup, in compatibility characters ("Ｂ" is "B"), with single spaces."""
-    return re.sub(r"[^\S\n]+", " ", _MARKUP.sub("", unicodedata.normalize("NFKC", text)))
+    joined = _THOUSANDS.sub(lambda number: re.sub(r"\D", "", number[0]), _SUPERSCRIPT.sub("^", text.translate(_SIGNS)))
+    return re.sub(r"[^\S\n]+", " ", _MARKUP.sub("", unicodedata.normalize("NFKC", joined)))
 
 
 def stated_choice(
@@ -130,12 +217,17 @@ def stated_choice(
         cues: phrases after which an answer follows, in addition to the known ones.
     """
     answer = _Answer(_strip_markup(output).strip(), choices)
-    statements = sorted([*answer.announced_statements(cues), *answer.judged_statements(), *answer.line_statements()])
+    statements = sorted(
+        [*answer.announced_statements(cues), *answer.judged_statements(), *answer.line_statements()],
+        key=lambda statement: statement.start,
+    )
     if not statements:
         return answer.only_mention() if language.partition("-")[0] in words.LANGUAGES else None
     opening, last = statements[0], statements[-1]
+    first_end = _SENTENCE_END.search(answer.text, opening.start)
     is_first_sentence = not _SENTENCE_END.search(answer.text, 0, opening.start)
-    return None if is_first_sentence and opening.letter != last.letter else last.letter or None
+    is_undecided = not opening.letter and first_end is not None and last.start > first_end.start()
+    return None if is_first_sentence and opening.letter != last.letter and not is_undecided else last.letter or None
 
 
 class _Statement(NamedTuple):
@@ -156,9 +248,6 @@ class _Answer:
     """An answer without markup, searched for stated options."""
 
     def __init__(self, text: str, choices: Mapping[str, str]) -> None:
-        self.text = text
-        lowered = text.lower()
-        self._lower_text = lowered if len(lowered) == len(text) else text
         self._letters = frozenset(choices)
         options = [
             (" ".join(_strip_markup(option).lower().split()).rstrip("."), letter) for letter, option in choices.items()
@@ -166,22 +255,49 @@ class _Answer:
         texts = [option for option, _ in options]
         unique = [pair for pair in options if not _LETTER_ALONE.fullmatch(pair[0]) and texts.count(pair[0]) == 1]
         self._options = sorted(unique, key=lambda pair: -len(pair[0]))
+        self.text = self._replace_lettered_options(text)
+        lowered = self.text.lower()
+        self._lower_text = lowered if len(lowered) == len(self.text) else self.text
+
+    def _replace_lettered_options(self, text: str) -> str:
+        """Replace the texts of options that contain a letter, such as "Both A and B", by their own letters."""
+        lettered = {
+            option: letter
+            for option, letter in self._options
+            if any(found["letter"] in self._letters for found in _patterns().letter.finditer(option.upper()))
+        }
+        if not lettered:
+            return text
+        pattern = rf"(?<![{_LATIN}])(?:{'|'.join(map(re.escape, lettered))})(?![{_LATIN}])"
+        return re.sub(pattern, lambda found: lettered.get(found[0].lower(), found[0]), text, flags=re.IGNORECASE)
 
     def announced_statements(self, cues: Sequence[str]) -> Iterator[_Statement]:
         """Yield statements after words that announce them, such as "the answer is" or the task's own cues."""
         patterns = _patterns()
         yield from self._statements_after(patterns.announcement, patterns.after_announcement)
-        yield from self._statements_after(patterns.choice_verb, patterns.after_choice_verb)
+        yield from self._statements_after(patterns.choice_verb, patterns.after_choice_verb, is_sentence=True)
         if phrases := "|".join(re.escape(phrase) for cue in cues if (phrase := _strip_markup(cue).strip())):
             yield from self._statements_after(
                 re.compile(f"(?i:{phrases})"), (*patterns.after_announcement, *patterns.after_choice_verb)
             )
 
     def judged_statements(self) -> Iterator[_Statement]:
-        """Yield statements such as "B is correct"."""
-        for match in _patterns().judgement.finditer(self.text):
+        """Yield statements such as "B is correct", and the only option that a list of verdicts accepts."""
+        patterns = _patterns()
+        for match in patterns.judgement.finditer(self.text):
+            start = match.start("letter")
             if match["letter"] in self._letters and not self._is_denied(match.start(), match):
-                yield _Statement(match.start(), match["letter"])
+                joined = patterns.preceding_joint.search(self.text, max(start - _MAX_WORDS_LENGTH, 0), start)
+                yield _Statement(match.start(), "" if joined else match["letter"])
+        for option, letter in self._options:
+            for start in self._places(option):
+                judgement = patterns.text_judgement.match(self.text, start + len(option))
+                if judgement and self._has_boundaries(option, start) and not self._is_denied(start, judgement):
+                    joined = patterns.joint_end.search(self.text, max(start - _MAX_WORDS_LENGTH, 0), start)
+                    yield _Statement(start, "" if joined and self._option_up_to(joined.start()) else letter)
+        accepted = [letter for letter, is_accepted in self._verdicts.items() if is_accepted]
+        if len(accepted) == 1 and 1 < len(self._verdicts) == len(self._mentions):
+            yield _Statement(self._mentions[0].start(), accepted[0])
 
     def line_statements(self) -> Iterator[_Statement]:
         """Yield lines that state an option, unless others begin with another letter: those list the options."""
@@ -191,91 +307,243 @@ class _Answer:
         start = 0
         for line in self.text.split("\n"):
             match = patterns.bare_line.fullmatch(line)
-            if match and match["letter"].upper() in self._letters:
+            if match and self._verdicts.get(match["letter"].upper(), match["letter"].upper() in self._letters):
                 bare.append(_Statement(start, match["letter"].upper()))
             elif letter := self._full_line_option(start):
                 labelled.append((_Statement(start, letter), True))
             elif (match := patterns.label.match(self.text, start)) and match["letter"] in self._letters:
                 reading = self._read_letter(match)
-                labelled.append(
-                    (_Statement(start, reading), not start or self._full_line_option(match.end()) == reading)
-                )
+                is_stated = not start or self._full_line_option(match.end()) == reading
+                labelled.append((_Statement(start, reading), is_stated and not self._has_denial(match)))
             start += len(line) + 1
-        if len({statement.letter for statement in bare}) == 1 or (bare and "\n" not in self.text[bare[-1].start :]):
+        if len({statement.letter for statement in bare}) == 1:
             yield bare[-1]
         if len({statement.letter for statement, _ in labelled}) == 1:
             yield from (statement for statement, counts in labelled if counts)
+        yield from self._opening_text()
+
+    def _opening_text(self) -> Iterator[_Statement]:
+        """Yield the option whose text begins the answer, as in "Yes, it does."."""
+        option = self._option_at(self._skip(_OPENING, 0))
+        end = _patterns().text_end.match(self.text, option.end) if option else None
+        if not option or not end or (self.text[option.end - 1].isdigit() and end[0][-1:] in tuple(".:)")):
+            return  # "2." begins a list
+        if not _patterns().denial.match(self.text, option.end):
+            yield _Statement(0, "" if self._has_rival(option.end, option.letter) else option.letter)
 
     def only_mention(self) -> str | None:
-        """Return the only letter that is mentioned, unless its sentence negates or supposes it."""
-        text, mention = self.text, _patterns().mention
-        for option, _ in self._options:
-            if mention.search(option.upper()):  # "vitamin A" does not mention option A
-                text = re.sub(re.escape(option), lambda found: "_" * len(found[0]), text, flags=re.IGNORECASE)
-        mentions = [match for match in mention.finditer(text) if match["letter"] in self._letters]
-        if len({match["letter"] for match in mentions}) != 1 or any(map(self._is_excluded, mentions)):
+        """Return the letter that is mentioned, if no other letter is, and no sentence negates or supposes it."""
+        text, mentions = self.text, self._mentions
+        if len(mentions) > 1:
+            text = _patterns().alternative.sub(lambda found: " " * len(found[0]), text)
+            mentions = [match for match in _patterns().letter.finditer(text) if match["letter"] in self._letters]
+        letters = {match["letter"] for match in mentions}
+        if len(letters) != 1 or not all(self._verdicts.get(letter, True) for letter in letters):
             return None
-        return mentions[0]["letter"]
+        if not all(self._is_mention(match, text) for match in mentions):
+            return None
+        for option, _ in self._options:
+            if _patterns().negation.search(option):  # "Not given" does not deny option B
+                text = re.sub(re.escape(option), lambda found: "_" * len(found[0]), text, flags=re.IGNORECASE)
+        ends = [0, *(end.end() for end in _SENTENCE_END.finditer(text)), len(text)]
+        sentences = {bisect_right(ends, match.start()) for match in mentions}
+        is_denied = any(_patterns().negation.search(text, ends[number - 1], ends[number]) for number in sentences)
+        return None if is_denied else mentions[0]["letter"]
 
-    def _statements_after(self, words: re.Pattern[str], ways: Sequence[re.Pattern[str]]) -> Iterator[_Statement]:
-        """Yield statements of a letter, or else of a text, after any of some words."""
+    def _statements_after(
+        self, words: re.Pattern[str], ways: Sequence[re.Pattern[str]], is_sentence: bool = False
+    ) -> Iterator[_Statement]:
+        """Yield statements of a letter, or else of a text, after any of some words.
+
+        Args:
+            is_sentence: whether only an option's text that ends a clause counts: "it is true that" states nothing.
+        """
+        patterns = _patterns()
         for announced in words.finditer(self.text):
             start, end = announced.span()
             found = [match for way in ways if (match := way.match(self.text, end))]
-            letters = [match for match in found if match["letter"].upper() in self._letters]
-            before = _patterns().before_text.match(self.text, end)
-            option = self._option_at(before.end()) if before else None
-            if letters and not (option and before and before.end() <= letters[0].start("letter") < option.end):
+            letters = [match for match in found if self._is_statement(match)]
+            before = patterns.before_text.match(self.text, end)
+            place = before.end() if before else end
+            option = self._option_at(place) if before else None
+            if before and not option:
+                place = self._skip(patterns.fillers, place)
+                option = self._option_at(place)
+            if option and is_sentence and not patterns.text_end.match(self.text, option.end):
+                option = None
+            if letters and not (option and place <= letters[0].start("letter") < option.end):
                 if not self._is_denied(start, letters[0]):
                     yield _Statement(start, self._read_letter(letters[0]))
-            elif option and before and not self._is_denied(start, before):
-                yield _Statement(start, option.letter)
+            elif option and before and not self._is_denied(start, before, option.end):
+                yield _Statement(start, "" if self._has_rival(option.end, option.letter) else option.letter)
 
-    def _is_denied(self, start: int, match: re.Match[str]) -> bool:
+    def _is_statement(self, match: re.Match[str]) -> bool:
+        """Return whether an option's letter ends there or is followed by its text or by a known word."""
+        letter, end = match["letter"].upper(), match.end("letter")
+        return letter in self._letters and bool(
+            _patterns().statement_end.match(self.text, end) or self._option_letter(end + 1) == letter
+        )
+
+    def _is_mention(self, match: re.Match[str], text: str) -> bool:
+        """Return whether a letter that is no statement can still mean only an option."""
+        start, end = match.span()
+        before = text[max(start - _MAX_WORDS_LENGTH, 0) : start]
+        stripped = before.rstrip(" ([{\"'“:")
+        other = self._option_up_to(start - len(before) + len(stripped))
+        option = self._option_letter(self._skip(_BETWEEN, end))
+        if {other.letter if other else "", option or ""} - {"", match["letter"]}:
+            return False
+        is_start = not before.strip(" ") and start == len(before)
+        is_led_in = is_start or before.endswith("\n") or _patterns().lead_in.search(before)
+        return bool(is_led_in and (_patterns().option_end.match(text, end) or option))
+
+    def _places(self, option: str) -> Iterator[int]:
+        start = self._lower_text.find(option)
+        while start >= 0:
+            yield start
+            start = self._lower_text.find(option, start + len(option))
+
+    def _is_denied(self, start: int, match: re.Match[str], end: int | None = None) -> bool:
         """Return whether a statement is negated, only supposed, or a question.
 
         Args:
             start: where it starts.
             match: its end, with the words in between as groups.
+            end: where it ends, if later than its match.
         """
-        patterns, end = _patterns(), match.end()
+        patterns, end = _patterns(), end or match.end()
         clause = _CLAUSE_END.split(self.text[max(start - _MAX_SENTENCE_LENGTH, 0) : start])[-1]
         between = " ".join(text for name, text in match.groupdict().items() if text and name != "letter")
         stop = _SENTENCE_END.search(self.text, end, end + _MAX_SENTENCE_LENGTH)
         return bool(
-            patterns.negation.search(f"{clause} {between}")
+            patterns.negation.search(f"{clause.strip().removeprefix('but ')} {between}")
             or (stop and stop[0] in "?？")
             or patterns.denial.match(self.text, end)
         )
 
-    def _is_excluded(self, mention: re.Match[str]) -> bool:
-        start, end = mention.span()
-        before = _SENTENCE_END.split(self.text[max(start - _MAX_SENTENCE_LENGTH, 0) : start])[-1]
-        after = _SENTENCE_END.split(self.text[end + 1 : end + _MAX_SENTENCE_LENGTH])[0]
-        return bool(_patterns().negation.search(f"{before} {after}"))
+    def _has_denial(self, label: re.Match[str]) -> bool:
+        """Return whether the first clause after an option's label denies it, unless it is the option's own text."""
+        letter, end = label["letter"], label.end()
+        if len(self._verdicts) > 1 or not self._verdicts.get(letter, True):
+            return True
+        option = self._option_at(self._skip(_OPENING, end))
+        if option and option.letter == letter:
+            return bool(_patterns().denial.match(self.text, option.end))
+        if label["name"] is not None:
+            return True
+        end = self._skip(_BETWEEN, end)
+        stop = _CLAUSE_END.search(self.text, end, end + _MAX_SENTENCE_LENGTH)
+        scope = _patterns().scope.search(self.text, end, stop.start() if stop else end + _MAX_SENTENCE_LENGTH)
+        return bool(scope and re.fullmatch(_NOT, scope[0]))
+
+    @cached_property
+    def _mentions(self) -> list[re.Match[str]]:
+        return [match for match in _patterns().letter.finditer(self.text) if match["letter"] in self._letters]
+
+    @cached_property
+    def _verdicts(self) -> dict[str, bool]:
+        """Options that the answer accepts or rejects one by one, such as "A: no" or "[x] B"."""
+        patterns, text = _patterns(), self.text
+        verdicts: dict[str, bool] = {}
+        before_first = text[: self._mentions[0].start()] if self._mentions else ""
+        has_marks_before = bool(patterns.mark.search(before_first[-_MAX_WORDS_LENGTH:]))
+        for match in self._mentions:
+            letter, (start, end) = match["letter"], match.span()
+            if not patterns.option_end.match(text, end):
+                continue
+            if has_marks_before:
+                mark = patterns.mark.search(text, max(start - _MAX_WORDS_LENGTH, 0), start)
+                verdict = bool(mark["accepted"]) if mark else None
+            else:
+                verdict = self._next_verdict(end, letter)
+            if verdict is not None:
+                verdicts[letter] = verdict and verdicts.get(letter, True)
+        return verdicts
+
+    def _next_verdict(self, end: int, letter: str) -> bool | None:
+        patterns, text = _patterns(), self.text
+        place = self._skip(patterns.after_letter, end)
+        if option := self._option_at(place):
+            if option.letter != letter:
+                return None
+            place = self._skip(patterns.after_letter, option.end)
+        elif "." in text[end:place] and text[place : place + 1].isalnum():
+            return None  # "A. no" may be a list of options
+        if patterns.approval.match(text, place):
+            return True
+        rejection = patterns.rejection.match(text, place)
+        return False if rejection and rejection[0] not in self._letters else None
+
+    def _skip(self, signs: re.Pattern[str], start: int) -> int:
+        match = signs.match(self.text, start)
+        return match.end() if match else start
 
     def _read_letter(self, match: re.Match[str]) -> str:
         """Return the letter that a pattern found; "" if an alternative follows, or another option's text."""
         letter, end = match["letter"].upper(), match.end("letter")
-        alternative = _patterns().alternative.match(self.text, end)
-        if alternative and alternative["letter"] in self._letters:
-            return ""
         if found := self._option_at(match.start("letter")):
             return found.letter
-        between = _BETWEEN.match(self.text, end)
-        other = self._full_line_option(between.end() if between else end)
-        return letter if other in ("", letter) else ""
+        place = self._skip(_BETWEEN, end)
+        option = self._option_at(place)
+        if option and option.letter != letter and _patterns().text_end.match(self.text, option.end):
+            return ""
+        own_end = option.end if option and option.letter == letter else max(match.end(), end)
+        return "" if self._has_rival(own_end, letter) else letter
+
+    def _has_rival(self, end: int, letter: str) -> bool:
+        """Return whether the sentence of a stated option continues with another one, without denying it."""
+        patterns, text = _patterns(), self.text
+        joined = patterns.joint.match(text, end)
+        option = self._option_letter(joined.end()) if joined else None
+        if option not in (None, letter):
+            return True
+        limit = end + _MAX_SENTENCE_LENGTH
+        again = patterns.continuation.match(text, end)
+        stop = patterns.sentence_end.search(text, again.end() if again else end, limit)
+        limit = stop.end() if stop else limit
+        scope = patterns.scope.search(text, end, limit)
+        rivals = [
+            rival
+            for rival in patterns.letter.finditer(text, end, scope.start() if scope else limit)
+            if rival["letter"] in self._letters - {letter} and self._is_rival(rival)
+        ]
+        return bool(rivals) and not patterns.exclusion.match(text, rivals[-1].end())
+
+    def _is_rival(self, match: re.Match[str]) -> bool:
+        patterns = _patterns()
+        return bool(patterns.option_end.match(self.text, match.end()) or patterns.also.match(self.text, match.end()))
+
+    def _option_letter(self, start: int) -> str | None:
+        option = self._option_at(start)
+        return option.letter if option else None
 
     def _option_at(self, start: int) -> _OptionMatch | None:
         """Return the option that has its text at a place, the longest of several."""
         for option, letter in self._options:
-            end = start + len(option)
-            if self._lower_text.startswith(option, start) and not _IN_WORD.match(self.text, end):
-                return _OptionMatch(letter, end)
+            if self._lower_text.startswith(option, start) and self._has_boundaries(option, start):
+                return _OptionMatch(letter, start + len(option))
         return None
+
+    def _option_up_to(self, end: int) -> _OptionMatch | None:
+        """Return the option that has its text just before a place, the longest of several."""
+        for option, letter in self._options:
+            start = end - len(option)
+            if start >= 0 and self._lower_text.startswith(option, start) and self._has_boundaries(option, start):
+                return _OptionMatch(letter, start)
+        return None
+
+    def _has_boundaries(self, option: str, start: int) -> bool:
+        """Return whether an option's text at a place is no part of a longer word or number."""
+        end = start + len(option)
+        if _IN_WORD.match(self.text, end) and _IN_WORD.match(option[-1]):
+            return False
+        if start and _IN_WORD.match(option[0]) and _IN_WORD.match(self.text, start - 1):
+            return False
+        if option[0].isdigit() and _IN_NUMBER_BEFORE.search(self.text, max(start - 2, 0), start):
+            return False
+        return not (option[-1].isdigit() and _IN_NUMBER_AFTER.match(self.text, end))
 
     def _full_line_option(self, start: int) -> str:
         """Return the option with the text that fills the rest of a line; "" if none does."""
-        opening = re.compile(_OPEN).match(self.text, start)
-        found = self._option_at(opening.end() if opening else start)
+        found = self._option_at(self._skip(_OPENING, start))
         return found.letter if found and re.compile(_LINE_END).match(self.text, found.end) else ""

@@ -97,6 +97,19 @@ def scores(metric: str, expected: dict[str, float]) -> Callable[[Case], None]:
     return check
 
 
+def equal_texts(**expected: dict[str, float]) -> Callable[[Case], None]:
+    """As `scores`, by metric; LongBench's F1 is the official one in any form of Unicode."""
+
+    def check(case: Case) -> None:
+        answers = case.run()
+        stored = {
+            metric: {sample: answers[sample][metric] for sample in samples} for metric, samples in expected.items()
+        }
+        assert stored == expected
+
+    return check
+
+
 def float_id(case: Case) -> None:
     """An id that a data frame wrote as 1.0 is read as it is written."""
     (case.folder / "answers.json").write_text('{"*": "r"}')
@@ -260,6 +273,17 @@ CASES: dict[str, Callable[[Case], None]] = {
         dict.fromkeys(["A-plain", "A-dot", "A-newline", "B-dot", "plus", "plus-dot"], 1.0)
         | dict.fromkeys(["A-wrong", "minus-said", "decimal", "percent"], 0.0),
     ),
+    "uni-nfd": equal_texts(
+        exact_match=dict.fromkeys(["fr", "vi", "ko", "refnfd", "angstrom", "jafull", "jahalf", "fullA"], 1.0),
+        contains=dict.fromkeys(["fr", "vi", "ko", "refnfd", "angstrom", "jafull", "jahalf", "fullA"], 1.0),
+        f1=dict.fromkeys(["fr", "vi", "ko", "refnfd"], 0.0),
+    ),
+    "num-dash": equal_texts(
+        exact_match=dict.fromkeys(["hy", "en", "em", "hyph", "fig", "word"], 1.0) | dict.fromkeys(["to", "mid"], 0.0),
+        contains=dict.fromkeys(["hy", "en", "em", "hyph", "fig", "apo", "word", "word2"], 1.0) | {"to": 0.0},
+        f1=dict.fromkeys(["hy", "en", "apo"], 0.0),
+    ),
+    "contains-space": equal_texts(contains={"pct": 0.0, "ko": 0.0, "en": 0.0, "tab": 1.0}),
     "float-id": float_id,
     "csv-sepline": scores("f1", {"1": 1.0}),
     "csv-trailing-comma": scores("f1", {"1": 1.0}),

@@ -284,6 +284,7 @@ CASES: dict[str, Callable[[Case], None]] = {
         f1=dict.fromkeys(["hy", "en", "apo"], 0.0),
     ),
     "contains-space": equal_texts(contains={"pct": 0.0, "ko": 0.0, "en": 0.0, "tab": 1.0}),
+    "ext-group2": scores("exact_match", dict.fromkeys(["one", "two", "txt"], 1.0)),
     "float-id": float_id,
     "csv-sepline": scores("f1", {"1": 1.0}),
     "csv-trailing-comma": scores("f1", {"1": 1.0}),

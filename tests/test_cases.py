@@ -178,7 +178,7 @@ def imported(folder: str, *words: str) -> Callable[[Case], None]:
     def check(case: Case) -> None:
         done = case.lbx("import", "longbench", case.folder / folder, "--model", "m", "-o", case.results)
         assert done.returncode in (0, 2), done.stderr
-        said = f"{done.stdout} {done.stderr}".lower()
+        said = " ".join(f"{done.stdout} {done.stderr}".lower().split())
         assert any(word in said for word in words), said
 
     return check
@@ -295,6 +295,12 @@ CASES: dict[str, Callable[[Case], None]] = {
     "import (repeated rows)": imported("dup", "5 rows answer a question again"),
     "import (rows of a resumed run)": imported("resumed", "80 rows answer a question again"),
     "import (reasoning in answers)": imported("think", "<think>"),
+    "import-answers (a text)": imported("ansstr", "line 1: 'answers' must be a list with a reference answer, not text"),
+    "import-answers (a list in a list)": imported(
+        "ansnest", "line 1: 'answers' must be a list of texts, without a list"
+    ),
+    "import-answers (an empty list)": imported("ansempty", "line 1: 'answers' must be a list"),
+    "import-answers (a key twice)": imported("dupkey", "line 1: cannot parse its json (the key 'pred' occurs twice)"),
     "v2-think": unclosed_reasoning,
     "hub-parquet": todays_hub,
     "endpoint (an answer in the reasoning)": served("inreasoning", says_empty),

@@ -277,7 +277,8 @@ def test_a_second_answer_to_a_question_is_told_from_one_to_none(
     folder = write_lines(f"in/{task}.jsonl", [said] * 2).parent
     (note,) = import_predictions(store, "lveval", folder, model="m", bundle=bundle).notes
     assert note.endswith(
-        "line 2: an earlier row already answers the question that it matches; kept, but not compared with other runs."
+        "line 2: an earlier row already answers the question that it matches; kept, and compared only with equal rows "
+        "of other imports with --bundle."
     )
 
 

@@ -8,6 +8,7 @@ machine. RE2 rejects constructs without a linear-time algorithm (lookahead, look
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -34,31 +35,43 @@ def expression_error(pattern: str) -> str:
 
 
 def extract(pattern: str, text: str) -> str | None:
-    """Return the first group of the first match, or the whole match for an expression without groups.
+    """Return the group that took part in the first match, or the whole match for an expression without groups.
 
-    Returns None without a match, if it is only white space, or if the expression is invalid; never raises.
+    Returns None without a match, if it is only white space, if groups with different texts took part, or if the
+    expression is invalid; never raises.
     """
-    group = _group(pattern)
-    if group is None:
+    n_groups = _group_count(pattern)
+    if n_groups is None:
         return None
-    sql = "SELECT regexp_extract(?, ?, ?::INTEGER)"
-    ((value,),) = _connection().execute(sql, [encodable(text), encodable(pattern), group]).fetchall()
-    return value if value.strip() else None
+    group = _group_names(n_groups) if n_groups > 1 else f"{n_groups}::INTEGER"
+    sql = f"SELECT regexp_extract(?, ?, {group})"
+    ((value,),) = _connection().execute(sql, [encodable(text), encodable(pattern)]).fetchall()
+    texts = {part for part in (value.values() if isinstance(value, dict) else (value,)) if part.strip()}
+    return texts.pop() if len(texts) == 1 else None
 
 
 @lru_cache(256)
-def _group(pattern: str) -> int | None:
-    """Number of the group to extract: 1, or 0 for an expression without groups; None if it is invalid."""
-    import duckdb
-
+def _group_count(pattern: str) -> int | None:
+    """Return the number of groups of an expression; None if it is invalid."""
     if expression_error(pattern):
         return None
+    return bisect_right(range(pattern.count("(")), False, key=lambda count: not _has_groups(pattern, count + 1))
+
+
+def _has_groups(pattern: str, count: int) -> bool:
+    import duckdb
+
     try:
-        # Two names require two groups: the outer group added here, and one in the expression.
-        _connection().execute("SELECT regexp_extract('', ?, ['all', 'first'])", [f"({encodable(pattern)})"])
+        # DuckDB takes at most as many names as there are groups, with one that is added here.
+        sql = f"SELECT regexp_extract('', ?, {_group_names(count + 1)})"
+        _connection().execute(sql, [f"({encodable(pattern)})"])
     except duckdb.Error:
-        return 0
-    return 1
+        return False
+    return True
+
+
+def _group_names(count: int) -> str:
+    return str([f"group{number}" for number in range(count)])
 
 
 def _connection() -> duckdb.DuckDBPyConnection:

@@ -32,7 +32,7 @@ from lbx.store.rows import stored_sample
 
 OPINION_FORMATS = (official_judge.JUDGEMENT_FORMAT, RATING_FORMAT)
 """Formats of judgements and of raters' ratings."""
-_NOT_COMPARED = "; kept, but not compared with other runs"
+_COMPARED_WITH = "; kept, and compared only with equal rows of other imports with --bundle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def require_some_match(bundle: Bundle, rows: Sequence[Prediction]) -> None:
     if rows and all(map(is_unmatched, rows)):
         first = rows[0]
         raise UsageError(
-            f"{first.line.location}: {first.note.removesuffix(_NOT_COMPARED)}; no other row matches a sample of "
+            f"{first.line.location}: {first.note.removesuffix(_COMPARED_WITH)}; no other row matches a sample of "
             f"the bundle at {bundle.root} either. No rows were imported.",
             fix="Import without --bundle, or give the bundle with their questions.",
         )
@@ -321,7 +321,7 @@ class UnmatchedNames:
             sample=replace(sample, sample_id=name),
             sample_id=name,
             position=self._n_samples + prediction.position,
-            note="; ".join(filter(None, (prediction.note, why))) + _NOT_COMPARED * bool(why),
+            note="; ".join(filter(None, (prediction.note, why))) + _COMPARED_WITH * bool(why),
         )
 
 

@@ -42,13 +42,15 @@ class MetricResult(NamedTuple):
 def exact_match(output: str, target: ScoringTarget) -> MetricResult:
     """Return whether the answer equals a reference, ignoring case, punctuation and English articles before a word."""
     answer = _normalize(output, target.language)
-    return MetricResult(float(any(answer == _normalize(reference, target.language) for reference in target.references)))
+    references = (_normalize(reference, target.language) for reference in target.references)
+    return MetricResult(float(bool(answer) and answer in references))
 
 
 def contains(output: str, target: ScoringTarget) -> MetricResult:
-    """Return whether the answer contains a reference, ignoring case and white space."""
-    text = _fold(output)
-    return MetricResult(float(any(_fold(reference) in text for reference in target.references)))
+    """Return whether the answer contains a reference, ignoring case and the length of white space."""
+    text = _join_words(fold_characters(output), target.language)
+    references = (_join_words(fold_characters(reference), target.language) for reference in target.references)
+    return MetricResult(float(any(reference and reference in text for reference in references)))
 
 
 def accuracy(output: str, target: ScoringTarget) -> MetricResult:
@@ -59,7 +61,7 @@ def accuracy(output: str, target: ScoringTarget) -> MetricResult:
 
 def first_line(output: str, target: ScoringTarget) -> MetricResult:
     """Return ``exact_match`` of the first line that is not blank."""
-    line = next(filter(str.strip, output.splitlines()), "")
+    line = next((line for line in output.splitlines() if fold_characters(line).strip()), "")
     return exact_match(line, target)._replace(extracted=line)
 
 
@@ -100,29 +102,81 @@ METRICS: dict[str, Callable[[str, ScoringTarget], MetricResult]] = {
 _LATIN_ONLY = ("rouge1", "rouge2", "rougeL")
 
 
-_ARTICLE = re.compile(r"\b(?:a|an|the)\s+(?=\S)")
+_ARTICLE = re.compile(r"\b(?:a|an|the)\s+(?=[^\w\s]*\w)")
 _UNSPACED = ("zh", "ja", "th", "lo", "km", "my")
 """Languages written without spaces between words."""
+_DECIMAL_COMMA = frozenset(
+    [
+        "bg", "ca", "cs", "da", "de", "el", "es", "et", "fi", "fr", "hr", "hu", "id", "is", "it", "lt", "lv", "mk",
+        "nb", "nl", "nn", "no", "pl", "pt", "ro", "ru", "sk", "sl", "sq", "sr", "sv", "tr", "uk", "vi",
+    ]
+)  # fmt: skip
+"""Languages in which "3,125" is a fraction."""
+_THOUSANDS = re.compile(r"(?:(?:\A|[^\d,.])[1-9]\d{0,2}|,\d{3})\Z")
+_VARIATION_SELECTOR = re.compile("[\u034f\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_SIGNS = str.maketrans(
+    dict.fromkeys("\u2018\u2019\u201a\u201b\u02bb\u02bc\u2032\u2039\u203a\u05f3\u00b4", "'")
+    | dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb\u05f4", '"')
+    | dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-")
+    | {"\u2044": "/", "\u2215": "/", "\u301c": "~"}
+)
+"""Quotation marks, apostrophes and primes; hyphens, the en dash and the minus sign; slashes; the wave dash."""
+_LONG_DASH = re.compile(r"(?<=\w)[\u2014\u2015]|[\u2014\u2015](?!\d)")
+"""Long dashes, except before a number that follows no word: that dash begins a quotation or a list entry."""
+_ELLIPSIS = re.compile(r"\.{2,}")
+_RAISED, _LOWERED = "\u00b2\u00b3\u00b9\u2070\u2074-\u2079", "\u2080-\u2089"
+_OTHER_NUMBERS = (
+    "\u00bc-\u00be\u2150-\u215f\u2189\u2460-\u249b\u24ea\u3250-\u325f\u32b1-\u32cb\u3358-\u3370\u3378-\u3379"
+    "\u339f-\u33a6\u33a8\u33af\u33e0-\u33fe\U0001f100-\U0001f10a"
+)
+"""Fractions, circled numbers, dates, square units and the like, which NFKC writes with ordinary digits."""
+_EXPONENT = re.compile(rf"(?<=[\d{_LOWERED}{_OTHER_NUMBERS}])(?=[{_RAISED}])|(?<=\S)(?=[\u207a\u207b][{_RAISED}])")
+_NUMBER_BOUNDARY = re.compile(
+    rf"(?<=[\d{_RAISED}{_OTHER_NUMBERS}])(?=[{_LOWERED}{_OTHER_NUMBERS}])|(?<=[{_LOWERED}])(?=[{_OTHER_NUMBERS}])"
+    rf"|(?<=[{_RAISED}{_LOWERED}{_OTHER_NUMBERS}])(?=\d)"
+)
+
+
+def fold_characters(text: str) -> str:
+    """Return a text in which different ways to write the same characters are equal, for comparison.
+
+    Compatibility forms (NFKC), case, dashes and quotation marks become one form, and invisible characters are dropped.
+    Numbers keep their values: "10²" becomes "10^2", and "1½" becomes "1 1/2".
+    """
+    if text.isascii():
+        return text.lower()
+    visible = _VARIATION_SELECTOR.sub("", "".join(sign for sign in text if unicodedata.category(sign) != "Cf"))
+    signs = unicodedata.normalize("NFC", visible).translate(_SIGNS)
+    numbers = _NUMBER_BOUNDARY.sub(" ", _EXPONENT.sub("^", signs))
+    folded = unicodedata.normalize("NFKC", numbers).casefold().replace("i\u0307", "i")  # "i̇" is "İ" in lower case
+    return _LONG_DASH.sub("-", unicodedata.normalize("NFKC", folded).translate(_SIGNS))
+
+
+def _join_words(text: str, language: str) -> str:
+    """Return the text with single spaces; in an unspaced language only those between digits."""
+    joined = " ".join(text.split())
+    return re.sub(r"(?<!\d) | (?!\d)", "", joined) if language.partition("-")[0] in _UNSPACED else joined
 
 
 def _normalize(text: str, language: str) -> str:
-    """Normalise a text for ``exact_match``; unchanged if it is all punctuation."""
-    lowered = text.lower().replace("\u2212", "-")  # the minus sign
-    worded = _ARTICLE.sub("", lowered) if language.partition("-")[0] == "en" else lowered
-    characters = "".join(sign for index, sign in enumerate(worded) if not _is_punctuation(worded, index))
-    return ("" if language in _UNSPACED else " ").join(characters.split()) or text.strip()
+    """Normalise a text for ``exact_match``; punctuation remains only in a text that is all punctuation."""
+    folded = _ELLIPSIS.sub("\u2026", fold_characters(text))
+    worded = _ARTICLE.sub("", folded) if language.partition("-")[0] == "en" else folded
+    characters = "".join(sign for index, sign in enumerate(worded) if not _is_punctuation(worded, index, language))
+    return _join_words(characters, language) or folded.strip()
 
 
-def _is_punctuation(text: str, index: int) -> bool:
+def _is_punctuation(text: str, index: int, language: str) -> bool:
     """Return whether a character is punctuation, and no part of a number: a sign, a point or another separator."""
-    sign, before, after = text[index], text[index - 1 : index], text[index + 1 : index + 2]
+    sign, before, after = text[index], text[max(index - 4, 0) : index], text[index + 1 : index + 5]
     if unicodedata.category(sign)[0] != "P" and sign not in "^`~|":
         return False
-    if not after.isdigit():
-        return True
-    if before.isdigit():
-        return sign == "," and bool(re.match(r"\d{3}(?!\d)", text[index + 1 : index + 5]))
-    return sign not in "-." or before.isalnum()
+    if not after[:1].isdigit():
+        return not (sign == "^" and before[-1:].isalnum() and re.match(r"[-+]\d", after))
+    if before[-1:].isdigit():
+        groups = sign == "," and language.partition("-")[0] not in _DECIMAL_COMMA
+        return groups and bool(_THOUSANDS.search(before) and re.match(r"\d{3}(?!\d)", after))
+    return sign not in "-." or (before[-1:].isalnum() and not re.search(r"\de\Z", before))
 
 
 def unscorable_reason(metric: str, reference: str, target: ScoringTarget) -> str:
@@ -133,7 +187,3 @@ def unscorable_reason(metric: str, reference: str, target: ScoringTarget) -> str
     if not METRICS[metric](reference, target._replace(references=(reference,))).value:
         return "an answer equal to the reference scores 0"
     return ""
-
-
-def _fold(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip().casefold()

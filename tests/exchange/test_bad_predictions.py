@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from harness_parts import TIME, lm_eval_row
 from import_parts import import_predictions
 
 from lbx.base.errors import LbxError, StoreError, UsageError
@@ -50,6 +54,33 @@ BAD = {
     "no E task": ("longbench-e", "musique.jsonl", _line(V1), "no task 'musique_e'"),
     "two tasks": ("longbench", "qasper_hotpotqa.jsonl", _line(V1), "no task 'qasper_hotpotqa'"),
     "E without length": ("longbench-e", "qasper.jsonl", _line(V1, length="3"), "line 1: 'length' must be a number"),
+    "E with a negative length": (
+        "longbench-e",
+        "qasper.jsonl",
+        _line(V1, length=-1),
+        "line 1: 'length' must be a number",
+    ),
+    "classes as text": (
+        "longbench",
+        "trec.jsonl",
+        _line(V1, all_classes="Paris"),
+        "line 1: 'all_classes' must be a list",
+    ),
+    "a class that is no text": (
+        "longbench",
+        "lsht.jsonl",
+        _line(V1, all_classes=["a", 3]),
+        "line 1: 'all_classes' must",
+    ),
+    "lveval keywords": ("lveval", "cmrc_mixup_16k.jsonl", _line(LV, gold_ans=["a"]), "line 1: 'gold_ans' must be text"),
+    "v2 answer": ("longbench_v2", "", _line(V2, answer="E", judge=False), "line 1: 'answer' must be one of A, B, C, D"),
+    "v2 half judged": ("longbench_v2", "", _line(V2, judge=0.5), "line 1: 'judge' must be"),
+    "leval blank gt": (
+        "leval",
+        "quality.pred.jsonl",
+        _line(LE, evaluation="exam", gt=" "),
+        "line 1: 'gt' must be text",
+    ),
     "no pred": ("longbench", "qasper.jsonl", _line(V1, pred=...), "line 1: the key 'pred' is missing"),
     "no answers": ("longbench", "qasper.jsonl", _line(V1) + _line(V1, answers=...), "line 2: the key 'answers'"),
     "v2 twice": (
@@ -93,6 +124,141 @@ def test_bad_file(case: str, tmp_path: Path, store: Store) -> None:
     with pytest.raises(UsageError, match=f"(?s){message}"):
         import_predictions(store, form.removesuffix("-e"), place, model="m", e=e)
     assert store.query("SELECT count(*) FROM runs").rows == [(0,)]
+
+
+Row = dict[str, object]
+V2_ROW = {"_id": "q1", "difficulty": "easy", "length": "short", "answer": "A", "judge": True}
+RULER = {"index": 0, "pred": "Paris", "input": "?", "outputs": ["Paris"], "others": {}, "length": 4000}
+LM_EVAL = {"pred": "Paris", "answers": ["Paris"], "length": 3}
+
+
+@dataclass(frozen=True)
+class Importer:
+    """A format's sound row: its file, and its keys of references and answer."""
+
+    name: str
+    path: str
+    row: Row
+    references: str
+    answer: str
+    refuses_answer: bool = False
+
+    def content(self, *rows: Row) -> str:
+        if self.name == "lm_eval":
+            rows = tuple(_lm_eval_row(row, number) for number, row in enumerate(rows))
+        if self.name == "opencompass":
+            return json.dumps({str(number): row for number, row in enumerate(rows)})
+        return "".join(json.dumps(row) + "\n" for row in rows)
+
+    def write(self, folder: Path, content: str | bytes) -> Path:
+        path = folder / self.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+
+def _lm_eval_row(row: Row, number: int) -> Row:
+    made = lm_eval_row("qasper", number, {"pred": row.get("pred"), "answers": row.get("answers")})
+    document = {key: value for key, value in made["doc"].items() if key != "answers" or "answers" in row}
+    return made | {"doc": document}
+
+
+IMPORTERS = {
+    "longbench": Importer("longbench", "m/qasper.jsonl", V1, "answers", "pred"),
+    "longbench-e": Importer("longbench", "pred_e/m/qasper.jsonl", V1, "answers", "pred"),
+    "lveval": Importer("lveval", "m/loogle_SD_mixup_16k.jsonl", LV, "answers", "pred"),
+    "longbench_pro": Importer("longbench_pro", "m.jsonl", PRO, "answer", "prediction"),
+    "longbench_v2": Importer("longbench_v2", "m.jsonl", V2_ROW | {"pred": "A"}, "answer", "pred", True),
+    "leval": Importer("leval", "m/tpo.pred.jsonl", LE | {"evaluation": "exam", "gt": "A"}, "gt", "m_pred"),
+    "ruler": Importer("ruler", "4096/pred/vt.jsonl", RULER, "outputs", "pred", True),
+    "lm_eval": Importer("lm_eval", f"m/samples_longbench_qasper_{TIME}.jsonl", LM_EVAL, "answers", "pred"),
+    "opencompass": Importer(
+        "opencompass", "p/LongBench_hotpotqa.json", {"origin_prompt": "?", "prediction": "a", "gold": ["a"]}, "gold",
+        "prediction", True,
+    ),
+}  # fmt: skip
+NO_TEXTS: dict[str, object] = {
+    "null": None, "number": 3, "infinity": math.inf, "truth": True, "object": {"a": "b"}, "empty list": [],
+    "nested list": [["Paris"]], "list with null": ["Paris", None], "list with a number": [10**30], "missing": ...,
+}  # fmt: skip
+
+
+def _with(row: Row, key: str, value: object) -> Row:
+    return {name: part for name, part in {**row, key: value}.items() if part is not ...}
+
+
+@pytest.mark.parametrize("kind", [*NO_TEXTS, "text"])
+@pytest.mark.parametrize("name", IMPORTERS)
+def test_references_that_are_no_texts_are_refused_by_place(name: str, kind: str, store: Store, tmp_path: Path) -> None:
+    importer = IMPORTERS[name]
+    if (name, kind) in (("longbench_v2", "null"), ("longbench_v2", "missing"), ("leval", "text")):
+        pytest.skip("judge reveals the answer; a text is this format's reference")
+    bad = _with(importer.row, importer.references, "Paris" if kind == "text" else NO_TEXTS[kind])
+    path = importer.write(tmp_path, importer.content(importer.row, bad))
+    if name == "ruler" and kind in ("text", "missing"):  # golden folders have such rows
+        (note,) = import_predictions(store, importer.name, path, model="m").notes
+        assert re.search("line 2: ('outputs' is text and no list|a reference is empty), so that", note)
+        return
+    key = "(gold|answers)" if name == "opencompass" else importer.references
+    with pytest.raises(UsageError, match=f"(line 2|entry 1): .*'{key}'"):
+        import_predictions(store, importer.name, path, model="m")
+    assert store.query("SELECT count(*) FROM runs").rows == [(0,)]
+
+
+@pytest.mark.parametrize("kind", NO_TEXTS)
+@pytest.mark.parametrize("name", IMPORTERS)
+def test_answers_that_are_no_text_are_named_by_place(name: str, kind: str, store: Store, tmp_path: Path) -> None:
+    importer = IMPORTERS[name]
+    if (name, kind) in (("longbench_v2", "null"), ("longbench_v2", "missing")):
+        pytest.skip("a question without an answer")
+    path = importer.write(tmp_path, importer.content(_with(importer.row, importer.answer, NO_TEXTS[kind])))
+    try:
+        notes = import_predictions(store, importer.name, path, model="m").notes
+    except UsageError as error:
+        notes = (str(error),)
+        assert store.query("SELECT count(*) FROM runs").rows == [(0,)]
+    else:
+        assert not importer.refuses_answer
+    assert len(notes) == 1
+    assert re.search("line 1|entry 0", notes[0]), notes
+
+
+@pytest.mark.parametrize("name", IMPORTERS)
+def test_a_file_of_another_encoding_or_shape_is_refused(name: str, store: Store, tmp_path: Path) -> None:
+    importer = IMPORTERS[name]
+    text = importer.content(importer.row)
+    key = f'"{importer.answer if name != "lm_eval" else "doc_id"}":'
+    bad = {
+        "UTF-16": text.encode("utf-16"),
+        "Latin-1": text.replace('"?"', '"é"').encode("latin-1") if '"?"' in text else b'{"a": "\xe9"}',
+        "a key twice": text.replace(key, f"{key} 1, {key}", 1),
+        "a list on one line": json.dumps([importer.row]),
+        "half of it": text[: len(text) // 2],
+        "a number": "3\n",
+    }
+    for kind, content in bad.items():
+        if kind == "a list on one line" and name == "longbench_v2":
+            continue  # its scorer reads an array
+        path = importer.write(tmp_path, content)
+        with pytest.raises(UsageError) as refused:
+            import_predictions(store, importer.name, path, model="m")
+        assert path.name in str(refused.value) and refused.value.fix, kind
+    assert store.query("SELECT count(*) FROM runs").rows == [(0,)]
+
+
+@pytest.mark.parametrize("name", IMPORTERS)
+def test_a_byte_order_mark_and_carriage_returns_change_nothing(
+    name: str, store: Store, tmp_path: Path, scored: Callable
+) -> None:
+    importer = IMPORTERS[name]
+    text = importer.content(importer.row)
+    numbers = []
+    for number, content in enumerate((text, "\ufeff" + text, text.replace("\n", "\r\n"))):
+        path = importer.write(tmp_path / str(number), content)
+        done = import_predictions(store, importer.name, path, model=f"m{number}")
+        assert not done.notes
+        numbers.append(scored(store, done.benchmark, done.run_id))
+    assert numbers[0] == numbers[1] == numbers[2]
 
 
 def test_wrong_places(tmp_path: Path, store: Store, write_lines: Callable) -> None:

@@ -1,6 +1,7 @@
 """Files that other people's scripts wrote: whatever the official scorer takes is taken, and has its numbers.
 
-Where the official scorer would stop, a row scores 0 and says why.
+Where the official scorer would stop, a row scores 0 and says why. References that are no texts are refused
+(``test_bad_predictions``).
 """
 
 from __future__ import annotations
@@ -48,17 +49,9 @@ V1_ROWS: dict[str, tuple[str, Row, float, bool]] = {
     "only what is read": ("qasper", {"pred": "Paris", "answers": ["Paris"]}, 1.0, False),
     "all of the data's keys": ("qasper", {"_id": 7, "input": 3, "context": None, "method": "x", **V1}, 1.0, False),
     "no length": ("gov_report", {**V1, "length": None}, 0.999999995, False),
-    "answers as text": ("passage_count", {**V1, "pred": "3 of 4", "answers": "3"}, 0.5, False),
     "answers as numbers": ("passage_count", {**V1, "pred": "3 of 4", "answers": [3]}, 0.5, False),
-    "no answer": ("qasper", {**V1, "answers": []}, 0.0, False),
-    "null answers": ("qasper", {**V1, "answers": None}, 0.0, True),
-    "a null among answers": ("qasper", {**V1, "answers": ["Paris", None]}, 0.0, True),
-    "a null for English ROUGE": ("gov_report", {**V1, "answers": [None, "Paris"]}, 0.999999995, False),
-    "a number for Chinese ROUGE": ("vcsum", {**V1, "answers": [3]}, 0.0, True),
     "no classes": ("trec", {**V1, "all_classes": None}, 0.0, True),
     "classes left out": ("trec", _without(V1, "all_classes"), 0.0, True),
-    "classes as text": ("lsht", {**V1, "answers": ["P"], "all_classes": "Pa"}, 0.5, False),
-    "a class that is no text": ("trec", {**V1, "all_classes": ["Paris", 3]}, 0.0, True),
     "classes": ("trec", {**V1, "all_classes": ["Paris", "Rome"]}, 1.0, False),
     "no paragraph": ("passage_retrieval_en", {**V1, "pred": "Paragraph 3"}, 0.0, True),
     "null": ("qasper", {**V1, "pred": None}, 0.0, False),
@@ -169,13 +162,6 @@ LV_ROWS: dict[str, tuple[str, Row, float, bool]] = {
     "only what is read": ("factrecall_en_16k", {"pred": "old", "answers": ["old"]}, 1.0, False),
     "no keywords": ("loogle_SD_mixup_16k", {**_without(LV, "gold_ans"), "pred": "old"}, 2 / 3, False),
     "keywords": ("loogle_SD_mixup_16k", {**LV, "pred": "old"}, 0.0, False),
-    "null first": ("loogle_SD_mixup_16k", {**LV, "answers": [None, "old"]}, 0.0, True),
-    "null second": ("loogle_SD_mixup_16k", {**LV, "answers": ["the old bridge", None]}, 1.0, False),
-    "null answers": ("dureader_mixup_16k", {**LV, "answers": None}, 0.0, True),
-    "no answers": ("loogle_SD_mixup_16k", {**LV, "answers": []}, 0.0, False),
-    "keywords as a number": ("cmrc_mixup_16k", {**LV, "gold_ans": 3}, 0.0, True),
-    "keywords as a list": ("loogle_SD_mixup_16k", {**LV, "gold_ans": ["bridge"]}, 0.0, True),
-    "keywords NaN": ("loogle_SD_mixup_16k", {**LV, "gold_ans": float("nan")}, 0.0, True),
     "keywords of F1": ("factrecall_en_16k", {**LV, "gold_ans": ["bridge"]}, 1.0, False),
     "an empty list": ("loogle_SD_mixup_16k", {**LV, "gold_ans": []}, 1.0, False),
     "a question that is no text": ("loogle_SD_mixup_16k", {**LV, "input": 3, "length": None}, 1.0, False),
@@ -209,11 +195,6 @@ LE_ROWS: dict[str, tuple[str, Row, float, bool]] = {
     "several right": ("narrative_qa", _le("['Paris', 'Rome']", ["Paris", "Rome"]), 1.0, False),
     "a list said": ("topic_retrieval_longchat", _le(["Rome"], "rome", **EXAM), 1.0, False),
     "null said": ("narrative_qa", _le(None, "Paris"), 0.0, False),
-    "null right": ("narrative_qa", _le("Paris", None), 0.0, True),
-    "a number for a choice": ("tpo", _le("B", 2, **EXAM), 0.0, True),
-    "a list for a choice": ("coursera", _le("AB", ["A", "B"], **EXAM), 0.0, True),
-    "a number for a calculation": ("gsm100", _le("The answer is 5", 5, **EXAM), 0.0, True),
-    "blank right": ("quality", _le("B", " ", **EXAM), 0.0, True),
 }
 
 
@@ -223,5 +204,5 @@ def test_leval(case: str, store: Store, write_lines: Callable, first_scores: Cal
     file = write_lines(f"m/{task}{'.pred' if stops else ''}.jsonl", [row, row])
     imported = import_predictions(store, "leval", file.parent, model="m")
     assert first_scores(store, imported.run_id, "leval", task) == [(score, stops)] * 2
-    assert bool(imported.notes) == (not isinstance(row["m_pred"], str))
+    assert bool(imported.notes) == (not isinstance(row["m_pred"], str) or not isinstance(row["gt"], str))
     _back(store, "leval", imported.run_id, file, tmp_path / "out")

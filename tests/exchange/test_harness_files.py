@@ -220,7 +220,7 @@ def test_opencompass_matches_a_bundle_by_position(
     store: Store, tmp_path: Path, shared: Callable, rows_of_bundle: Callable
 ) -> None:
     bundle, rows = real_bundle(shared, tmp_path / "bundle"), rows_of_bundle("multifieldqa_zh")
-    rows[5]["answers"] = []
+    rows[5]["answers"] = ["another"]
     path = write_opencompass(tmp_path, {"multifieldqa_zh": rows[:22]}, parts=11)
     done = import_predictions(store, "opencompass", path, model="m", bundle=bundle)
     samples = [row[0] for row in store.query("SELECT sample_id FROM generations ORDER BY created_at").rows]

@@ -26,11 +26,11 @@ ROW = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 3}
 FILES = {
     "crlf": b'{"pred": "a", "answers": ["a"], "all_classes": null, "length": 1}\r\n' * 2,
     "byte order mark": b'\xef\xbb\xbf{"pred": "a", "answers": ["a"], "all_classes": null, "length": 1}\n',
-    "no last line feed": b'{"pred": "a", "answers": ["a"], "all_classes": null}\n{"pred": "b", "answers": [], '
+    "no last line feed": b'{"pred": "a", "answers": ["a"], "all_classes": null}\n{"pred": "b", "answers": ["b"], '
     b'"all_classes": null}',
-    "blank lines": b'\n{"pred": "a", "answers": ["a"], "all_classes": null}\n\n \n{"pred": "b", "answers": "b", '
+    "blank lines": b'\n{"pred": "a", "answers": ["a"], "all_classes": null}\n\n \n{"pred": "b", "answers": ["b"], '
     b'"all_classes": null}\n\n',
-    "spaces and keys twice": b'  {"pred": "x", "pred":   "a", "answers": ["a"], "all_classes": null, "more": 1.50 } \n',
+    "spaces": b'  {"pred":   "a", "answers": ["a"], "all_classes": null, "more": 1.50 } \n',
     "lone surrogates": b'{"pred": "a \\ud83d b", "answers": ["a \\ud83d"], "all_classes": null}\n',
     "line separators": '{"pred": "a\u2028b\u0085c", "answers": ["a"], "all_classes": null}\n'.encode(),
     "null character": b'{"pred": "a\\u0000b", "answers": ["a"], "all_classes": null}\n',
@@ -277,7 +277,8 @@ def test_a_second_answer_to_a_question_is_told_from_one_to_none(
     folder = write_lines(f"in/{task}.jsonl", [said] * 2).parent
     (note,) = import_predictions(store, "lveval", folder, model="m", bundle=bundle).notes
     assert note.endswith(
-        "line 2: an earlier row already answers the question that it matches; kept, but not compared with other runs."
+        "line 2: an earlier row already answers the question that it matches; kept, and compared only with equal rows "
+        "of other imports with --bundle."
     )
 
 

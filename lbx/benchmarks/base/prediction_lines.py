@@ -74,11 +74,35 @@ class FileRows:
 def row_length(line: PredictionLine, *, needed_by: str = "") -> int:
     """Return the field "length"; 0 if it is not a number, or UsageError with ``needed_by``."""
     value = line.values.get("length")
-    if isinstance(value, int | float) and not isinstance(value, bool) and -_LONGEST < value < _LONGEST:
+    shortest = 0 if needed_by else -_LONGEST
+    if isinstance(value, int | float) and not isinstance(value, bool) and shortest <= value < _LONGEST:
         return int(value)
     if needed_by:
-        raise prediction_file_error(line.location, f"'length' must be a number: the score of {needed_by} depends on it")
+        raise prediction_file_error(
+            line.location, f"'length' must be a number from 0: the score of {needed_by} depends on it"
+        )
     return 0
+
+
+def require_references(line: PredictionLine, key: str, *, with_numbers: bool = False) -> list[Any]:
+    """Return the field of the references. Raises UsageError unless it is a list of texts with at least one.
+
+    Official scripts would read a text as its characters, and score every answer to an empty or nested list as wrong.
+
+    Args:
+        with_numbers: whether the metric compares numbers by their text.
+    """
+    values = line.require(key)
+    kinds = str | int | float if with_numbers else str
+    if not isinstance(values, list) or not values:
+        found = "an empty list" if values == [] else describe_value(values)
+        raise prediction_file_error(line.location, f"{key!r} must be a list with a reference answer, not {found}")
+    for value in values:
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise prediction_file_error(
+                line.location, f"{key!r} must be a list of texts, without {describe_value(value)}"
+            )
+    return values
 
 
 def prediction_file_error(location: str, reason: str) -> UsageError:
@@ -194,7 +218,7 @@ def _skip(text: str, at: int, signs: str) -> int:
 
 def _parse_element(location: str, text: str, at: int) -> tuple[dict[str, Any], int]:
     with _translate_json_errors(location):
-        values, end = json.JSONDecoder().raw_decode(text, at)
+        values, end = json.JSONDecoder(object_pairs_hook=_unique_keys).raw_decode(text, at)
     return _require_object(location, values), end
 
 
@@ -243,7 +267,7 @@ def _strip(raw: str) -> str:
 
 def _parse_object(location: str, text: str) -> dict[str, Any]:
     with _translate_json_errors(location):
-        return _require_object(location, json.loads(text))
+        return _require_object(location, json.loads(text, object_pairs_hook=_unique_keys))
 
 
 def describe_value(value: object) -> str:

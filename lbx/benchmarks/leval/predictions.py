@@ -37,7 +37,7 @@ from typing import Any
 
 from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks.base.judge_marks import MARKS
-from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
+from lbx.benchmarks.base.prediction_lines import PredictionLine, describe_value, prediction_file_error
 from lbx.benchmarks.base.predictions import (
     NO_TASK,
     AnswerToExport,
@@ -54,6 +54,7 @@ from lbx.benchmarks.leval.tasks import BASELINE, KINDS, OPEN, SCORED
 _GAP = "none"
 """``evaluation`` of a placeholder row, which auto_eval.py skips."""
 _NO_TEXT = "the answer is not text; its Python representation is scored, as officially"
+_REFERENCE_NO_TEXT = "'gt' is not text; its Python representation is the reference, as officially"
 
 
 class LEvalFormat(PredictionFormat):
@@ -102,7 +103,12 @@ class LEvalFormat(PredictionFormat):
             raise prediction_file_error(
                 line.location, f"{task} is scored by {_expected_evaluation(task)!r}, but 'evaluation' is {evaluation!r}"
             )
-        reference = as_text(task, line.require("gt"))
+        reference = as_text(task, right := line.require("gt"))
+        if evaluation in SCORED and not (reference or "").strip():
+            found = "blank" if isinstance(right, str) else describe_value(right)
+            raise prediction_file_error(
+                line.location, f"'gt' must be text, not {found}: {task} would score no answer to it as right"
+            )
         meta: dict[str, Any] = {"evaluation": evaluation}
         if KINDS[task] == "topics":
             meta["topic"] = number % 3
@@ -117,10 +123,13 @@ class LEvalFormat(PredictionFormat):
             meta=meta,
         )
         prediction = self.make_prediction(line, number, sample, answer_key)
+        if evaluation in SCORED and not isinstance(right, str):
+            prediction = replace(prediction, note=_REFERENCE_NO_TEXT)
         answer = as_text(task, line.values[answer_key])
         if prediction.finish_reason is None or answer is None:
             return prediction
-        return replace(prediction, output=answer, finish_reason=None, note=_NO_TEXT)
+        note = "; ".join(filter(None, (prediction.note, _NO_TEXT)))
+        return replace(prediction, output=answer, finish_reason=None, note=note)
 
     def identity(self, sample: Sample) -> object:
         """Return question, answer, and whether the answer is scored."""

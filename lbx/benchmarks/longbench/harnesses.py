@@ -14,7 +14,7 @@ from lbx.base.records import Sample
 from lbx.benchmarks.base.benchmark import with_unique_ids
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 from lbx.benchmarks.base.predictions import Prediction
-from lbx.benchmarks.longbench.predictions import LongBenchFormat
+from lbx.benchmarks.longbench.predictions import LongBenchFormat, class_list
 from lbx.benchmarks.longbench.tasks import TASKS, kind_of
 
 SAMPLES: Mapping[str, int] = {
@@ -113,8 +113,8 @@ class HarnessFormat(LongBenchFormat):
 
     def _sample(self, task: str, row: HarnessRow, classes: object) -> Sample:
         meta: dict[str, Any] = {"category": kind_of(task).category}
-        if kind_of(task).metric == "classification" and isinstance(classes, list | str):
-            meta["all_classes"] = classes
+        if kind_of(task).metric == "classification" and (names := class_list(_line(row, {"all_classes": classes}))):
+            meta["all_classes"] = names
         values = {"pred": "", "answers": row.references, "length": row.length}
         sample = self._prediction(task, row.position, _line(row, values), meta).sample
         assert sample is not None

@@ -18,9 +18,15 @@ from dataclasses import replace
 from typing import Any
 
 from lbx.base.records import Sample
-from lbx.benchmarks.base.prediction_lines import PredictionLine, row_length
+from lbx.benchmarks.base.prediction_lines import (
+    PredictionLine,
+    describe_value,
+    prediction_file_error,
+    require_references,
+    row_length,
+)
 from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat, differences, file_part
-from lbx.benchmarks.longbench.tasks import ODD_ANSWERS, accepted_answers, kind_of, odd_answers
+from lbx.benchmarks.longbench.tasks import ODD_ANSWERS, accepted_answers, kind_of
 
 _MAX_DUPLICATE_SHARE = 0.05
 """Share of rows that may have the same answers and length as another question: of the data it is 1% at most."""
@@ -40,8 +46,7 @@ class LongBenchFormat(PredictionFormat):
         """Read rows; the last row's classes count for all, as in eval.py, which needs a row."""
         kind = kind_of(task)
         meta: dict[str, Any] = {"category": kind.category}
-        classes = lines[-1].values.get("all_classes")
-        if kind.metric == "classification" and isinstance(classes, list | str):
+        if kind.metric == "classification" and (classes := class_list(lines[-1])):
             meta["all_classes"] = classes
         predictions = [self._prediction(task, number, line, meta) for number, line in enumerate(lines)]
         lengths = all(row_length(line) for line in lines)
@@ -67,9 +72,7 @@ class LongBenchFormat(PredictionFormat):
 
     def _prediction(self, task: str, number: int, line: PredictionLine, meta: dict[str, Any]) -> Prediction:
         kind = kind_of(task)
-        answers = line.require("answers")
-        if odd := odd_answers(answers):
-            meta = {**meta, ODD_ANSWERS: odd}
+        answers = require_references(line, "answers", with_numbers=kind.metric == "count")
         sample = Sample(
             benchmark=self.name,
             task=task,
@@ -109,6 +112,18 @@ class LongBenchFormat(PredictionFormat):
     def export_path(self, model: str, task: str | None, name: str) -> str:
         """Return the folder that eval.py reads for this task, plain or E's, with the file's name."""
         return f"{folder_of(model, task or '')}/{name}"
+
+
+def class_list(line: PredictionLine) -> list[str]:
+    """Return the classes of a row; [] without any, which a bundle may have. Raises UsageError for other values."""
+    classes = line.values.get("all_classes")
+    if classes is None:
+        return []
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise prediction_file_error(
+            line.location, f"'all_classes' must be a list of names, not {describe_value(classes)}"
+        )
+    return classes
 
 
 def folder_of(model: str, task: str) -> str:

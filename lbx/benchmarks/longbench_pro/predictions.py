@@ -34,11 +34,11 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
-from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
+from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error, require_references
 from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat, differences, file_part
 from lbx.benchmarks.base.results import ScoredRun
 from lbx.benchmarks.longbench_pro.groups import CATEGORIES, headline, missing_category, report
-from lbx.benchmarks.longbench_pro.tasks import LIMITS, TASK_OF, TASKS, TEXT_META, accepted_answers
+from lbx.benchmarks.longbench_pro.tasks import LIMITS, TASK_OF, TASKS, TEXT_META
 
 _CODES = {"English": "en", "Chinese": "zh"}
 _MAX_ITERATIONS = 1000
@@ -115,11 +115,9 @@ def _sample(benchmark: str, line: PredictionLine, position: int) -> Sample:
         raise prediction_file_error(line.location, f"there is no secondary task {title!r}")
     if language not in _CODES:
         raise prediction_file_error(line.location, f"the language {language!r} is neither English nor Chinese")
-    references, readable = accepted_answers(line.require("answer"))
+    references = tuple(require_references(line, "answer"))
     meta: dict[str, Any] = {key: line.text(key) for key in TEXT_META}
     meta |= {"question_thinking": line.optional_text("question_thinking"), "row": position}
-    if not readable:
-        meta["reference_is_no_text"] = True
     thousands = meta["token_length"].removesuffix("k")
     if not (thousands.isascii() and thousands.isdigit() and len(thousands) < 9):
         raise prediction_file_error(

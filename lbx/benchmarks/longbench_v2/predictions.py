@@ -173,6 +173,8 @@ def _is_judged_right(line: PredictionLine) -> bool:
         judge = int(line.require("judge"))
     except (TypeError, ValueError, OverflowError):
         judge = -1
+    if isinstance(value, float) and judge != value:
+        judge = -1
     if judge not in (0, 1):
         raise prediction_file_error(line.location, "'judge' must be true or false")
     return bool(judge)
@@ -191,7 +193,10 @@ def _letter(line: PredictionLine, *, judge: bool) -> tuple[object, str | None]:
 
 
 def _sample(names: tuple[str, str, str], line: PredictionLine, letter: str | None, *, judge: bool) -> Sample:
-    answer = line.optional_text("answer")
+    answer = line.values.get("answer")
+    answer = "" if answer is None else answer
+    if answer not in ("", *LETTERS):
+        raise prediction_file_error(line.location, f"'answer' must be one of {', '.join(LETTERS)}, not {answer!r:.40}")
     return Sample(
         *names,
         context="",

@@ -15,9 +15,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from lbx.base.records import Sample
-from lbx.benchmarks.base.prediction_lines import PredictionLine, row_length
+from lbx.benchmarks.base.prediction_lines import (
+    PredictionLine,
+    describe_value,
+    prediction_file_error,
+    require_references,
+    row_length,
+)
 from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat, differences
-from lbx.benchmarks.lveval.tasks import first_answers, kind_of
+from lbx.benchmarks.lveval.tasks import kind_of
 
 
 class LVEvalFormat(PredictionFormat):
@@ -29,21 +35,19 @@ class LVEvalFormat(PredictionFormat):
 
     def _prediction(self, task: str, number: int, line: PredictionLine) -> Prediction:
         kind = kind_of(task)
-        references, fault = first_answers(line.require("answers"))
         keywords = line.values.get("gold_ans")
-        meta: dict[str, Any] = {"category": kind.category}
-        if keywords:
-            # NaN is not JSON; the official script stops at any value that is not text.
-            meta["answer_keywords"] = [str(keywords)] if isinstance(keywords, float) else keywords
-        if fault:
-            meta["fault"] = fault
+        if kind.metric == "keyword_f1" and keywords and not isinstance(keywords, str):
+            raise prediction_file_error(
+                line.location, f"'gold_ans' must be text or null, not {describe_value(keywords)}"
+            )
+        meta: dict[str, Any] = {"category": kind.category, **({"answer_keywords": str(keywords)} if keywords else {})}
         sample = Sample(
             benchmark=self.name,
             task=task,
             sample_id=f"{number:04d}",
             context="",
             question=line.optional_text("input"),
-            references=references,
+            references=tuple(require_references(line, "answers")),
             language=kind.language,
             length=row_length(line),
             length_unit="characters" if kind.language == "zh" else "words",

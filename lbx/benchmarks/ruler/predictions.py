@@ -70,13 +70,13 @@ class RulerFormat(PredictionFormat):
         ]
         digest = sha256_text(canonical_json(content))[:8]
         predictions = []
+        notes: dict[str, int] = {}  # each is given once, for the file's first row of its kind
         for number, (line, texts) in enumerate(zip(lines, references, strict=True)):
             _refuse_row(line)
             sample_id = f"{number:04d}-{digest}"
             sample = _sample((self.name, task, sample_id), line, texts, without_references=without_references)
-            note = ""
-            if without_references and number == 0:
-                note = "its first reference is null, so that every answer of the file scores 0, as by evaluate.py"
+            note = _reference_note(line, texts)
+            note *= notes.setdefault(note, number) == number
             predictions.append(Prediction(line, task, sample_id, number, sample, line.text("pred"), note=note))
         return predictions
 
@@ -171,6 +171,17 @@ def _references(line: PredictionLine) -> list[object]:
     if not isinstance(references, (list, str)) or not references:
         raise prediction_file_error(line.location, "'outputs' must be a list of texts; evaluate.py stops at this row")
     return list(references)
+
+
+def _reference_note(line: PredictionLine, references: Sequence[str]) -> str:
+    """Return how evaluate.py reads references that are hardly meant so; "" for others."""
+    if not references:
+        return "its first reference is null, so that every answer of the file scores 0, as by evaluate.py"
+    if isinstance(line.values.get("outputs"), str):
+        return "'outputs' is text and no list, so that each of its characters is a reference, as by evaluate.py"
+    if "" in references:
+        return "a reference is empty, so that every answer contains it, as by evaluate.py"
+    return ""
 
 
 def _all_text(line: PredictionLine, *, without_references: bool) -> tuple[str, ...]:

@@ -10,13 +10,20 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lbx.base.errors import UsageError
 from lbx.base.units import format_count
 from lbx.benchmarks import BENCHMARKS, longbench_harnesses
-from lbx.benchmarks.base.prediction_lines import describe_value, parse_document, prediction_file_error, read_bytes
+from lbx.benchmarks.base.prediction_lines import (
+    PredictionLine,
+    describe_value,
+    parse_document,
+    prediction_file_error,
+    read_bytes,
+    require_references,
+)
 from lbx.exchange.field.harness_runs import HarnessRun, judge_task, sort_tasks
 from lbx.exchange.prediction_files import PredictionFiles
 from lbx.store.harnesses import Harness, HarnessTask, finite_number
@@ -234,9 +241,10 @@ def _answer(location: str, values: object) -> _OpenCompassAnswer:
     if not outputs or not all(isinstance(output, str) for output in outputs):
         reason = f"'prediction' must be text or a list of texts, not {describe_value(prediction)}"
         raise prediction_file_error(location, reason)
-    gold, classes = values.get("gold", []), None
-    if isinstance(gold, dict):
-        gold, classes = gold.get("answers", []), gold.get("all_classes")
+    line, key = PredictionLine(location, 0, "", values), "gold"
+    if isinstance(line.require(key), dict):
+        line, key = replace(line, values=values[key]), "answers"
+    gold, classes = require_references(line, key, with_numbers=True), line.values.get("all_classes")
     return _OpenCompassAnswer(location, isinstance(values.get("origin_prompt"), list), outputs, gold, classes)
 
 

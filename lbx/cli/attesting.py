@@ -147,7 +147,8 @@ def _number_lines(numbers: int | None, different: Sequence[NumberDifference]) ->
     yield f"  numbers    {format_count(numbers, 'number')} computed again from the rows: {count}"
     for one in different[:_ROWS]:
         key = ", ".join(f"{name} {value!r}" for name, value in one.key.items())
-        yield f"  differs    {key}: {one.column or 'score'} is {one.stored}, and {one.computed} from the rows"
+        values = f"{one.stored_value}, and {one.computed_value} from the rows"
+        yield f"  differs    {key}: {one.column or 'score'} is {values}"
     if len(different) > _ROWS:
         yield f"  ... and {len(different) - _ROWS:,} more numbers (--json lists all)"
 

@@ -243,18 +243,20 @@ def _count_questions(store: Store) -> list[dict[str, Any]]:
         f"""
         WITH asked AS (SELECT DISTINCT run_id, benchmark, task, sample_id FROM {RESULTS}.main.generations),
         paired AS (SELECT DISTINCT name, benchmark, task, here FROM lbx_pairs)
-        SELECT n.name, m.benchmark, m.task,
-               unnest(list_distinct([
-                   CASE WHEN p.here IS NOT NULL THEN 'paired' WHEN n.rescored_run <> '' AND m.kind IN (
-                       'paired', 'references_changed', 'rules_changed') THEN 'asked_again' ELSE m.kind END,
-                   CASE WHEN m.kind IN ('references_changed', 'rules_changed') THEN m.kind END
-               ])) AS kind,
-               greatest(count(DISTINCT m.here), count(DISTINCT m.there)) AS n
-        FROM lbx_names n CROSS JOIN lbx_matches m
-        LEFT JOIN paired p ON (p.name, p.benchmark, p.task, p.here) = (n.name, m.benchmark, m.task, m.here)
-        LEFT JOIN asked a ON (a.run_id, a.benchmark, a.task, a.sample_id)
-                           = (n.rescored_run, m.benchmark, m.task, m.here)
-        WHERE n.rescored_run = '' OR m.here IS NULL OR a.run_id IS NOT NULL
+        SELECT name, benchmark, task, kind, greatest(count(DISTINCT here), count(DISTINCT there)) AS n
+        FROM (
+            SELECT n.name, m.benchmark, m.task, m.here, m.there,
+                   unnest(list_distinct([
+                       CASE WHEN p.here IS NOT NULL THEN 'paired' WHEN n.rescored_run <> '' AND m.kind IN (
+                           'paired', 'references_changed', 'rules_changed') THEN 'asked_again' ELSE m.kind END,
+                       CASE WHEN m.kind IN ('references_changed', 'rules_changed') THEN m.kind END
+                   ])) AS kind
+            FROM lbx_names n CROSS JOIN lbx_matches m
+            LEFT JOIN paired p ON (p.name, p.benchmark, p.task, p.here) = (n.name, m.benchmark, m.task, m.here)
+            LEFT JOIN asked a ON (a.run_id, a.benchmark, a.task, a.sample_id)
+                               = (n.rescored_run, m.benchmark, m.task, m.here)
+            WHERE n.rescored_run = '' OR m.here IS NULL OR a.run_id IS NOT NULL
+        )
         GROUP BY ALL ORDER BY ALL
         """  # noqa: S608 (our own names)
     ).rows

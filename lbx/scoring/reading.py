@@ -63,13 +63,13 @@ class NumberDifference:
     Attributes:
         key: columns of its primary key that are not empty.
         column: first column that differs; "" if only one of the two numbers exists.
-        stored, computed: values of that column, or of ``score``; None without a number.
+        stored_value, computed_value: values of that column, or of ``score``; None without a number.
     """
 
     key: dict[str, Any]
     column: str
-    stored: Any
-    computed: Any
+    stored_value: Any
+    computed_value: Any
 
 
 def number_differences(store: Store, runs: Collection[str]) -> tuple[int, list[NumberDifference]]:

@@ -257,11 +257,10 @@ def _bucket_scores(metric: str, rows: Sequence[ScoredSample]) -> list[TaskScore]
         name: ScoredRows.of(rows).filter(partial(_is_in_bucket, bucket_index))
         for bucket_index, name in enumerate(BUCKETS)
     }
-    scores = [
-        score for bucket, group in groups.items() for score in task_score(f"{metric}/{bucket}", group, metric, None)
-    ]
     return [
-        replace(score, official=numpy_percent(score.estimate.values.tolist(), 2)) for score in scores if score.estimate
+        replace(score, official=numpy_percent(group.with_metric(metric)[1].tolist(), 2))
+        for bucket, group in groups.items()
+        for score in task_score(f"{metric}/{bucket}", group, metric, None)
     ]
 
 

@@ -98,7 +98,7 @@ def slow_server() -> Iterator[ScriptedServer]:
             time.sleep(HOURS)
         message = {"role": "assistant", "content": "seven"}
         choice = {"index": 0, "message": message, "text": "seven", "finish_reason": "stop"}
-        usage = {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}
+        usage = {"prompt_tokens": 500, "completion_tokens": 1, "total_tokens": 501}
         return 200, {}, {"id": "x", "object": "completion", "model": "m", "choices": [choice], "usage": usage}
 
     server = ScriptedServer(answer)

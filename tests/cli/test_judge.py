@@ -415,7 +415,7 @@ def test_a_server_as_a_judge_gets_the_official_messages(judge: Judge, results: P
             return 404, {}, {}
         message = {"role": "assistant", "content": "So be it: [[C]]"}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        return 200, {}, {"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 5}}
+        return 200, {}, {"choices": [choice], "usage": {"prompt_tokens": 40, "completion_tokens": 5}}
 
     with closing_all() as things:
         things.append(server := ScriptedServer(chatted))

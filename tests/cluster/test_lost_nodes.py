@@ -42,7 +42,7 @@ def answer(path: str, payload: Any, _before: int) -> Answer:
     time.sleep(SECONDS_AN_ANSWER)
     message = {"role": "assistant", "content": reply_to(str(payload["messages"][-1]["content"]))}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    return 200, {}, {"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 5}}
+    return 200, {}, {"choices": [choice], "usage": {"prompt_tokens": 5000, "completion_tokens": 5}}
 
 
 @pytest.fixture

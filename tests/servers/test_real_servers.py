@@ -142,7 +142,7 @@ def test_failures_name_their_cause(server: RealServer, connect: Callable[..., An
     with pytest.raises(BackendError, match="tokenizer does not match the server"):
         connect(server.url, demo)
     bare = connect(server.url, None)
-    with pytest.raises(PromptError, match="does not fit the server's context window"):
+    with pytest.raises(PromptError, match="do not fit the server's context window"):
         ask(bare, "The ship left. " * 3000)
 
 

@@ -36,7 +36,7 @@ _MOST_CRASHES = 1
 """Crashes of a server after which a request is sent again."""
 _ABSENT = (404, 405, 501)
 _PATHS = ("/chat/completions", "/completions", "/embeddings", "/models")
-START_SERVER = "Start it or correct the card's url."
+_START_SERVER = "Start it or correct the card's url."
 
 
 _REMEDIES = {
@@ -199,7 +199,7 @@ class Server:
         if isinstance(exc, UnreachableError):
             return EndpointError(
                 f"The model server {self.url} does not answer ({exc}).",
-                fix=f"{exc.fix or START_SERVER} Then run the same command again to continue.",
+                fix=f"{(exc.fix or _START_SERVER).removesuffix('.')}, then run the same command again to continue.",
             )
         if exc.status < 400:
             return self._redirection_error(exc)

@@ -366,8 +366,8 @@ def _unseen_variances(design: Design, values: Floats, means: Floats, *, are_scor
 
 def _is_skewed(design: Design, values: Floats, df: float) -> bool:
     """Whether there is too little for a t interval of a score: few clusters, or few above 0 or below 1."""
-    few = MANY - 1 - 1e-9
-    return df < few or design.count_clusters(values > _END) <= few or design.count_clusters(values < 1 - _END) <= few
+    counts = design.count_clusters(values > _END), design.count_clusters(values < 1 - _END)
+    return df < MANY - 1 - 1e-9 or min(counts) < MANY
 
 
 def _logit_interval(

@@ -69,6 +69,10 @@ bench-report *args: setup
 bench-ruler *args: setup
     python -m bench.ruler {{ args }}
 
+# how often 95% intervals contain the true value, in simulated data sets: the table of docs/intervals.md
+bench-coverage *args: setup
+    python -m bench.coverage {{ args }}
+
 # prefill rate relative to the GPU's matrix rate, and tokens per second; needs a CUDA device (--tiny: a CPU)
 bench-gpu *args: setup
     python -m bench.gpu {{ args }}

@@ -130,15 +130,15 @@ def _compare_sources(
 
 
 def _alpha(items: Mapping[Key, Sequence[Any]], kind: str, documents: Mapping[Key, str]) -> dict[str, Any]:
-    """Krippendorff's alpha with an interval resampled by document; keys begin with benchmark, task and sample."""
+    """Krippendorff's alpha with an interval over documents; keys begin with benchmark, task and sample."""
     items = {key: ratings for key, ratings in items.items() if len(ratings) > 1}
     clusters: list[Hashable] = [documents.get(key[:3]) or key[:3] for key in items]
     level: Level = "nominal" if kind == _PAIR else "ordinal"
     estimate = alpha(list(items.values()), level, clusters=clusters)
-    method = "one cluster" if estimate.low is None and len(set(clusters)) == 1 else "bootstrap"
     return {
         "n": len(items), "clusters": len(set(clusters)), "level": level,
-        "alpha": estimate.value, "alpha_low": estimate.low, "alpha_high": estimate.high, "alpha_method": method,
+        "alpha": estimate.value, "alpha_low": estimate.low, "alpha_high": estimate.high,
+        "alpha_method": estimate.method,
     }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from lbx.base.columns import Column
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks import unit_of
-from lbx.report.digits import interval_decimals, number, quantity, quantity_with_interval, with_interval
+from lbx.report.digits import WHY_NONE, interval_decimals, number, quantity, quantity_with_interval, with_interval
 from lbx.report.labels import LABELS
 from lbx.report.report_types import ReportDefinition
 from lbx.report.sheets import BLOCKS, Cells, Sheet
@@ -161,14 +161,20 @@ def without_intervals(view: ReportDefinition, table: Table) -> Table:
     return Table([table.columns[at] for at in remaining], [tuple(row[at] for at in remaining) for row in table.rows])
 
 
+def _coefficient(value: float, low: float | None, high: float | None, method: str | None) -> str:
+    if low is not None and high is not None:
+        return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+    why = WHY_NONE.get(method or "", "").format("document")
+    return f"{value:.2f} ({why})" if why else f"{value:.2f}"
+
+
 def cell_text(row: Mapping[str, Any], column: Column) -> str:
     """Format a row's value in a column."""
     value = row[column.name] if (label := row.get(_LABELS.get(column.name, ""))) is None else label
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return column.missing
     if column.kind == "coefficient":
-        ends = [row.get(column.of + name) for name in ("low", "high")] if column.interval else [None]
-        return f"{value:.2f}" if None in ends else "{:.2f} [{:.2f}, {:.2f}]".format(value, *ends)
+        return _coefficient(value, *(row.get(column.of + name) for name in ("low", "high", "method")))
     if column.interval:
         scale = 100 if column.kind in ("percent", "points") else 1
         low, high, method, cluster_by = (row.get(column.of + name) for name in BOUND_COLUMNS)

@@ -8,6 +8,7 @@ testing (Holm).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +21,7 @@ from lbx.report.pairs import cautions_of, runs_unlike, select_pairs
 from lbx.report.report_types import ReportQuery
 from lbx.report.sides import CommonStrata, ComparisonSide, RunScore, have_equal_strata, restrict_to_common
 from lbx.scoring.score_columns import INTERVAL_COLUMNS, find_benchmark, read_scores
-from lbx.statistics.differences import Difference, difference, holm, required_samples
+from lbx.statistics.differences import Difference, difference, holm, required_clusters
 from lbx.store import Store, Table
 from lbx.store.answers import resolve_tasks
 from lbx.store.number_rows import interval_columns
@@ -35,7 +36,12 @@ COLUMNS = (
 
 @dataclass(slots=True)
 class ComparisonRow:
-    """Row of the report; ``equal_outputs``: all known outputs are equal."""
+    """Row of the report.
+
+    Attributes:
+        equal_outputs: whether all known outputs are equal.
+        tests: factor by which Holm's correction multiplies p.
+    """
 
     run_a: str
     run_b: str
@@ -47,6 +53,7 @@ class ComparisonRow:
     equal_outputs: bool
     caution: str
     p_holm: float | None = None
+    tests: float = 1.0
 
     @property
     def family(self) -> tuple[str, str]:
@@ -147,8 +154,10 @@ def _correct(lines: Sequence[ComparisonRow]) -> None:
         if line.difference.p is not None:
             families.setdefault(line.family, []).append(line)
     for family in families.values():
-        for line, p in zip(family, holm([row.difference.p or 0.0 for row in family]), strict=True):
-            line.p_holm = p
+        ps = [row.difference.p or 0.0 for row in family]
+        for line, p, p_holm in zip(family, ps, holm(ps), strict=True):
+            line.p_holm = p_holm
+            line.tests = p_holm / p if p > 0 and p_holm < 1 else float(sum(other >= p for other in ps))
 
 
 def verdict(line: ComparisonRow, margin: float) -> str:
@@ -163,12 +172,27 @@ def verdict(line: ComparisonRow, margin: float) -> str:
         return ("better" if value > 0 else "worse") + (f", by less than {margin:g}" if inside else "")
     if inside:
         return f"same within {margin:g}"
-    needed = required_samples(estimate, margin / 100)
-    if needed is None:
-        if estimate.interval.method == "one cluster":
-            return "undecided: one document" + (" in a part" if estimate.interval.clusters > 1 else "")
-        return "undecided: all differ alike" if estimate.wins or estimate.losses else "undecided: no score differs"
-    return f"undecided: needs about {_round_up(needed):,} questions"
+    needed = required_clusters(estimate, margin / 100, line.tests)
+    return f"undecided: {f'needs about {_size_text(line, _round_up(needed))}' if needed else _missing_spread(estimate)}"
+
+
+def _missing_spread(estimate: Difference) -> str:
+    if estimate.interval.method == "one cluster":
+        return "one document" + (" in a part" if estimate.interval.clusters > 1 else "")
+    if estimate.interval.method == "all alike in a part":
+        return "all differ alike in a part"
+    return "all differ alike" if estimate.wins or estimate.losses else "no score differs"
+
+
+def _size_text(line: ComparisonRow, clusters: int) -> str:
+    """Describe a number of clusters, and of questions on as many: "6 documents (30 questions)"."""
+    interval = line.difference.interval
+    if interval.n == interval.clusters:
+        return f"{clusters:,} questions"
+    family = find_benchmark(line.benchmark)
+    cluster = family.scoring.cluster_name if family and line.first.estimate.clustered else "document"
+    samples = _round_up(math.ceil(clusters * interval.n / interval.clusters - 1e-9))
+    return f"{clusters:,} {cluster}s ({samples:,} {'samples' if cluster == 'question' else 'questions'})"
 
 
 def _round_up(count: int) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from lbx.base.columns import Column
 from lbx.base.units import format_count
@@ -11,6 +13,8 @@ from lbx.report.report_types import COVERAGE, PUBLISHED, ReportDefinition
 
 if TYPE_CHECKING:
     from lbx.store import Table
+
+_LEVEL = 0.05
 
 
 def _comparison_notes(table: Table) -> list[str]:
@@ -23,7 +27,24 @@ def _comparison_notes(table: Table) -> list[str]:
         "Samples are paired, each with the mean of its answers. "
         f"{texts}; tasks and groups are corrected for their number (Holm). Verdicts are at the 5% level."
     ]
-    return [*lines, *cautions(table)]
+    return [*lines, *_undecided_notes(rows), *cautions(table)]
+
+
+def _undecided_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say why the verdict on a difference is open although its interval excludes 0, once for each reason."""
+    reasons: dict[str, None] = {}
+    for row in rows:
+        if row["low"] is None or row["low"] <= 0 <= row["high"] or not row["verdict"].startswith("undecided"):
+            continue
+        p, p_holm = row["p"] or 0.0, row["p_holm"] or 0.0
+        differing = 1 - round(math.log2(p)) if p else 0
+        if p >= _LEVEL and row["test"] != "t" and p == 2.0 ** (1 - differing):  # the least p of so few
+            reasons[f"the exact test over {format_count(differing, 'document')} cannot go below p = {p:.3g}"] = None
+        elif p < _LEVEL <= p_holm:
+            reasons["p is corrected for the number of comparisons (Holm), intervals are not"] = None
+        else:
+            reasons["fewer than ten documents differ, so that an exact test decides"] = None
+    return [f"An interval may exclude 0 where the verdict is undecided: {'; '.join(reasons)}."] if reasons else []
 
 
 def _harness_notes(table: Table) -> list[str]:

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import math
 
-WHY_NONE = {"one cluster": "one {}", "all alike": "all alike"}
+WHY_NONE = {
+    "one cluster": "one {}", "all alike": "all alike", "all alike in a part": "all alike in a part",
+    "too few clusters": "too few {}s",
+}  # fmt: skip
 """Reasons for a missing interval, by the interval's method."""
 
 

@@ -23,6 +23,7 @@ COLUMNS = (
 _NO_INTERVAL = {
     "one cluster": "all questions are on one document",
     "all alike": "all samples score alike",
+    "all alike in a part": "all samples of a part score alike",
     None: "the score has no interval",
 }
 _IN_A_PART = "all questions of a part are on one document"

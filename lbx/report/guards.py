@@ -16,7 +16,7 @@ import numpy as np
 from lbx.base.marks import MARKS, OF_ANSWERS, Mark
 from lbx.report.report_types import ReportQuery
 from lbx.scoring.score_columns import Samples, as_table, match_keys, starts_of
-from lbx.statistics.estimates import Codes, Design, Estimate, Stratum, interval_of, wilson
+from lbx.statistics.estimates import Codes, Design, Estimate, Stratum, binomial_interval, interval_of
 from lbx.store import Store, Table
 
 _OF_SCORES = tuple(mark for mark in MARKS if mark.of_score)
@@ -65,8 +65,8 @@ def _rates(store: Store, runs: Sequence[str]) -> dict[tuple[Any, ...], dict[str,
         for at, (begin, end) in enumerate(bounds):
             here, design = slice(begin, end), designs[at]
             # Most marks never occur, and this case is computed quickly.
-            if counts[at] == end - begin and not sums[at] and design.clusters > 1:
-                low, high = _zero_share_interval(design.clusters)
+            if counts[at] == end - begin and not sums[at] and design.estimable:
+                low, high = _zero_share_interval(design.effective_clusters)
                 columns[at] |= {f"{name}_rate": 0.0, f"{name}_low": low, f"{name}_high": high}
             elif counts[at]:
                 if counts[at] < end - begin:
@@ -91,6 +91,6 @@ def _design(samples: Codes, clusters: Codes) -> Design:
 
 
 @cache
-def _zero_share_interval(documents: int) -> tuple[float, float]:
+def _zero_share_interval(documents: float) -> tuple[float, float]:
     """Interval of a share of 0 in answers on this many documents, as computed by ``interval``."""
-    return wilson(0.0, documents)
+    return binomial_interval(0.0, documents)

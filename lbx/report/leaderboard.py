@@ -200,8 +200,8 @@ def _may_reverse(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 def _error(row: Mapping[str, Any], end: str) -> float:
     """Return the standard error on one side of the score.
 
-    For Wilson intervals it comes from the interval: near 0 and 1 the standard error itself may be 0.
+    For asymmetric intervals it comes from the interval: near 0 and 1 the standard error itself may be 0.
     """
-    if row.get("method") == "wilson" and row[end] is not None:
+    if row.get("method") in ("logit", "exact") and row[end] is not None:
         return abs(float(row["score"] - row[end])) / _Z
     return row["se"] or 0.0

@@ -46,7 +46,7 @@ def _judge_bias_notes(table: Table) -> list[str]:
 
 def _agreement_notes(table: Table) -> list[str]:
     rows = table.dicts()
-    notes = ["Krippendorff's alpha is followed by its 95% interval from a bootstrap over documents."]
+    notes = ["Krippendorff's alpha is followed by its 95% interval over documents (jackknife), from six documents on."]
     if any(row["kind"] == "score" for row in rows):
         notes.append("For scores, kappa weights disagreements by squared distance, and alpha compares ranks.")
     if any(row["between"] == "judge and people" for row in rows):

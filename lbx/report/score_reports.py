@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lbx.base.columns import Column
@@ -30,6 +30,11 @@ _SCORES_WITH_MARKS = f"""
 """  # noqa: S608 (our own names)
 
 
+_LEVEL = 0.05
+_EXACT = 10
+"""Number of differing documents from which on a t test compares runs."""
+
+
 def _any_of(*columns: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda row: any(row.get(name) is not None for name in columns)
 
@@ -43,9 +48,30 @@ def _leaderboard_notes(table: Table) -> list[str]:
         if None not in (row["answered"], row["asked"], row["failed_as_0"], row["failed_as_1"])
         and row["answered"] < row["asked"]
     ]
-    if any(row.get("place") for row in table.dicts()):
+    rows = table.dicts()
+    for same in {(row["benchmark"], row.get("place")): None for row in rows}:
+        group = [row for row in rows if (row["benchmark"], row.get("place")) == same]
+        if text := describe_few_documents(group):
+            notes.append(f"{same[0]}: {text}.")
+    if any(row.get("place") for row in rows):
         notes.append("A place is a range if some other runs are not significantly better or worse (Holm, 5%).")
     return notes
+
+
+def describe_few_documents(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Describe that runs with one range of places have too few documents for any difference, or return "".
+
+    Few documents are compared by an exact test, with p of at least 2^(1 - documents), which Holm's correction
+    multiplies by the number of pairs.
+    """
+    documents, pairs = max((row.get("clusters") or 0 for row in rows), default=0), len(rows) * (len(rows) - 1) // 2
+    if not pairs or not documents or any(row.get("place") != f"1-{len(rows)}" for row in rows):
+        return ""
+    least = next((n for n in range(1, _EXACT) if pairs * 2.0 ** (1 - n) < _LEVEL), _EXACT)
+    if documents >= least:
+        return ""
+    noun = next((row["cluster_by"] for row in rows if row.get("cluster_by")), "document")
+    return f"{format_count(documents, noun)} cannot separate {len(rows):,} runs: at least {least} are needed"
 
 
 def _guards_notes(table: Table) -> list[str]:

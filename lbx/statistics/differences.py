@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 
 import numpy as np
 
-from lbx.statistics.estimates import FEW, Codes, Estimate, Floats, Interval, Stratum, interval_of
+from lbx.statistics.estimates import MANY, Codes, Estimate, Floats, Interval, Stratum, interval_of
 from lbx.statistics.tails import binomial_tail, t_quantile, t_tail
 
+FEW = 10
+"""Clusters that must differ for a t test; fewer have an exact one, and wider intervals."""
+
 _EXACT_EPSILON = 1e-12
+_LEAST_CLUSTERS = 8
+"""Clusters from which on more of them might differ than do; with fewer, t is wide enough."""
+_POWER = 0.8
+_DRAWS, _SEED = 300, 20261128
+_MOST_CLUSTERS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,7 @@ class Difference:
         test: test that p comes from: "t", "mcnemar" or "sign flips".
         wins, ties, losses: samples that the second run scores higher, equal, lower on.
         detectable: difference that this number of samples detects in four of five cases; None without a standard error.
+        parts: contribution of each cluster that differs.
     """
 
     interval: Interval
@@ -37,6 +47,7 @@ class Difference:
     ties: int
     losses: int
     detectable: float | None
+    parts: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
 
 
 def difference(first: Estimate, second: Estimate) -> Difference:
@@ -68,13 +79,19 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     exact = independent and a.right_or_wrong and b.right_or_wrong
     p, test = (mcnemar(wins, losses), "mcnemar") if exact else _p_value(estimate, parts)
     low_90 = high_90 = detectable = None
-    if estimate.se and estimate.df:
+    if (se := estimate.se) and estimate.df:
         # Rule of three: if few clusters differ, that many more might.
         unseen = 3 * np.abs(parts).max(initial=0) ** 2 if len(parts) < min(FEW, estimate.clusters) else 0.0
-        half = t_quantile(0.95, estimate.df) * math.sqrt(estimate.se**2 + unseen)
+        spread = math.sqrt(se**2 + unseen)
+        half = t_quantile(0.95, estimate.df) * spread
         low_90, high_90 = estimate.value - half, estimate.value + half
-        detectable = (t_quantile(0.975, estimate.df) + t_quantile(0.8, estimate.df)) * estimate.se
-    return Difference(estimate, low_90, high_90, p, test, wins, design.n - wins - losses, losses, detectable)
+        # Differences in one direction are as skewed as scores near an end.
+        is_skewed = len(parts) > 0 and estimate.clusters < MANY
+        skew = 1 + abs(math.fsum(parts)) / float(np.abs(parts).sum()) / estimate.df if is_skewed else 1.0
+        half = t_quantile(0.975, estimate.df) * skew * (spread if estimate.clusters >= _LEAST_CLUSTERS else se)
+        estimate = replace(estimate, low=estimate.value - half, high=estimate.value + half)
+        detectable = (t_quantile(0.975, estimate.df) + t_quantile(0.8, estimate.df)) * se
+    return Difference(estimate, low_90, high_90, p, test, wins, design.n - wins - losses, losses, detectable, parts)
 
 
 def holm(ps: Sequence[float]) -> list[float]:
@@ -100,19 +117,88 @@ def sign_flips(parts: Sequence[float]) -> float:
     return float((np.abs(sums) >= size - _EXACT_EPSILON * max(size, 1)).mean())
 
 
-def required_samples(difference: Difference, margin: float) -> int | None:
-    """Number of similar samples at which a comparison decides with 80% power; None if the spread is unknown.
+def required_clusters(difference: Difference, margin: float, tests: float = 1.0) -> int | None:
+    """Number of similar clusters at which a comparison decides with 80% power; None if the spread is unknown.
 
-    Deciding means detecting this difference or showing that any difference is within the margin, whichever takes fewer.
+    Deciding means that its own test finds this difference, or that any difference is within the margin, whichever takes
+    fewer. Few clusters are drawn from those at hand, for the exact test; more have the t test's power.
+
+    Args:
+        tests: factor by which p is corrected (Holm).
     """
-    se, value, n = difference.interval.se, abs(difference.interval.value), difference.interval.n
-    if not se:
+    interval, level = difference.interval, 0.05 / tests
+    if not interval.se or not interval.df or not math.isfinite(interval.se):
         return None
-    spread = se * math.sqrt(n)
-    for_difference = (1.959964 + 0.841621) * spread / value if value else math.inf
-    for_margin = (1.644854 + 1.281552) * spread / (margin - value) if value < margin else math.inf
-    least = min(for_difference, for_margin)
-    return max(math.ceil(least**2), n + 1) if math.isfinite(least) else None
+    start = interval.clusters + 1
+    counts = []
+    if interval.value:
+        counts.append(_least_number(lambda n: _has_power(difference, n, level), start))
+    if abs(interval.value) < margin:
+        counts.append(_least_number(lambda n: _fits_margin(difference, n, margin), start))
+    return min((count for count in counts if count), default=None)
+
+
+def _least_number(is_enough: Callable[[int], bool], start: int) -> int | None:
+    """Smallest number from ``start`` that is enough, if larger ones are, too; None above a billion."""
+    low, high = start - 1, start
+    while not is_enough(high):
+        low, high = high, 2 * high
+        if high > _MOST_CLUSTERS:
+            return None
+    while high - low > max(1, low // 200):
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high
+
+
+def _has_power(difference: Difference, clusters: int, level: float) -> bool:
+    """Whether four of five samples of this many similar clusters would have p below ``level``."""
+    interval, parts = difference.interval, difference.parts
+    if len(parts) * clusters < 2 * FEW * interval.clusters:
+        return bool(_drawn_power(parts, interval.clusters, clusters, level, difference.test) >= _POWER)
+    se, df = _error_of(interval, clusters)
+    return abs(interval.value) >= (t_quantile(1 - level / 2, df) + t_quantile(_POWER, df)) * se
+
+
+def _drawn_power(parts: Floats, n: int, clusters: int, level: float, test: str) -> float:
+    """Share of drawn samples of clusters in which the test is significant."""
+    if clusters < FEW and 2.0 ** (1 - clusters) >= level:
+        return 0.0
+    spread = math.sqrt(len(parts) / max(len(parts) - 1, 1))  # a sample varies less than what it was drawn from
+    if test == "mcnemar":
+        wins, losses = np.random.default_rng(_SEED).multinomial(
+            clusters, [(parts > 0).sum() / n, (parts < 0).sum() / n, 1 - len(parts) / n], _DRAWS
+        ).T[:2]  # fmt: skip
+        return float(np.mean([mcnemar(int(a), int(b)) < level for a, b in zip(wins, losses, strict=True)]))
+    pool = np.concatenate([parts.mean() + (parts - parts.mean()) * spread, np.zeros(n - len(parts))])
+    drawn = np.random.default_rng(_SEED).choice(pool, (_DRAWS, clusters))
+    differ = np.count_nonzero(drawn, axis=1)
+    sums, squares = drawn.sum(axis=1), (drawn**2).sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        t = np.abs(sums) / np.sqrt((squares - sums**2 / clusters) * clusters / (clusters - 1))
+    significant = (t > t_quantile(1 - level / 2, clusters - 1)) & (differ >= FEW)
+    few = np.sort(np.abs(drawn[differ < FEW]), axis=1)[:, ::-1][:, : FEW - 1]
+    signs = np.array(list(product((-1.0, 1.0), repeat=few.shape[1])))
+    as_far = np.abs(few @ signs.T) >= np.abs(sums[differ < FEW])[:, None] * (1 - 1e-9)
+    significant[differ < FEW] = as_far.mean(axis=1) < level
+    return float(significant.mean())
+
+
+def _fits_margin(difference: Difference, clusters: int, margin: float) -> bool:
+    """Whether the 90% interval of four of five samples of this many similar clusters would be inside the margin."""
+    interval, parts = difference.interval, difference.parts
+    se, df = _error_of(interval, clusters)
+    few = len(parts) * clusters < min(FEW, clusters) * interval.clusters
+    unseen = 3 * (np.abs(parts).max(initial=0) * interval.clusters / clusters) ** 2 if few else 0.0
+    half = t_quantile(0.95, df) * math.sqrt(se**2 + unseen)
+    return half + t_quantile((1 + _POWER) / 2, df) * se <= margin - abs(interval.value)
+
+
+def _error_of(interval: Interval, clusters: int) -> tuple[float, float]:
+    """Standard error and degrees of freedom with another number of similar clusters."""
+    assert interval.se is not None and interval.df is not None
+    ratio = clusters / interval.clusters
+    return interval.se / math.sqrt(ratio), min(interval.df * ratio, 1e5)
 
 
 def _p_value(interval: Interval, parts: Floats) -> tuple[float | None, str]:

@@ -1,4 +1,4 @@
-"""One rule for all intervals: CR2 with Bell and McCaffrey's degrees of freedom, Wilson's near 0 and 1.
+"""One rule for all intervals: CR2 with Bell and McCaffrey's degrees of freedom, on the logit scale for few clusters.
 
 A score is a weighted sum of means, with one mean per stratum (a task, or a part of one). Rows of one cluster (a
 document) are dependent, also across strata. With h = a cluster's share of a stratum's rows and r = the sum of its
@@ -7,12 +7,15 @@ residuals there,
     SE^2 = sum over clusters of (sum over strata of weight / n x r / sqrt(1 - h))^2
 
 which is Bell and McCaffrey's CR2 (Survey Methodology 28, 2002) for means of strata, in closed form; the degrees of
-freedom of its Student's t come from the same paper. Without shared documents it is the t interval of a mean. Repeating
-every row of a cluster changes no number, so several answers to one question never count as several questions.
+freedom of its Student's t come from the same paper, with the strata's own variances if these give fewer (Welch,
+Biometrika 34, 1947). Without shared documents it is the t interval of a mean. CR2 takes the rows of a document as
+independent: for a document larger than most, 1 - 2h + the sum of h^2, which takes them as equal, replaces 1 - h.
+Repeating every row of a cluster changes no number, so several answers to one question never count as several questions.
 
-If fewer than ten clusters (or, with fewer than ten, not all) have a score above 0, or below 1, the distribution is too
-skewed for t: Wilson's interval at the effective number of samples replaces it (Korn and Graubard, same journal 24,
-1998).
+With fewer than thirty clusters (or degrees of freedom + 1), or fewer than thirty above 0, or below 1, a score's
+distribution is too skewed for t. The interval is then computed on the logit scale, wider by |1 - 2 score| / df. It
+contains Clopper and Pearson's at the effective number of samples (Korn and Graubard, same journal 24, 1998) if not all
+clusters are above 0 and below 1. bench/coverage.py measures how often all of them contain the true value.
 """
 
 from __future__ import annotations
@@ -27,10 +30,10 @@ from itertools import count
 import numpy as np
 import numpy.typing as npt
 
-from lbx.statistics.tails import normal_quantile, t_quantile
+from lbx.statistics.tails import beta_quantile, t_quantile
 
-FEW = 10
-"""Clusters needed above 0 and below 1 for a t interval."""
+MANY = 30
+"""Clusters needed, above 0 and below 1, for a t interval of a score."""
 
 _END = 1e-6
 """Distance at which a score counts as 0 or 1: the best ROUGE of some scripts is 0.999999995."""
@@ -38,6 +41,7 @@ _END = 1e-6
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
+_LARGEST_LOGIT = 50.0
 
 _CODES: defaultdict[Hashable, int] = defaultdict(count().__next__)
 """Labels by code, kept as long as the process lives: integer arrays are fast to sort and compare."""
@@ -104,7 +108,8 @@ class Interval:
         low, high: bounds of the 95% interval; None if ``method`` gives a reason.
         se, df: standard error and its degrees of freedom.
         n, clusters: number of samples and of clusters.
-        method: "t", "wilson", or the reason for a missing interval: "one cluster", "all alike", "no number".
+        method: "t", "logit", "exact" (all scores are 0, or 1), or the reason for a missing interval: "one cluster",
+            "all alike", "all alike in a part", "no number".
         within: share of se squared that more answers to the same samples would remove; None with one answer each.
     """
 
@@ -140,23 +145,37 @@ class Design:
             cells, self.cell = np.unique(self.cluster * len(sizes) + self.stratum, return_inverse=True)
         self.of_cluster, of_stratum = cells // max(len(sizes), 1), cells % max(len(sizes), 1)
         rows = np.bincount(self.cell).astype(float)
-        complement = 1 - rows / self.sizes[of_stratum]
+        shares = rows / self.sizes[of_stratum]
+        # Documents of unequal size: whichever of no and full correlation within a document gives the larger error.
+        complement = np.minimum(1 - shares, 1 - 2 * shares + np.bincount(of_stratum, shares**2)[of_stratum])
         self.estimable = bool(len(cells)) and bool((complement > 0).all())
         if self.estimable:
+            self._of_stratum = of_stratum
             self._factor = self.weights[of_stratum] / (self.sizes[of_stratum] * np.sqrt(complement))
-            self.df = self._degrees_of_freedom(rows, of_stratum)
+            self._variances, self._squares = self._moments(rows, of_stratum)
+            self.df = self.degrees_of_freedom(np.ones(len(sizes)))
 
-    def _degrees_of_freedom(self, rows: Floats, of_stratum: Codes) -> float:
-        cluster_sums = np.bincount(self.of_cluster, (self.weights[of_stratum] / self.sizes[of_stratum]) ** 2 * rows)
-        part = self._factor * rows / np.sqrt(self.sizes[of_stratum])
-        if len(part) == self.clusters:  # no cluster in several strata
-            across = np.bincount(of_stratum, part**2)
-            squares = (cluster_sums**2).sum() + (across**2).sum() - (part**4).sum()
+    def _moments(self, rows: Floats, of_stratum: Codes) -> tuple[Floats, Floats]:
+        """Linear and quadratic form, in the strata's variances, of the expected squared error and of its variance."""
+        variances = self._factor**2 * rows * (1 - rows / self.sizes[of_stratum])
+        parts = self._factor * rows / np.sqrt(self.sizes[of_stratum])
+        if len(parts) == self.clusters:  # no cluster in several strata
+            across = np.bincount(of_stratum, parts**2)
+            squares = np.diag(np.bincount(of_stratum, variances**2 - parts**4) + across**2)
         else:
-            shared = np.zeros((self.clusters, len(self.sizes)))
-            shared[self.of_cluster, of_stratum] = part
-            squares = (cluster_sums**2).sum() + ((shared.T @ shared) ** 2).sum() - ((shared**2).sum(axis=1) ** 2).sum()
-        return float(cluster_sums.sum() ** 2 / squares)
+            own, shared = (np.zeros((self.clusters, len(self.sizes))) for _ in range(2))
+            own[self.of_cluster, of_stratum], shared[self.of_cluster, of_stratum] = variances, parts
+            squares = own.T @ own + (shared.T @ shared) ** 2 - (shared**2).T @ shared**2
+        return np.asarray(np.bincount(of_stratum, variances)), squares
+
+    def degrees_of_freedom(self, spreads: Floats) -> float:
+        """Bell and McCaffrey's degrees of freedom, with these variances of the strata's rows."""
+        return float((self._variances @ spreads) ** 2 / (spreads @ self._squares @ spreads))
+
+    @cached_property
+    def effective_clusters(self) -> float:
+        """Number of clusters of equal weight that are worth as much as these."""
+        return float(np.abs(self.share).sum() ** 2 / (self.sum_by_cluster(np.abs(self.share)) ** 2).sum())
 
     @property
     def has_single_rows(self) -> bool:
@@ -167,11 +186,26 @@ class Design:
         """Means of the strata; their weighted sum is the score."""
         return np.asarray(np.bincount(self.stratum, values) / self.sizes)
 
-    def variance(self, values: Floats, means: Floats) -> float:
-        """Squared standard error: sum of squares of each cluster's contribution to the error."""
+    def variance(self, values: Floats, means: Floats, unseen: Floats | None = None) -> tuple[float, float]:
+        """Squared standard error, the sum of squares of each cluster's contribution, and its degrees of freedom.
+
+        Args:
+            unseen: variance of the rows of each stratum to assume in addition.
+        """
         cells: Floats = np.bincount(self.cell, values - means[self.stratum]) * self._factor
         clusters = cells if len(cells) == self.clusters else np.bincount(self.of_cluster, cells)
-        return float((clusters**2).sum())
+        variance = float((clusters**2).sum())
+        if len(self.sizes) == 1:
+            return variance, self.df
+        more = np.zeros(len(self.sizes)) if unseen is None else unseen
+        spreads = np.bincount(self._of_stratum, cells**2) / self._variances + more
+        df = min(self.df, self.degrees_of_freedom(spreads)) if spreads.any() else self.df
+        return variance + float(self._variances @ more), df
+
+    def cell_means(self, values: Floats) -> tuple[Floats, Codes, Floats]:
+        """Mean of each cluster in each stratum, the stratum of each of these, and each stratum's number of clusters."""
+        means = np.bincount(self.cell, values) / np.bincount(self.cell)
+        return np.asarray(means), self._of_stratum, np.bincount(self._of_stratum).astype(float)
 
     def sum_by_cluster(self, each: Floats) -> Floats:
         """Sum the contributions of rows by cluster."""
@@ -243,31 +277,9 @@ class Estimate:
             else replace(self, strata=tuple(stratum.by_sample() for stratum in self.strata))
         )
 
-    @property
-    def has_single_cluster(self) -> bool:
-        """Whether a stratum has several rows, all in one cluster."""
-        return any(
-            len(stratum.clusters) > 1 and (stratum.clusters == stratum.clusters[0]).all() for stratum in self.strata
-        )
-
-    def with_sample_clusters(self) -> Estimate:
-        """Make every sample its own cluster."""
-        strata = tuple(
-            Stratum(stratum.weight, stratum.samples, stratum.samples, stratum.values) for stratum in self.strata
-        )
-        return Estimate(strata, clustered=False, linear=self.linear)
-
     @classmethod
     def average(cls, parts: Sequence[Estimate]) -> Estimate:
-        """Average estimates with equal weights.
-
-        A part with a single cluster has no spread between clusters: its samples become their own clusters, so that the
-        average has an interval, which may be too narrow. If all parts have the same single cluster, the average has no
-        interval, like the parts.
-        """
-        cluster_codes = [stratum.clusters for part in parts for stratum in part.strata if len(stratum.clusters)]
-        if any((clusters != cluster_codes[0][0]).any() for clusters in cluster_codes):
-            parts = [part.with_sample_clusters() if part.has_single_cluster else part for part in parts]
+        """Average estimates with equal weights."""
         strata = (
             Stratum(stratum.weight / len(parts), stratum.samples, stratum.clusters, stratum.values)
             for part in parts
@@ -294,42 +306,81 @@ def interval_of(design: Design, values: Floats, level: float = 0.95, *, bounded:
         return Interval(value, None, None, None, None, design.n, design.clusters, "no number")
     if not design.estimable:
         return Interval(value, None, None, None, None, design.n, design.clusters, "one cluster")
-    variance = design.variance(values, means)
-    inside = design.within(values)
-    se = math.sqrt(variance) if variance > (1e-12 * max(abs(value), 1e-3)) ** 2 else 0.0
-    share = None if inside is None else min(inside / variance, 1.0) if se else 0.0
     bounded = bounded and bool(values.min() >= 0) and -1e-12 <= value <= 1 + 1e-12
+    variance, df = design.variance(values, means)
+    has_spread = variance > (1e-12 * max(abs(value), 1e-3)) ** 2
+    if has_spread and len(design.sizes) > 1:
+        unseen = _unseen_variances(design, values, means, are_scores=bounded or bool((design.weights < 0).any()))
+        if unseen is None:
+            return Interval(value, None, None, None, None, design.n, design.clusters, "all alike in a part")
+        variance, df = design.variance(values, means, unseen)
+    inside = design.within(values)
+    se = math.sqrt(variance) if has_spread else 0.0
+    share = None if inside is None else min(inside / variance, 1.0) if se else 0.0
     low: float | None
     high: float | None
-    if bounded and _is_skewed(design, values):
-        low, high = wilson(min(max(value, 0.0), 1.0), _effective_size(value, se, design, level), level)
-        method = "wilson"
-    elif se == 0:
+    if bounded and not se and (values.max() <= _END or values.min() >= 1 - _END):
+        low, high = binomial_interval(round(value), design.effective_clusters, level)
+        method = "exact"
+    elif not se:
         low, high, method = None, None, "all alike"
+    elif bounded and 0 < value < 1 and _is_skewed(design, values, df):
+        low, high = _logit_interval(design, values, (value, se, df), level)
+        method = "logit"
     else:
-        half = t_quantile(0.5 + level / 2, design.df) * se
+        half = t_quantile(0.5 + level / 2, df) * se
         low, high, method = value - half, value + half, "t"
         if bounded:
             low, high = max(low, 0.0), min(high, 1.0)
-    return Interval(value, low, high, se, design.df, design.n, design.clusters, method, share)
+    return Interval(value, low, high, se, df, design.n, design.clusters, method, share)
 
 
-def wilson(p: float, n: float, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's interval of a share p of n, which may be fractional."""
-    z = normal_quantile(0.5 + level / 2)
-    middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    low, high = (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
-    return max(min(low, p), 0.0), min(max(high, p), 1.0)  # rounding could leave p outside at 0 and 1
+def binomial_interval(p: float, n: float, level: float = 0.95) -> tuple[float, float]:
+    """Clopper and Pearson's exact interval of a share p of n, which may be fractional."""
+    tail = 0.5 - level / 2
+    low = 0.0 if p <= 0 else 1 - beta_quantile(1 - tail, n - n * p + 1, n * p)
+    high = 1.0 if p >= 1 else beta_quantile(1 - tail, n * p + 1, n - n * p)
+    return min(low, p), max(high, p)
 
 
-def _is_skewed(design: Design, values: Floats) -> bool:
-    few = min(FEW, design.clusters)
-    return design.count_clusters(values > _END) < few or design.count_clusters(values < 1 - _END) < few
+def _unseen_variances(design: Design, values: Floats, means: Floats, *, are_scores: bool) -> Floats | None:
+    """Variance to assume for the rows of strata whose clusters are all alike; None if nothing is known about one.
+
+    A score of 0 or 1 gets Agresti and Coull's variance of a share; a difference of 0 that of the rule of three, with
+    the largest difference of a cluster.
+    """
+    cell_means, stratum, clusters = design.cell_means(values)
+    spreads = np.zeros(len(means))
+    np.maximum.at(spreads, stratum, np.abs(cell_means - means[stratum]))
+    unseen = np.zeros(len(means))
+    alike = spreads <= 1e-12 * np.maximum(np.abs(means), 1e-3)
+    if are_scores:
+        known, each = (means <= _END) | (means >= 1 - _END), (clusters + 1) / (clusters + 2) ** 2
+    else:
+        known, each = np.abs(means) <= 1e-12, 3 * np.abs(cell_means).max(initial=0) ** 2 / clusters
+    if (alike & ~known).any():
+        return None
+    unseen[alike] = (each * design.sizes / clusters)[alike]
+    return unseen
 
 
-def _effective_size(value: float, se: float, design: Design, level: float) -> float:
-    if se == 0 or not 0 < value < 1:  # a foreign tool may write scores above 1, with a mean of 1
-        return design.clusters
-    at = 0.5 + level / 2
-    ratio = t_quantile(at, design.n - 1) / t_quantile(at, design.df) if design.n > 1 else 1.0
-    return min(value * (1 - value) / se**2 * ratio**2, design.n)
+def _is_skewed(design: Design, values: Floats, df: float) -> bool:
+    """Whether there is too little for a t interval of a score: few clusters, or few above 0 or below 1."""
+    counts = design.count_clusters(values > _END), design.count_clusters(values < 1 - _END)
+    return df < MANY - 1 - 1e-9 or min(counts) < MANY
+
+
+def _logit_interval(
+    design: Design, values: Floats, estimate: tuple[float, float, float], level: float
+) -> tuple[float, float]:
+    value, se, df = estimate
+    at = t_quantile(0.5 + level / 2, df)
+    half = min(at * se / (value * (1 - value)) * (1 + abs(1 - 2 * value) / df), _LARGEST_LOGIT)
+    odds = value / (1 - value)
+    low, high = (odds * math.exp(side) / (1 + odds * math.exp(side)) for side in (-half, half))
+    clusters = min(MANY, design.clusters)
+    if min(design.count_clusters(values > _END), design.count_clusters(values < 1 - _END)) < clusters:
+        ratio = t_quantile(0.5 + level / 2, max(design.n - 1, 1)) / at
+        exact = binomial_interval(value, min(value * (1 - value) / se**2 * ratio**2, design.n), level)
+        low, high = min(low, exact[0]), max(high, exact[1])
+    return low, high

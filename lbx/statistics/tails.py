@@ -55,6 +55,26 @@ def t_quantile(p: float, df: float) -> float:
     )
 
 
+def beta_quantile(p: float, a: float, b: float) -> float:
+    """Number x with P(X <= x) = p, for 0 < p < 1, of the beta distribution with positive parameters."""
+    if b == 0 or a == 0:
+        return float(b == 0)
+    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    low, high, x = 0.0, 1.0, a / (a + b)
+    for _ in range(_STEPS):
+        error = _beta(x, 1 - x, a, b) - p
+        low, high = (x, high) if error < 0 else (low, x)
+        slope = math.exp(min(front + (a - 1) * math.log(x) + (b - 1) * math.log1p(-x), 700.0))
+        step = x - error / slope if slope else low
+        new = step if low < step < high else (low + high) / 2
+        if abs(new - x) <= 1e-12 * x:
+            return new
+        x = new
+        if not 0 < x < 1:
+            break
+    return x
+
+
 def _upper(p: float, start: float, tail: Callable[[float], float], density: Callable[[float], float]) -> float:
     """Solve tail(x) = p for a tail that is convex beyond ``start``; Newton's steps approach from the left."""
     value = start

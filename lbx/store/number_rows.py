@@ -21,7 +21,8 @@ class IntervalRow(TableRow):
         low, high: of the 95% interval; None for the reason in ``method``.
         se, df: standard error, and its degrees of freedom.
         clusters: number of documents (``cluster_by``: "document", "question", or "sample" if unknown).
-        method: "t", "wilson", "one cluster", "all alike" or "no number".
+        method: "t", "logit", "exact", or why there is no interval: "one cluster", "all alike", "all alike in a part" or
+            "no number".
         within: share of se squared that more answers to the same samples would remove; None with one answer each.
     """
 

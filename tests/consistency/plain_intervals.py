@@ -25,7 +25,7 @@ class Part:
 
 
 def sureness(parts: Sequence[Part]) -> dict[str, Any]:
-    """The interval: CR2 with the degrees of freedom of Bell and McCaffrey, Wilson's near 0 and 1."""
+    """The interval: CR2 with the degrees of freedom of Bell and McCaffrey, the logit scale for few."""
     rows = [(at, *row) for at, part in enumerate(parts) for row in part.rows]
     clusters = list(dict.fromkeys(cluster for _, _, cluster, _ in rows))
     values = np.array([row[-1] for row in rows])
@@ -37,16 +37,20 @@ def sureness(parts: Sequence[Part]) -> dict[str, Any]:
     if any(count == sizes[at] for (at, _), count in shares.items()):
         return none | {"method": "one cluster"}
     # Each cluster's part of the error as a linear form of the rows: a line of this matrix.
-    forms = np.zeros((len(clusters), len(rows)))
     stratum = np.array([row[0] for row in rows])
+    forms, factors = np.zeros((len(clusters), len(rows))), {}
     for (at, cluster), count in shares.items():
-        of_stratum = stratum == at
+        share, even = count / sizes[at], sum((n / sizes[at]) ** 2 for (of, _), n in shares.items() if of == at)
+        factors[at, cluster] = parts[at].weight / sizes[at] / math.sqrt(min(1 - share, 1 - 2 * share + even))
         here = np.array([row[0] == at and row[2] == cluster for row in rows])
-        factor = parts[at].weight / sizes[at] / math.sqrt(1 - count / sizes[at])
-        forms[clusters.index(cluster)] += factor * (here - of_stratum * count / sizes[at])
-    variance = float(((forms @ values) ** 2).sum())
-    gram = forms @ forms.T
-    df = float(np.trace(gram) ** 2 / (gram**2).sum())
+        forms[clusters.index(cluster)] += factors[at, cluster] * (here - (stratum == at) * share)
+    variance, df = _error(forms, values, np.zeros(len(parts)), stratum, factors, rows)
+    has_spread = variance > (1e-12 * max(abs(value), 1e-3)) ** 2
+    if has_spread and len(parts) > 1:
+        unseen = [_unseen(part) for part in parts]
+        if None in unseen:
+            return none | {"method": "all alike in a part"}
+        variance, df = _error(forms, values, np.array(unseen, float), stratum, factors, rows)
     units: dict[tuple[int, str], list[float]] = {}
     for at, sample, _, v in rows:
         units.setdefault((at, sample), []).append(v)
@@ -57,32 +61,73 @@ def sureness(parts: Sequence[Part]) -> dict[str, Any]:
             / max(len(some) - 1, 1)
             for (at, _), some in units.items()
         )  # fmt: skip
-        inside = min(spread / variance, 1.0) if variance else 0.0
-    se = math.sqrt(variance) if variance > (1e-12 * max(abs(value), 1e-3)) ** 2 else 0.0
-    found = none | {"se": se, "df": df, "within": inside if inside is None or se else 0.0}
-    few = min(10, len(clusters))
-    above = {cluster for _, _, cluster, v in rows if v > 1e-6}
-    below = {cluster for _, _, cluster, v in rows if v < 1 - 1e-6}
-    if values.min() >= 0 and value <= 1 + 1e-12 and (len(above) < few or len(below) < few):
-        n = _effective(value, se, df, len({sample for _, sample, _, _ in rows}), len(clusters))
-        p, z = min(max(value, 0.0), 1.0), float(stats.norm.ppf(0.975))
-        middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-        low, high = (
-            max(min((middle - half) / (1 + z * z / n), p), 0.0),
-            min(max((middle + half) / (1 + z * z / n), p), 1.0),
-        )
-        return found | {"low": low, "high": high, "method": "wilson"}
+        inside = min(spread / variance, 1.0) if has_spread else 0.0
+    se = math.sqrt(variance) if has_spread else 0.0
+    found = none | {"se": se, "df": df, "within": inside}
+    above = len({cluster for _, _, cluster, v in rows if v > 1e-6})
+    below = len({cluster for _, _, cluster, v in rows if v < 1 - 1e-6})
+    bounded = values.min() >= 0 and value <= 1 + 1e-12
+    if se == 0 and bounded and (values.max() <= 1e-6 or values.min() >= 1 - 1e-6):
+        weights = [sum(parts[at].weight / sizes[at] for at, _, of, _ in rows if of == cluster) for cluster in clusters]
+        low, high = _binomial(round(value), sum(weights) ** 2 / sum(weight**2 for weight in weights))
+        return found | {"low": low, "high": high, "method": "exact"}
     if se == 0:
         return found | {"method": "all alike"}
+    if bounded and 0 < value < 1 and (df < 29 - 1e-9 or min(above, below) < 30):
+        return found | _logit(
+            value, se, df, min(above, below), len(clusters), len({sample for _, sample, _, _ in rows})
+        )
     half = float(stats.t.ppf(0.975, df)) * se
     low, high = value - half, value + half
-    if values.min() >= 0 and value <= 1 + 1e-12:
+    if bounded:
         low, high = max(low, 0.0), min(high, 1.0)
     return found | {"low": low, "high": high, "method": "t"}
 
 
-def _effective(value: float, se: float, df: float, samples: int, clusters: int) -> float:
-    if se == 0 or not 0 < value < 1:
-        return clusters
-    ratio = stats.t.ppf(0.975, samples - 1) / stats.t.ppf(0.975, df) if samples > 1 else 1.0
-    return float(min(value * (1 - value) / se**2 * ratio**2, samples))
+def _error(
+    forms: Any, values: Any, unseen: Any, stratum: Any, factors: dict[tuple[int, str], float], rows: Sequence[Any]
+) -> tuple[float, float]:
+    """Squared error with unseen variances of the parts, and its degrees of freedom."""
+    own = np.zeros(len(unseen))
+    for (at, cluster), factor in factors.items():
+        here = np.array([row[0] == at and row[2] == cluster for row in rows])
+        own[at] += (factor * (values[here] - values[stratum == at].mean()).sum()) ** 2
+    expected = np.array([((forms * (stratum == at)) ** 2).sum() for at in range(len(unseen))])
+    dfs = []
+    for spreads in (np.ones(len(unseen)), own / expected + unseen):
+        if spreads.any():
+            gram = forms @ np.diag(spreads[stratum]) @ forms.T
+            dfs.append(float(np.trace(gram) ** 2 / (gram**2).sum()))
+    return float(((forms @ values) ** 2).sum() + expected @ unseen), min(dfs) if len(unseen) > 1 else dfs[0]
+
+
+def _unseen(part: Part) -> float | None:
+    """Variance of the rows of a part whose clusters are all alike: Agresti and Coull's of 0 or 1, None of another."""
+    by_cluster: dict[str, list[float]] = {}
+    for _, cluster, value in part.rows:
+        by_cluster.setdefault(cluster, []).append(value)
+    means, mean, n = (
+        [np.mean(some) for some in by_cluster.values()],
+        np.mean([row[2] for row in part.rows]),
+        len(by_cluster),
+    )
+    if max(abs(one - mean) for one in means) > 1e-12 * max(abs(mean), 1e-3):
+        return 0.0
+    return (n + 1) / (n + 2) ** 2 * len(part.rows) / n if mean <= 1e-6 or mean >= 1 - 1e-6 else None
+
+
+def _logit(value: float, se: float, df: float, least: int, clusters: int, samples: int) -> dict[str, Any]:
+    at = float(stats.t.ppf(0.975, df))
+    half = min(at * se / (value * (1 - value)) * (1 + abs(1 - 2 * value) / df), 50.0)
+    low, high = (1 / (1 + (1 - value) / value * math.exp(-side)) for side in (-half, half))
+    if least < min(30, clusters):
+        ratio = float(stats.t.ppf(0.975, max(samples - 1, 1))) / at
+        exact = _binomial(value, min(value * (1 - value) / se**2 * ratio**2, samples))
+        low, high = min(low, exact[0]), max(high, exact[1])
+    return {"low": low, "high": high, "method": "logit"}
+
+
+def _binomial(p: float, n: float) -> tuple[float, float]:
+    """Clopper and Pearson's interval."""
+    low = float(stats.beta.ppf(0.025, n * p, n - n * p + 1)) if p > 0 else 0.0
+    return low, float(stats.beta.ppf(0.975, n * p + 1, n - n * p)) if p < 1 else 1.0

@@ -16,7 +16,7 @@ from lbx.report.cells import sheet
 from lbx.report.effective_context import choose_lengths
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.statistics.estimates import wilson
+from lbx.statistics.estimates import binomial_interval
 from lbx.store import Store
 
 Lines = list[dict[str, Any]]
@@ -111,7 +111,7 @@ def test_an_absolute_score_can_be_asked_for(tmp_path: Path) -> None:
 def test_where_everything_is_right_wilson_s_intervals_decide(tmp_path: Path) -> None:
     path = make(tmp_path / "r.duckdb", answers("qasper", {3000: [1.0] * 100, 6000: [1.0] * 80}))
     _, line = lines_of(path)
-    low, _ = wilson(1.0, 80)
+    low, _ = binomial_interval(1.0, 80)
     assert line["margin_low"] == pytest.approx(1 - 0.85 - (1 - low)), "the shortest can be no better than it is"
     assert line["verdict"] == "kept"
 

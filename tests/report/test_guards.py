@@ -14,7 +14,7 @@ from lbx.base.marks import MARKS
 from lbx.report.cells import sheet
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.statistics.estimates import wilson
+from lbx.statistics.estimates import binomial_interval
 from lbx.store import Store
 
 
@@ -52,16 +52,16 @@ def test_a_rate_has_the_interval_of_a_share(tmp_path: Path) -> None:
     assert (row["n"], row["truncated"], row["truncated_rate"]) == (40, 15, 0.375)
     assert (row["truncated_low"], row["truncated_high"]) == pytest.approx((low, high), abs=1e-9)
     assert (row["answers_cut"], row["answers_cut_rate"]) == (2, 0.05)
-    assert (row["answers_cut_low"], row["answers_cut_high"]) == pytest.approx(wilson(0.05, 39), abs=1e-9), (
+    assert (row["answers_cut_low"], row["answers_cut_high"]) == pytest.approx(binomial_interval(0.05, 39), abs=1e-9), (
         "p(1 - p) / SE squared"
     )
     assert (row["failed"], row["failed_rate"]) == (0, 0.0)
-    assert (row["failed_low"], row["failed_high"]) == pytest.approx(wilson(0.0, 40), abs=1e-9)
+    assert (row["failed_low"], row["failed_high"]) == pytest.approx(binomial_interval(0.0, 40), abs=1e-9)
 
 
 def test_answers_on_one_document_are_not_so_many_witnesses(tmp_path: Path) -> None:
     (row,) = rows_of(make(tmp_path / "r.duckdb", answers(*[SOUND] * 40, documents=8)))
-    assert row["truncated_high"] == pytest.approx(wilson(0.0, 8)[1], abs=1e-9)
+    assert row["truncated_high"] == pytest.approx(binomial_interval(0.0, 8)[1], abs=1e-9)
     with Store(tmp_path / "r.duckdb", read_only=True) as store:
         assert any("95% intervals" in note for note in sheet(REPORTS["guards"], read_report(store, "guards")).notes)
     (row,) = rows_of(make(tmp_path / "one.duckdb", answers(*[SOUND] * 40, documents=1)))

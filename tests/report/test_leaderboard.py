@@ -47,9 +47,9 @@ def test_missing_answers_leave_places_open() -> None:
 
 
 def test_all_wrong_is_surely_worse_than_half_right() -> None:
-    none = row(0.0, se=0.0, method="wilson", low=0.0, high=0.037)
-    every = row(1.0, se=0.0, method="wilson", low=0.963, high=1.0)
-    few = row(0.03, se=0.017, method="wilson", low=0.010, high=0.084)
+    none = row(0.0, se=0.0, method="logit", low=0.0, high=0.037)
+    every = row(1.0, se=0.0, method="logit", low=0.963, high=1.0)
+    few = row(0.03, se=0.017, method="logit", low=0.010, high=0.084)
     assert rank_ranges([every, row(0.5, se=0.05, method="t"), none]) == ["1", "2", "3"]
     assert rank_ranges([few, none]) == ["1-2", "1-2"]
 

@@ -53,7 +53,7 @@ def test_alpha_of_krippendorffs_own_example() -> None:
     assert found == [pytest.approx(value, abs=5e-4) for value in (0.743, 0.815, 0.849)]
 
 
-def test_the_bootstrap_interval() -> None:
+def test_the_interval_of_alpha() -> None:
     """It holds alpha, is the same each time, and is wider where what is drawn together is more."""
     random = np.random.default_rng(5)
     truth = random.integers(1, 6, 120)
@@ -72,7 +72,7 @@ def test_the_bootstrap_interval() -> None:
 
 
 @pytest.mark.long("200 draws")
-def test_the_bootstrap_covers() -> None:
+def test_the_interval_of_alpha_covers() -> None:
     """Of 200 samples from a population of known alpha about 95 in 100 intervals hold it."""
     random = np.random.default_rng(11)
 
@@ -88,8 +88,13 @@ def test_the_bootstrap_covers() -> None:
 
 def test_where_nothing_can_be_told() -> None:
     assert alpha([]).value is None and alpha([[1], [2]]).value is None
-    assert alpha([[1, 1], [1, 1]]) == (None, None, None)
-    assert alpha([[1, 2]], "interval") == (0.0, None, None)
+    assert alpha([[1, 1], [1, 1]]) == (None, None, None, "no number")
+    assert alpha([[1, 2]], "interval") == (0.0, None, None, "one cluster")
+    random_keys = [[1, 3], [3, 3], [5, 1], [1, 1]] * 4
+    assert alpha(random_keys, "ordinal", clusters=[0, 1] * 8)[1:] == (None, None, "too few clusters")
+    assert alpha(random_keys, "ordinal", clusters=[i % 5 for i in range(16)]).method == "too few clusters"
+    assert alpha(random_keys, "ordinal", clusters=[i % 6 for i in range(16)]).method == "jackknife"
+    assert alpha([[1, 1], [3, 3]] * 8, "ordinal") == (1.0, None, None, "all alike")
     assert kappa([], []) is None and kappa([1, 1], [1, 1]) is None and kappa([1, 2], [1, 2]) == 1
     assert percent_agreement([], []) is None and percent_agreement(["a", "b"], ["a", "c"]) == 0.5
     assert kendall_tau([1, 2], [3, 3]) is None and kendall_tau([1, 2, 3], [3, 2, 1]) == -1

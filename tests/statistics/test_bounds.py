@@ -116,8 +116,8 @@ def made_of(number: TaskScore | GroupScore) -> None:
     assert number.estimate is not None, number
     found = interval(number.estimate)
     assert found.value == pytest.approx(number.score, abs=1e-12), number
-    assert found.method in ("t", "wilson", "one cluster", "all alike")
-    assert (found.low is None) == (found.high is None) == (found.method not in ("t", "wilson"))
+    assert found.method in ("t", "logit", "exact", "one cluster", "all alike", "all alike in a part")
+    assert (found.low is None) == (found.high is None) == (found.method not in ("t", "logit", "exact"))
     if found.low is not None and found.high is not None:
         assert 0 <= found.low < found.high <= 1 and found.low <= number.score <= found.high
 

@@ -94,10 +94,9 @@ def test_intervals_hold_the_truth(design: str, scores: str) -> None:
     documents, (draw, truth) = DESIGNS[design], SCORES[scores]
     chance, estimate = np.random.default_rng(2026), estimator(documents)
     share, methods = covered((interval(estimate(draw(chance, documents))) for _ in range(TRIALS)), truth)
-    assert methods.keys() <= {"t", "wilson"}
-    # Of 200 answers a whole number is right, and a tenth is where t falls lowest: to 92.7%, as the next test has it.
-    assert share >= (0.93 if (design, scores) != ("apart", "a tenth right") else 0.91), f"{share:.2%} {methods}"
-    assert share <= 0.975 or methods["wilson"] > TRIALS / 2, f"{share:.2%} {methods}"
+    assert methods.keys() <= {"t", "logit", "exact"}
+    assert share >= 0.93, f"{share:.2%} {methods}"
+    assert share <= 0.975 or methods["t"] < TRIALS / 2, f"{share:.2%} {methods}"
 
 
 @pytest.mark.parametrize("n", [50, 200, 500])
@@ -112,7 +111,7 @@ def test_right_and_wrong_by_every_outcome(n: int) -> None:
     holds = [stats.binom.pmf(counts, n, share) @ ((low <= share) & (share <= high)) for share in shares]
     assert np.mean(holds) >= 0.945
     assert np.mean(np.array(holds) >= 0.93) >= 0.95
-    assert min(holds) >= 0.91
+    assert min(holds) >= 0.92
 
 
 def resampled(rows: list[ScoredSample], n: int) -> tuple[Iterator[Interval], float]:

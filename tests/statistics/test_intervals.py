@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lbx.statistics.estimates import Estimate, Stratum, interval, wilson
+from lbx.statistics.estimates import Estimate, Stratum, binomial_interval, interval
 from lbx.statistics.tails import t_quantile
 
 EXACT = 1e-9
@@ -32,7 +32,11 @@ def over(strata: np.ndarray, clusters: np.ndarray, weights: Sequence[float], val
 def by_matrices(
     strata: np.ndarray, clusters: np.ndarray, weights: Sequence[float], values: np.ndarray
 ) -> tuple[float, float, float]:
-    """Number, SE and degrees of freedom by Bell and McCaffrey's formulas, with nothing simplified."""
+    """Number, SE and degrees of freedom by Bell and McCaffrey's formulas, with nothing simplified.
+
+    Of a cluster larger than most, the error is that of equal rows; the degrees of freedom are the fewer of those with
+    equal variances and with each stratum's own.
+    """
     n = len(values)
     x = np.zeros((n, len(weights)))
     x[np.arange(n), strata] = 1
@@ -40,19 +44,29 @@ def by_matrices(
     left = np.eye(n) - x @ bread @ x.T
     contrast = np.asarray(weights)
     residuals, parts, squares = left @ values, [], 0.0
+    shares = {(a, b): np.mean(clusters[strata == a] == b) for a in np.unique(strata) for b in np.unique(clusters)}
+    even = {a: sum(share**2 for (of, _), share in shares.items() if of == a) for a in np.unique(strata)}
+    errors = np.zeros(len(weights))
     for cluster in np.unique(clusters):
         rows = np.flatnonzero(clusters == cluster)
         eigenvalues, vectors = np.linalg.eigh(left[np.ix_(rows, rows)])
         assert eigenvalues.min() > 1e-9
         adjusted = vectors @ np.diag(eigenvalues**-0.5) @ vectors.T @ x[rows] @ bread @ contrast
+        for row, stratum in enumerate(strata[rows]):
+            share = shares[stratum, cluster]
+            adjusted[row] *= math.sqrt((1 - share) / min(1 - share, 1 - 2 * share + even[stratum]))
+        for stratum in np.unique(strata[rows]):
+            here = strata[rows] == stratum
+            errors[stratum] += float(adjusted[here] @ residuals[rows][here]) ** 2
         squares += float(adjusted @ residuals[rows]) ** 2
         parts.append(left[:, rows] @ adjusted)
-    products = np.array(parts) @ np.array(parts).T
-    return (
-        float(contrast @ bread @ x.T @ values),
-        math.sqrt(squares),
-        float(np.trace(products) ** 2 / (products**2).sum()),
-    )
+    forms = np.array(parts)
+    expected = np.array([((forms * (strata == place)) ** 2).sum() for place in range(len(weights))])
+    dfs = []
+    for spreads in (np.ones(len(weights)), errors / expected):
+        products = forms @ np.diag(spreads[strata]) @ forms.T
+        dfs.append(float(np.trace(products) ** 2 / (products**2).sum()))
+    return float(contrast @ bread @ x.T @ values), math.sqrt(squares), min(dfs)
 
 
 @pytest.mark.parametrize("n", [2, 3, 11, 50, 2000])
@@ -74,7 +88,7 @@ def test_equal_clusters_have_the_usual_interval(clusters: int, each: int) -> Non
     chance = np.random.default_rng(clusters)
     of = np.repeat(np.arange(clusters), each)
     values = 0.5 + 0.05 * chance.normal(size=clusters)[of] + 0.05 * chance.normal(size=clusters * each)
-    found = interval(estimate(values, of.tolist()))
+    found = interval(estimate(values, of.tolist()), bounded=False)
     model = linear_model.OLS(values, np.ones(len(values)))
     wanted = model.fit(cov_type="cluster", cov_kwds={"groups": of, "df_correction": True}, use_t=True)
     assert found.method == "t"
@@ -84,7 +98,7 @@ def test_equal_clusters_have_the_usual_interval(clusters: int, each: int) -> Non
 
 
 UNEVEN = ([0.2, 0.4, 0.9, 0.1, 0.5, 0.7, 0.3, 0.35, 0.8, 0.6], list("aaaabbcccd"))
-SE_UNEVEN, DF_UNEVEN = 0.05229931408697682, 2.392405063291139
+SE_UNEVEN, DF_UNEVEN = 0.05586189745525644, 2.2932541069556094
 
 
 def test_uneven_clusters_have_these_figures() -> None:
@@ -136,64 +150,79 @@ def test_a_document_that_two_tasks_ask_of_joins_them() -> None:
 
 @pytest.mark.parametrize(("count", "n"), [(0, 7), (1, 7), (3, 200), (50, 100), (200, 200), (1, 1)])
 @pytest.mark.parametrize("level", [0.9, 0.95])
-def test_wilson(count: int, n: int, level: float) -> None:
+def test_clopper_and_pearson(count: int, n: int, level: float) -> None:
     proportion = pytest.importorskip("statsmodels.stats.proportion", reason="needs lbx[dev]")
-    wanted = proportion.proportion_confint(count, n, 1 - level, method="wilson")
-    assert wilson(count / n, n, level) == pytest.approx(wanted, abs=EXACT)
+    wanted = proportion.proportion_confint(count, n, 1 - level, method="beta")
+    assert binomial_interval(count / n, n, level) == pytest.approx(wanted, abs=EXACT)
 
 
-@pytest.mark.parametrize("right", [0, 1, 9, 191, 199, 200])
-def test_right_and_wrong_near_the_ends_have_wilsons_interval(right: int) -> None:
-    """p(1-p)/SE^2 is n-1 without shared documents, as SE^2 is divided by n-1."""
+@pytest.mark.parametrize("right", [0, 200])
+def test_all_right_or_all_wrong_have_an_exact_interval(right: int) -> None:
     found = interval(estimate([1.0] * right + [0.0] * (200 - right)))
-    n = 199 if 0 < right < 200 else 200
-    assert found.method == "wilson"
-    assert (found.low, found.high) == pytest.approx(wilson(right / 200, n), abs=EXACT)
+    assert (found.method, found.se) == ("exact", 0.0)
+    assert (found.low, found.high) == pytest.approx(binomial_interval(right / 200, 200), abs=EXACT)
 
 
-@pytest.mark.parametrize("right", [10, 100, 190])
+@pytest.mark.parametrize("right", [1, 9, 29, 171, 199])
+def test_right_and_wrong_near_the_ends_have_an_interval_on_the_logit_scale(right: int) -> None:
+    """At least as wide as Clopper and Pearson's: p(1-p)/SE^2 is n-1 without shared documents."""
+    found = interval(estimate([1.0] * right + [0.0] * (200 - right)))
+    share = right / 200
+    half = t_quantile(0.975, 199) * (1 / 199 / share / (1 - share)) ** 0.5 * (1 + abs(1 - 2 * share) / 199)
+    logits = [1 / (1 + math.exp(-math.log(share / (1 - share)) - side)) for side in (-half, half)]
+    exact = binomial_interval(share, 199)
+    assert found.method == "logit"
+    assert (found.low, found.high) == pytest.approx((min(logits[0], exact[0]), max(logits[1], exact[1])), abs=EXACT)
+
+
+@pytest.mark.parametrize("right", [30, 100, 170])
 def test_right_and_wrong_between_have_ts(right: int) -> None:
     assert interval(estimate([1.0] * right + [0.0] * (200 - right))).method == "t"
 
 
-def test_wilson_counts_no_more_samples_than_there_are_and_documents_where_all_are_alike() -> None:
-    """Scores between 0 and 1 spread less than right and wrong do."""
-    few = interval(estimate([0.0] * 41 + [0.3] * 9))
-    assert (few.low, few.high) == pytest.approx(wilson(few.value, 50), abs=EXACT)
+def test_few_documents_count_where_all_are_alike() -> None:
     none = interval(estimate([0.0] * 50, [row // 10 for row in range(50)]))
-    assert (none.low, none.high) == pytest.approx(wilson(0, 5), abs=EXACT)
-    assert (none.se, none.method) == (0.0, "wilson")
+    assert (none.low, none.high) == pytest.approx(binomial_interval(0, 5), abs=EXACT)
+    assert (none.se, none.method) == (0.0, "exact")
 
 
 @pytest.mark.parametrize("best", [1.0, 0.999999995])
 def test_nothing_but_the_best_scores_has_an_interval_below_it(best: float) -> None:
     """ROUGE as some official scripts have it ends below 1."""
     found = interval(estimate([best] * 40))
-    assert (found.method, found.high) == ("wilson", pytest.approx(1, abs=1e-8))
-    assert found.low == pytest.approx(wilson(1, 40)[0], abs=1e-6)
+    assert (found.method, found.high) == ("exact", pytest.approx(1, abs=1e-8))
+    assert found.low == pytest.approx(binomial_interval(1, 40)[0], abs=1e-6)
 
 
 @pytest.mark.parametrize("n", range(1, 60))
 def test_an_interval_holds_its_own_number(n: int) -> None:
     for share in (0.0, 1 / n, 1.0):
-        low, high = wilson(share, n)
+        low, high = binomial_interval(share, n)
         assert 0 <= low <= share <= high <= 1 and low < high
-
-
-def test_shared_documents_count_for_fewer_samples() -> None:
-    """Korn and Graubard: p(1-p)/SE^2 samples, fewer yet as the few documents leave SE itself unsure."""
-    values, clusters = [1.0] * 30 + [0.0] * 30 + [1.0] * 10, [row // 10 for row in range(70)]
-    found = interval(estimate(values, clusters))
-    assert found.method == "wilson" and found.se and found.df == pytest.approx(6)
-    p = 40 / 70
-    n = p * (1 - p) / found.se**2 * (t_quantile(0.975, 69) / t_quantile(0.975, 6)) ** 2
-    assert (found.low, found.high) == pytest.approx(wilson(p, n), abs=EXACT)
 
 
 def test_scores_that_are_none_have_an_interval_nevertheless() -> None:
     found = interval(Estimate((Stratum(1.0, (0, 1, 2), (0, 1, 2), np.array([0.0, 2.0, 1.0])),)))
-    assert (found.value, found.method) == (1.0, "wilson")
-    assert found.low is not None and 0 < found.low < 1
+    assert (found.value, found.method) == (1.0, "t")
+    assert found.low is not None and 0 <= found.low < 1
+
+
+def test_an_average_of_a_part_without_an_interval_has_none() -> None:
+    """Neither the part's spread of 0 nor its degrees of freedom say how far off the average is."""
+    spread = estimate([0.2, 0.5, 0.4], task="en")
+    alike = estimate([0.3] * 3, task="de")
+    assert interval(Estimate.average([spread, alike])).method == "all alike in a part"
+    one = estimate([0.2, 0.6], "aa", task="one")
+    found = interval(Estimate.average([spread, one]))
+    assert (found.method, found.low, found.se) == ("one cluster", None, None)
+
+
+def test_a_part_that_is_all_right_is_not_certain() -> None:
+    spread, right = estimate([0.0, 1.0] * 20, task="en"), estimate([1.0] * 3, task="de")
+    found, half = interval(Estimate.average([spread, right])), interval(spread)
+    assert found.low is not None and found.high is not None and half.low is not None and half.high is not None
+    assert found.high - found.low > half.high - half.low
+    assert found.df is not None and half.df is not None and found.df < half.df
 
 
 def test_where_there_is_no_interval_it_says_why() -> None:

@@ -70,7 +70,7 @@ def test_an_interval_has_a_width_or_says_why_not(tasks: list[Rows]) -> None:
     assert all(
         math.isfinite(one) for one in (found.value, found.low, found.high, found.se, found.df) if one is not None
     )
-    if found.method in ("t", "wilson"):
+    if found.method in ("t", "logit", "exact"):
         assert found.low is not None and found.high is not None
         assert 0 <= found.low <= found.value + 1e-12 and found.value - 1e-12 <= found.high <= 1
         assert found.high - found.low > 1e-9

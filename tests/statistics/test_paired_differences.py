@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lbx.statistics.differences import difference, holm, mcnemar, required_samples, sign_flips
+from lbx.statistics.differences import difference, holm, mcnemar, required_clusters, sign_flips
 from lbx.statistics.estimates import Estimate, Stratum
 
 EXACT = 1e-9
@@ -26,7 +26,7 @@ def two(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return first, np.clip(first + chance.normal(0.03, 0.1, n), 0, 1)
 
 
-@pytest.mark.parametrize("n", [12, 50, 1000])
+@pytest.mark.parametrize("n", [30, 50, 1000])
 def test_samples_apart_are_a_paired_t_test(n: int) -> None:
     stats = pytest.importorskip("scipy.stats", reason="needs lbx[dev]")
     first, second = two(n)
@@ -139,7 +139,7 @@ def test_as_many_samples_as_it_says_decide_in_four_of_five_cases() -> None:
     chance, runs = np.random.default_rng(2), 300
     start = difference(estimate(np.zeros(100)), estimate(chance.normal(0.02, 0.2, 100)))
     assert start.interval.se
-    needed = required_samples(start, margin=0.0)
+    needed = required_clusters(start, margin=0.0)
     assert needed and needed > 100
     true, spread = start.interval.value, start.interval.se * 10
     found = [difference(estimate(np.zeros(needed)), estimate(chance.normal(true, spread, needed)))
@@ -148,8 +148,8 @@ def test_as_many_samples_as_it_says_decide_in_four_of_five_cases() -> None:
 
 
 def test_nothing_is_said_of_how_many_would_decide_where_nothing_is_known_of_the_spread() -> None:
-    assert required_samples(difference(estimate([0.2]), estimate([0.4])), 0.01) is None
+    assert required_clusters(difference(estimate([0.2]), estimate([0.4])), 0.01) is None
     same = difference(estimate(np.arange(40) % 2 / 2), estimate(np.arange(40)[::-1] % 2 / 2))
-    assert same.interval.value == pytest.approx(0) and required_samples(same, margin=0.0) is None
-    least = required_samples(same, margin=0.5)
+    assert same.interval.value == pytest.approx(0) and required_clusters(same, margin=0.0) is None
+    least = required_clusters(same, margin=0.5)
     assert least is not None and math.isfinite(least)

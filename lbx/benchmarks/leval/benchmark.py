@@ -162,6 +162,10 @@ class LEval(Benchmark):
         answered, expected = _exam_answers(kind, output, reference)
         return [Score("exact_match", 0.0 if expected is None else exam.exact_match(answered, expected), answered)]
 
+    def cluster(self, sample: Sample, document: str) -> str:
+        """Return the document; of gsm100 the question, because its only document is worked examples."""
+        return f"gsm100/{sample.sample_id}" if sample.task == "gsm100" else document
+
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """Return the numbers that auto_eval.py prints: percent with four decimals.
 

@@ -17,6 +17,7 @@ from lbx.report.labels import Row
 from lbx.report.leaderboard import sort_score
 from lbx.report.page.html import Html, Section, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.source import PageSource
+from lbx.report.score_reports import describe_few_documents
 from lbx.report.scoreboard import coverage_words
 
 _MANY = 0.05
@@ -70,7 +71,8 @@ def _leader(source: PageSource, rows: Sequence[Row], location: Html) -> Html:
     level = [row for row in rows if _printed_score(row) == _printed_score(first)]
     near = [row for row in others if row not in level and str(row["place"]).partition("-")[0] == "1"]
     names = _and([f"{_run_tag(source, row)} ({100 * row['score']:.1f})" for row in near], 2)
-    suffix = f"; {names} may be as good" if near else ""
+    few = describe_few_documents(rows)
+    suffix = f"; {few}" if few else f"; {names} may be as good" if near else ""
     if len(level) > 1:
         leaders = _and([_run_tag(source, row) for row in level])
         return Html(f"{leaders} share the first place on {location} with {100 * first['score']:.1f}{suffix}.")

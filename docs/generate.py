@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rich.markup import render
+
 from lbx.backends.cards import Chat, Weights
 from lbx.backends.kinds import KINDS, OPTIONS
 from lbx.base.records import Sampling
@@ -221,7 +223,7 @@ def command_table(name: str) -> str:
         value = "" if option.is_flag else f" {option.metavar or ''}".rstrip()
         default = option.default
         plain = default is not None and default is not False and not option.is_flag and default not in ((), "")
-        text = option.help + (f" Default: {getattr(default, 'value', default)}." if plain else "")
+        text = render(option.help).plain + (f" Default: {getattr(default, 'value', default)}." if plain else "")
         panel = getattr(option, "rich_help_panel", None) or "Options"
         panels.setdefault(panel, []).append(f"| {spelled}{value} | {cell(text)} |")
     return "\n\n".join(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
+from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from lbx.cli.failures import stoppable
@@ -211,7 +212,16 @@ def build_command(name: str, row: CommandSpec) -> Command:
         result.default_part = row.default_part
     for part_name, (_, options) in parts.items():
         (result.commands[part_name] if isinstance(result, TyperGroup) else result).options = options  # type: ignore[attr-defined]
+    for command in (result, *(result.commands.values() if isinstance(result, TyperGroup) else ())):
+        _escape_markup(command)
     return result
+
+
+def _escape_markup(command: Command) -> None:
+    """Escape words in square brackets in the help of a command and its options: Typer prints them as Rich's markup."""
+    described: Any
+    for described in (command, *command.params):
+        described.help = escape(getattr(described, "help", None) or "")
 
 
 def _make_function(row: CommandSpec, options: type) -> Callable[..., None]:

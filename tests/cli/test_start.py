@@ -79,7 +79,7 @@ def test_help_begins_with_the_line_of_the_table(name: str) -> None:
 )
 def test_help_shows_every_text_as_it_is_declared(command: str) -> None:
     """Rich reads words in square brackets as markup, and :names: as emoji."""
-    row = COMMANDS[command.split()[0]]
+    row = COMMANDS[command.split(maxsplit=1)[0]]
     row = row.parts[command.split()[1]] if " " in command else row
     shown = " ".join(
         Lbx().ok(*command.split(), "--help-all", environment=os.environ | {"COLUMNS": "4000"}).stdout.split()

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rich.markup import render
+
 from lbx.backends.cards import Chat, Weights
 from lbx.backends.kinds import KINDS, OPTIONS
 from lbx.base.records import Sampling
@@ -31,21 +33,21 @@ from lbx.store.views import VIEWS
 ROOT = Path(__file__).resolve().parent.parent
 MEANINGS = ROOT / "docs" / "schema.toml"
 _REGION = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_ATTRIBUTE = re.compile(r"^(\w+(?:, \w+)*): (.*)$", re.DOTALL)
+_ATTRIBUTE = re.compile(r"^(\w+): (.*)$", re.DOTALL)
 
 
 def meanings(cls: type) -> dict[str, str]:
-    """Return each field's description from the docstring's "Attributes", each in one line.
+    """Return each field's own description from the docstring's "Attributes", each in one line.
 
     Raises:
-        ValueError: a field is not described.
+        ValueError: a field is not described, or only in a group.
     """
     doc = inspect.getdoc(cls) or ""
     entries = re.split(r"\n(?=    \w)", doc.partition("Attributes:\n")[2].split("\n\n")[0])
     found = {}
     for entry in entries:
         if match := _ATTRIBUTE.match(" ".join(entry.split())):
-            found |= dict.fromkeys(match[1].split(", "), match[2].replace("``", "`"))
+            found[match[1]] = match[2].replace("``", "`")
     if lacking := [field.name for field in dataclasses.fields(cls) if field.name not in found]:
         raise ValueError(f"{cls.__name__}'s docstring does not describe {', '.join(lacking)}")
     return found
@@ -76,11 +78,9 @@ def option_table(cls: type) -> str:
 
 def commented(cls: type, *, active: bool = False, given: dict[str, str] | None = None) -> str:
     """Return the options as lines of a card, each below its meaning, commented out unless active or given."""
-    described, lines, before = meanings(cls), list[str](), ""
+    described, lines = meanings(cls), list[str]()
     for field in dataclasses.fields(cls):
-        if described[field.name] != before:
-            before = described[field.name]
-            lines += textwrap.wrap(before, 112, initial_indent="# ", subsequent_indent="# ")
+        lines += textwrap.wrap(described[field.name], 112, initial_indent="# ", subsequent_indent="# ")
         value = (given or {}).get(field.name)
         line = f"{field.name} = {value or toml_value(field)}"
         lines.append(line if value or (active and field.default is not None) else f"# {line}")
@@ -223,7 +223,7 @@ def command_table(name: str) -> str:
         value = "" if option.is_flag else f" {option.metavar or ''}".rstrip()
         default = option.default
         plain = default is not None and default is not False and not option.is_flag and default not in ((), "")
-        text = option.help + (f" Default: {getattr(default, 'value', default)}." if plain else "")
+        text = render(option.help).plain + (f" Default: {getattr(default, 'value', default)}." if plain else "")
         panel = getattr(option, "rich_help_panel", None) or "Options"
         panels.setdefault(panel, []).append(f"| {spelled}{value} | {cell(text)} |")
     return "\n\n".join(

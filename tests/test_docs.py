@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import re
@@ -69,6 +70,29 @@ def test_every_report_reads_a_view() -> None:
 def test_what_is_generated_is_current() -> None:
     stale = [path.name for path, text in script("generate").generated() if path.read_text("utf-8") != text]
     assert not stale, f"run `just docs`: {stale} are not what the code says"
+
+
+def test_every_option_of_a_backend_has_a_text_of_its_own() -> None:
+    generate = script("generate")
+    for name, kind in generate.KINDS.items():
+        if not dataclasses.fields(kind.options):
+            continue
+        texts = list(generate.meanings(kind.options).values())
+        assert len(set(texts)) == len(texts), name
+
+    @dataclasses.dataclass
+    class Grouped:
+        """Options.
+
+        Attributes:
+            one, other: what two options share.
+        """
+
+        one: int = 0
+        other: int = 0
+
+    with pytest.raises(ValueError, match="does not describe one, other"):
+        generate.meanings(Grouped)
 
 
 def test_only_the_table_of_architectures_counts_families() -> None:

@@ -202,7 +202,52 @@ def test_a_prompt_of_which_no_word_is_left_is_refused(
     asked = prompt(text, rule, before="", after="")
     with pytest.raises(PromptError, match=rf"b/t/s is empty after truncation: {limit} of its .* may remain") as caught:
         prompter(template=template, max_prompt_tokens=limit).request(KEY, asked, Sampling())
-    assert "larger context window" in str(caught.value)
+    assert f"--max-prompt-tokens is {limit}. Raise --max-prompt-tokens" in str(caught.value)
+    assert "context window" not in str(caught.value)
+
+
+LIMITED: dict[str, tuple[dict[str, int], dict[str, object], tuple[str, ...]]] = {
+    "the option": ({"max_prompt_tokens": 12}, {}, ("--max-prompt-tokens is 12", "Raise --max-prompt-tokens, or")),
+    "the window": ({"window": 24}, {}, ("the context window is 24 tokens", "Use a larger context window")),
+    "the authors": (
+        {"window": 400}, {"limits": {400: 3}},
+        ("the benchmark's limit for a context window of 400 tokens is 3", "or set --max-prompt-tokens"),
+    ),
+    "the option and the window": (
+        {"window": 24, "max_prompt_tokens": 12}, {},
+        ("--max-prompt-tokens is 12, and the context window is 24", "leave it out. Use a larger context window"),
+    ),
+    "an option larger than the window": (
+        {"window": 24, "max_prompt_tokens": 500}, {},
+        ("the context window is 24 tokens", "Use a larger context window"),
+    ),
+}  # fmt: skip
+RULES = [
+    Truncation.REFUSE, Truncation.DOCUMENT_END, Truncation.DOCUMENT_MIDDLE, Truncation.WORDS_END,
+    Truncation.WORDS_START,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LIMITED)
+@pytest.mark.parametrize("rule", RULES)
+def test_a_refusal_names_the_limit_and_remedies_that_work(case: str, rule: Truncation) -> None:
+    options, changes, words = LIMITED[case]
+    asked = prompt("abcd abcd abcd", rule, **changes)
+    with pytest.raises(PromptError) as caught:
+        prompter(**options).request(KEY, asked, Sampling())
+    for word in words:
+        assert word in str(caught.value)
+    for name in ("--max-prompt-tokens", "context window"):
+        assert (name in str(caught.value)) is (name in "".join(words))
+    if "leave it out" in caught.value.fix:
+        options = {name: value for name, value in options.items() if name != "max_prompt_tokens"}
+    larger = {**options, "window": 1000} if "larger context window" in caught.value.fix else options
+    assert prompter(**larger).request(KEY, asked, Sampling()).token_ids
+    if "fewer new tokens" in caught.value.fix:
+        assert prompter(**options, max_new_tokens=1).request(KEY, asked, Sampling()).token_ids
+    elif "window" in options and not asked.limits:
+        with pytest.raises(PromptError):
+            prompter(**options, max_new_tokens=1).request(KEY, asked, Sampling())
 
 
 def test_an_empty_prompt_is_refused() -> None:

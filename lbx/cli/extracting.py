@@ -44,6 +44,9 @@ def extract_runs(options: ExtractRunsOptions) -> None:
     if (journal := journal_of(options.results)).exists():
         collect = as_command("lbx", "rate", options.results, "--collect")
         note(f"{journal} has ratings that are not in the results file; {collect} moves them.")
+    if summary.facts_removed:
+        columns = ", ".join(f"{name} ({format_count(rows, 'row')})" for name, rows in summary.facts_removed.items())
+        note(f"Sentences were removed from {columns}: only numbers, names, paths and hashes are kept there.")
     if summary.texts:
         kept = "no texts" if summary.texts == NO_TEXTS else "no texts except the models' answers"
         note(f"The file has {kept}. List remaining texts with: {as_command('lbx', 'runs', 'texts', options.output)}")
@@ -57,7 +60,8 @@ def _check_removal(source: Path, copy: Path) -> None:
                 raise StoreError(
                     f"{source} has texts in the column {column.column} of the table {column.table}, which is for "
                     "names. No file was written.",
-                    fix="lbx never writes such a file: ask its author, or name runs without such texts.",
+                    fix="Rename a run or judge with `lbx runs rename`. If it is another name, ask the author, or "
+                    "name runs without such texts.",
                 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import itertools
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -77,6 +78,11 @@ def as_lbx_error(error: Exception) -> LbxError:
         return LbxError(
             "There is not enough memory; results committed earlier are safe.",
             fix="Use a smaller file, or more memory; `lbx doctor` shows the limit.",
+        )
+    if isinstance(error, UnicodeEncodeError) and error.encoding == sys.stdout.encoding != "utf-8":
+        return LbxError(
+            f"The encoding of this terminal, {error.encoding}, lacks a character of the output.",
+            fix="Set LC_ALL=C.UTF-8, or write to a file with -o.",
         )
     return stored_value_error(error) or LbxError(
         f"lbx did not expect this error: {type(error).__name__}: {error}.",

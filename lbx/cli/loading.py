@@ -11,6 +11,8 @@ import dataclasses
 import importlib
 import inspect
 import os
+import re
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass
 from difflib import get_close_matches
@@ -18,8 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
+from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
+from lbx.base.errors import UsageError
 from lbx.cli.failures import stoppable
 
 if TYPE_CHECKING:
@@ -29,6 +33,8 @@ else:
     CommandWithHelp = object
 
 _CONTEXT = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+_UNDECODABLE = re.compile("[\udc80-\udcff]")
+"""Halves of surrogate pairs by which Python passes bytes of a command line that it cannot decode."""
 REQUIRED = inspect.Parameter.empty
 TyperParameter = tuple[Any, object]
 """Parameter for Typer: annotation and default."""
@@ -211,7 +217,16 @@ def build_command(name: str, row: CommandSpec) -> Command:
         result.default_part = row.default_part
     for part_name, (_, options) in parts.items():
         (result.commands[part_name] if isinstance(result, TyperGroup) else result).options = options  # type: ignore[attr-defined]
+    for command in (result, *(result.commands.values() if isinstance(result, TyperGroup) else ())):
+        _escape_markup(command)
     return result
+
+
+def _escape_markup(command: Command) -> None:
+    """Escape words in square brackets in the help of a command and its options: Typer prints them as Rich's markup."""
+    described: Any
+    for described in (command, *command.params):
+        described.help = escape(getattr(described, "help", None) or "")
 
 
 def _make_function(row: CommandSpec, options: type) -> Callable[..., None]:
@@ -221,6 +236,7 @@ def _make_function(row: CommandSpec, options: type) -> Callable[..., None]:
             # On import, NumPy starts a thread per core; only models have matrix products large enough to need them.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         with stoppable(loads_model=row.loads_model):
+            _refuse_undecodable(values, context)
             import_object(row.work)(_make_options(options, values, context))
 
     typer_parameters = _typer_parameters(options)
@@ -251,6 +267,21 @@ def as_typer(annotation: Any, default: object) -> TyperParameter:
         several: Any = list[get_args(kind)[0]]  # type: ignore[misc]
         return (Annotated[several, *more], REQUIRED) if default is MISSING else (Annotated[several | None, *more], None)
     return annotation, REQUIRED if default is MISSING else default
+
+
+def _refuse_undecodable(values: Mapping[str, Any], context: typer.Context) -> None:
+    """Raise UsageError for a text that is not UTF-8; the names of files may have any bytes."""
+    names = {param.name: param.opts[0] for param in context.command.params if param.param_type_name == "option"}
+    for name, value in values.items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and (bad := _UNDECODABLE.search(text)):
+                encoding = sys.getfilesystemencoding()
+                is_utf8 = encoding.replace("-", "").lower() == "utf8"
+                raise UsageError(
+                    f"{names.get(name) or name.upper()} is not {'UTF-8' if is_utf8 else encoding}: character "
+                    f"{bad.start() + 1} is the byte {ord(bad[0]) - 0xDC00:#x}.",
+                    fix="Type it in UTF-8." if is_utf8 else "Set LC_ALL=C.UTF-8, and repeat the command.",
+                )
 
 
 def _make_options(options: type, values: Mapping[str, Any], context: typer.Context) -> object:

@@ -13,6 +13,7 @@ import traceback
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
@@ -283,7 +284,7 @@ class _CommandGroup(PlainTypes, TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = {
-            name: TyperCommand(name, help=row.line, rich_help_panel=row.group) for name, row in COMMANDS.items()
+            name: TyperCommand(name, help=escape(row.line), rich_help_panel=row.group) for name, row in COMMANDS.items()
         }
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:

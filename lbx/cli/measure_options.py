@@ -83,7 +83,13 @@ class PlanOptions(SpecOptions):
 
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Base the estimate on the sessions in this results file."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Input: a results file, which plan reads and does not change. Its sessions replace the calibration, "
+            "and it must not have other versions of the questions. It may be missing.",
+        ),
     ] = None
     calibrate: Annotated[
         bool,

@@ -158,9 +158,10 @@ def print_outcomes(
             )
         _note_server(name, outcome)
     if failures := sum(outcome.failures for outcome in outcomes.values()):
+        unfit = sum(outcome.unfit_prompts for outcome in outcomes.values())
         note(
             f"{format_count(failures, 'sample')} failed: {as_command('lbx', 'report', output, 'failures')} shows "
-            "the reasons; repeat the command with --retry-failed to retry them."
+            f"the reasons; {_retry_advice(failures, unfit)}"
         )
         raise typer.Exit(_EXIT_SOME_FAILED)
 
@@ -186,6 +187,15 @@ def _note_server(name: str, outcome: Outcome) -> None:
             "NULL in the results file, and sums of tokens leave them out. lbx cannot check that it read the "
             "whole prompts."
         )
+
+
+def _retry_advice(failures: int, unfit: int) -> str:
+    """Clauses on --retry-failed, which does not help samples whose prompts do not fit."""
+    retry = "repeat the command with --retry-failed to retry"
+    if not unfit:
+        return f"{retry} them."
+    which, others = ("they", "") if unfit == failures else (f"{unfit:,} of them", f"; {retry} the others")
+    return f"{which} would fail again because of their prompts, so change what the reason names{others}."
 
 
 def show_plan(options: PlanOptions) -> None:

@@ -50,6 +50,33 @@ class _Budget:
         reasoning = f" and {self.reasoning} for its reasoning" if self.reasoning else ""
         return f"the context window is {self.window} tokens, including {self.answer} for the answer{reasoning}"
 
+    def remedy(self, needed: int) -> str:
+        """Sentence that helps a prompt of ``needed`` tokens; a shorter answer only if that suffices."""
+        fewer = " or fewer new tokens" if needed < self.window - self.reasoning else ""
+        return f"Use a larger context window{fewer}."
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """Maximum number of tokens of a prompt.
+
+    Attributes:
+        source: clause that says what sets it; "" for the context window.
+        remedy: sentence that says how to raise it; "" for the context window.
+    """
+
+    tokens: int
+    source: str = ""
+    remedy: str = ""
+
+    def explain(self, needed: int, budget: _Budget) -> tuple[str, str]:
+        """Clause on what allows fewer than ``needed`` tokens, and sentences on the remedy."""
+        if not self.source:
+            return str(budget), budget.remedy(needed)
+        if needed <= budget.room:
+            return self.source, self.remedy
+        return f"{self.source}, and {budget}", f"{self.remedy} {budget.remedy(needed)}"
+
 
 @dataclass(frozen=True, slots=True)
 class ReadPrompt:
@@ -153,30 +180,32 @@ class Prompter:
 
     def _fit(self, key: SampleKey, prompt: Prompt, budget: _Budget) -> tuple[_CutText, ChatPrompt, list[int]]:
         chat = prompt.chat and self._template is not None
-        limit = self._limit(prompt, budget.room)
+        limit = self._limit(prompt, budget)
         cut = _CutText(prompt.text, original_tokens=0)
         for _ in range(_MAX_CUTS):
             cut = self._truncate(prompt, limit, budget)
-            self._check_not_empty(key, cut, limit)
+            self._check_not_empty(key, cut, limit, budget)
             wrapped = self._wrap(prompt, cut.text)
             alone = not chat and not prompt.system and not prompt.turns
             ids = list(cut.ids) if cut.ids and alone else self._wrapper.encode(wrapped)
             if len(ids) <= budget.room:
                 return cut, wrapped, ids
             # Text decoded from a cut may encode to a few tokens more than were kept: cut those too.
-            limit = min(limit, cut.original_tokens) - (len(ids) - budget.room)
+            limit = _Limit(min(limit.tokens, cut.original_tokens) - (len(ids) - budget.room))
         raise PromptError(
             f"The prompt of {key} has {cut.original_tokens} tokens and cannot be truncated to fit: {budget}.",
-            fix="Use a larger context window or fewer new tokens.",
+            fix=budget.remedy(cut.original_tokens),
         )
 
-    def _limit(self, prompt: Prompt, room: int) -> int:
-        if self._max_prompt_tokens is not None:
-            return self._max_prompt_tokens
+    def _limit(self, prompt: Prompt, budget: _Budget) -> _Limit:
+        if (tokens := self._max_prompt_tokens) is not None:
+            return _Limit(tokens, f"--max-prompt-tokens is {tokens}", "Raise --max-prompt-tokens, or leave it out.")
         if self._window in prompt.limits:
-            return prompt.limits[self._window]
+            tokens = prompt.limits[self._window]
+            source = f"the benchmark's limit for a context window of {self._window} tokens is {tokens}"
+            return _Limit(tokens, source, "Use a larger context window, or set --max-prompt-tokens.")
         around = self._template is not None or prompt.system or prompt.turns
-        return room - (self._read_tokens(prompt, "") if prompt.chat and around else 0)
+        return _Limit(budget.room - (self._read_tokens(prompt, "") if prompt.chat and around else 0))
 
     def _read_tokens(self, prompt: Prompt, text: str) -> int:
         return len(self._wrapper.encode(self._wrap(prompt, text)))
@@ -192,39 +221,41 @@ class Prompter:
         """Encode a text, with the prefix that the model expects."""
         return self._wrapper.with_prefix(self._tokenizer.encode(text, special=special))
 
-    def _truncate(self, prompt: Prompt, limit: int, budget: _Budget) -> _CutText:
+    def _truncate(self, prompt: Prompt, limit: _Limit, budget: _Budget) -> _CutText:
         ids = self._encode(prompt.text, special=prompt.reads_control_tokens and not prompt.chat)
         if prompt.truncation in (Truncation.WORDS_END, Truncation.WORDS_START):
             return self._cut_words(prompt, limit, budget, ids)
-        if len(ids) <= limit:
+        if len(ids) <= limit.tokens:
             return _CutText(prompt.text, len(ids), ids=tuple(ids))
         if prompt.truncation is Truncation.REFUSE:
             turns = self._turn_tokens(prompt)
+            reason, remedy = limit.explain(len(ids) + turns, budget)
             raise PromptError(
-                f"The prompt has {len(ids) + turns} tokens, more than the {limit + turns} that fit, and this benchmark "
-                f"does not truncate prompts: {budget}.",
-                fix="Use a model or a card with a larger context window.",
+                f"The prompt has {len(ids) + turns} tokens, more than the {limit.tokens + turns} that fit, and this "
+                f"benchmark does not truncate prompts: {reason}.",
+                fix=remedy,
             )
-        if limit <= 0:
+        if limit.tokens <= 0:
+            reason, remedy = limit.explain(1, budget)
             raise EmptyPromptError(
-                f"Truncation would remove the whole prompt ({len(ids)} tokens): {budget}.",
-                fix="Use a larger context window or fewer new tokens.",
+                f"Truncation would remove the whole prompt ({len(ids)} tokens): {reason}.", fix=remedy
             )
         if prompt.truncation in (Truncation.MIDDLE, Truncation.MIDDLE_FLOOR):
-            return self._cut_middle(ids, limit, prompt.truncation)
-        return self._cut_document(prompt, limit, len(ids))
+            return self._cut_middle(ids, limit.tokens, prompt.truncation)
+        return self._cut_document(prompt, limit, budget, len(ids))
 
-    def _check_not_empty(self, key: SampleKey, cut: _CutText, limit: int) -> None:
+    def _check_not_empty(self, key: SampleKey, cut: _CutText, limit: _Limit, budget: _Budget) -> None:
         if cut.text.strip():
             return
         if not cut.lost_tokens:
             raise PromptError(
                 f"The prompt of {key} is empty.", fix="Its data may be damaged: check it with lbx verify."
             )
+        reason, remedy = limit.explain(limit.tokens, budget)
         raise EmptyPromptError(
-            f"The prompt of {key} is empty after truncation: {limit} of its {cut.original_tokens} tokens may "
-            f"remain, and the {cut.original_tokens - cut.lost_tokens} remaining tokens contain no text.",
-            fix="Use a larger context window, fewer new tokens, or a larger --max-prompt-tokens.",
+            f"The prompt of {key} is empty after truncation: {limit.tokens} of its {cut.original_tokens} tokens may "
+            f"remain, and the {cut.original_tokens - cut.lost_tokens} remaining tokens contain no text: {reason}.",
+            fix=remedy,
         )
 
     def _cut_middle(self, ids: Sequence[int], limit: int, rule: Truncation) -> _CutText:
@@ -237,22 +268,24 @@ class Prompter:
         text = start + decode(ids[end:]) if decodes_separately else decode([*ids[:half], *ids[end:]])
         return _CutText(text, len(ids), lost_tokens=end - half, at=len(start))
 
-    def _cut_document(self, prompt: Prompt, limit: int, original: int) -> _CutText:
+    def _cut_document(self, prompt: Prompt, limit: _Limit, budget: _Budget, original: int) -> _CutText:
         document = self._tokenizer.encode(prompt.document, special=False)
-        keep = len(document) - (original - limit)
+        keep = len(document) - (original - limit.tokens)
         if keep <= 0:
+            question = original - len(document)
+            reason, remedy = limit.explain(question + 1, budget)
             raise EmptyPromptError(
-                f"The question and its instructions have {original - len(document)} tokens, more than the limit of "
-                f"{limit} for a prompt, and lbx never truncates the question.",
-                fix="Use a larger context window or fewer new tokens.",
+                f"The question and its instructions have {question} tokens, which leaves none for the document, and "
+                f"lbx never truncates the question: {reason}.",
+                fix=remedy,
             )
         first = keep if prompt.truncation is Truncation.DOCUMENT_END else keep // 2
         head, tail = document[:first], document[len(document) - (keep - first) :]
         start, end = (self._tokenizer.decode(part) if part else "" for part in (head, tail))
         text = prompt.before + start + end + prompt.after
-        return _CutText(text, original, lost_tokens=original - limit, at=len(prompt.before + start))
+        return _CutText(text, original, lost_tokens=original - limit.tokens, at=len(prompt.before + start))
 
-    def _cut_words(self, prompt: Prompt, limit: int, budget: _Budget, ids: Sequence[int]) -> _CutText:
+    def _cut_words(self, prompt: Prompt, limit: _Limit, budget: _Budget, ids: Sequence[int]) -> _CutText:
         at_end = prompt.truncation is Truncation.WORDS_END
         words = prompt.document.split(" ")
 
@@ -262,24 +295,30 @@ class Prompter:
         def text_with(document: str) -> str:
             return prompt.before + document + prompt.after
 
-        def fits(document: str) -> bool:
-            if len(self._encode(document)) > limit:
+        def is_within_limit(document: str) -> bool:
+            if len(self._encode(document)) > limit.tokens:
                 return False
-            text = text_with(document)
-            within = self._max_prompt_tokens is None or len(self._encode(text)) <= self._max_prompt_tokens
-            return within and self._read_tokens(prompt, text) <= budget.room
+            most = self._max_prompt_tokens
+            return most is None or len(self._encode(text_with(document))) <= most
+
+        def fits(document: str) -> bool:
+            return is_within_limit(document) and self._read_tokens(prompt, text_with(document)) <= budget.room
 
         if fits(prompt.document):
             return _CutText(prompt.text, len(ids), ids=tuple(ids))
         # The official script gives up if even the last 250 words do not fit; here single words go then. Fewer words are
         # fewer tokens, so the first count that fits can be found by bisection.
-        counts = [*range(limit, 0, -_WORDS_A_CUT), *range((limit - 1) % _WORDS_A_CUT, 0, -1)]
+        most = limit.tokens
+        counts = [*range(most, 0, -_WORDS_A_CUT), *range((most - 1) % _WORDS_A_CUT, 0, -1)]
         n_words = bisect_left(counts, True, key=lambda count: fits(keep_words(count)))
         if n_words == len(counts):
+            least = self._read_tokens(prompt, text_with(keep_words(1)))
+            binding = _Limit(0) if is_within_limit(keep_words(1)) else limit
+            reason, remedy = binding.explain(least, budget)
             raise EmptyPromptError(
-                f"Truncation would remove the whole document: the question and its instructions have "
-                f"{len(self._encode(text_with('')))} tokens, and {budget}.",
-                fix="Use a larger context window or fewer new tokens.",
+                f"Truncation would remove the whole document: with one word of it, the prompt has {least} tokens, and "
+                f"{reason}.",
+                fix=remedy,
             )
         document = keep_words(counts[n_words])
         text = text_with(document)

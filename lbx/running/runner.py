@@ -60,6 +60,7 @@ class Outcome:
         unextracted: answered samples in which the headline metric found no answer.
         found: samples finished in an earlier session.
         failures: failed samples of this run in the results file.
+        unfit_prompts: failed samples whose prompts could not be made or do not fit, so that a repetition fails, too.
         samples: samples of the run's tasks with an answer in the results file.
         bundle_samples: all samples of these tasks in the bundle.
         prompt_tokens, output_tokens: of answered samples, as far as they are known.
@@ -80,6 +81,7 @@ class Outcome:
     unextracted: int = 0
     found: int = 0
     failures: int = 0
+    unfit_prompts: int = 0
     samples: int = 0
     bundle_samples: int = 0
     prompt_tokens: int = 0
@@ -243,8 +245,11 @@ class Runner:
         return [name for (name,) in answered.rows]
 
     def _read_totals(self, run_id: str, outcome: Outcome) -> None:
-        failures = "SELECT count(*) FROM generations g WHERE run_id = ? AND error IS NOT NULL AND NOT " + OUTDATED  # noqa: S608
-        outcome.failures = self.store.query(failures.format(g="g"), [run_id]).rows[0][0]
+        failures = (
+            "SELECT count(*), count(*) FILTER (error_type IN ('PromptError', 'EmptyPromptError')) "
+            "FROM generations g WHERE run_id = ? AND error IS NOT NULL AND NOT " + OUTDATED
+        )
+        ((outcome.failures, outcome.unfit_prompts),) = self.store.query(failures.format(g="g"), [run_id]).rows
         stored = {
             f"{benchmark}/{task}": samples
             for benchmark, task, samples in self.store.query(

@@ -22,10 +22,13 @@ from lbx.store.same_samples import TEXT_PARTS, part_hash
 from lbx.store.store import Store
 from lbx.store.texts import (
     ANSWERS,
+    CHANGED,
+    FACT_COLUMNS,
     IS_VERDICT,
     NO_TEXTS,
     REMOVED_MESSAGE,
     add_plain_functions,
+    plain_function,
     removal_notice,
     texts_of,
 )
@@ -95,6 +98,7 @@ class ExtractSummary:
         left_out: runs of the source that were not copied.
         rows: {table: rows in the new file}.
         texts: texts in the new file, as in ``runs.texts``.
+        facts_removed: {"table.column": rows from which sentences among settings, hardware or notes were removed}.
     """
 
     runs: list[str] = field(default_factory=list)
@@ -102,6 +106,7 @@ class ExtractSummary:
     left_out: list[str] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
     texts: str | None = None
+    facts_removed: dict[str, int] = field(default_factory=dict)
 
 
 def copy_runs(store: Store, target: Path, runs: Sequence[str] = (), texts: str | None = None) -> ExtractSummary:
@@ -154,6 +159,10 @@ def _copy_rows(connection: duckdb.DuckDBPyConnection, replacements: Mapping[str,
             f"INSERT INTO {_TARGET}.{table} BY NAME SELECT {columns} FROM {source} ORDER BY r.rowid"
         ).fetchall()
         summary.rows[table] = int(count)
+        for column in FACT_COLUMNS.get(table, ()) if replacements else ():
+            is_changed = f"{plain_function(table, column)}(r.{column})[1] = '{CHANGED}'"
+            ((count,),) = connection.execute(f"SELECT count(*) FILTER ({is_changed}) FROM {source}").fetchall()
+            summary.facts_removed |= {f"{table}.{column}": int(count)} if count else {}
     connection.execute("COMMIT")
     return summary
 
@@ -172,8 +181,12 @@ def plain_columns(texts: str) -> dict[str, dict[str, str]]:
     is_kept = f"('{texts}' = '{ANSWERS}' AND r.benchmark <> 'judge')"
     message = f"CASE WHEN r.error IS NOT NULL THEN '{REMOVED_MESSAGE}' END"
     words = f"coalesce(r.output_words, {COUNT_WORDS.format(text='r.output')})"
-    return {
-        "runs": {"texts": f"'{texts}'"},
+    columns_of_facts = {
+        table: {column: f"{plain_function(table, column)}(r.{column})[2:]" for column in columns}
+        for table, columns in FACT_COLUMNS.items()
+    }
+    return columns_of_facts | {
+        "runs": columns_of_facts["runs"] | {"texts": f"'{texts}'"},
         "samples": {
             "question": "''",
             "references": "'[]'",

@@ -34,8 +34,7 @@ def check_path(path: Path) -> None:
         )
     if "?" in str(path.absolute()):
         raise StoreError(f"DuckDB reads the text after the question mark in {path} as options.", fix="Rename it.")
-    if str(path.absolute()) != encodable(str(path.absolute())):
-        raise StoreError(f"DuckDB cannot open {path}: its path is not UTF-8.", fix="Rename it.")
+    _refuse_undecodable(path)
     if path.is_dir():
         raise StoreError(
             f"{path} is a folder, not a results file.", fix=f"Give a file in it, e.g. {path}/results.duckdb."
@@ -52,6 +51,11 @@ def check_path(path: Path) -> None:
                     f"{log} contains answers of the results file {path.name}, which is missing or empty.",
                     fix=f"Restore {path.name}, or move the log away (together with the file, if you have it).",
                 )
+
+
+def _refuse_undecodable(path: Path) -> None:
+    if str(path.absolute()) != encodable(str(path.absolute())):
+        raise StoreError(f"DuckDB cannot open {path}: its path is not UTF-8.", fix="Rename it.")
 
 
 def require_file(path: Path) -> None:
@@ -81,6 +85,8 @@ def connect(
     if read_only:
         require_file(path)
     check_path(path)
+    for other in allowed_files:
+        _refuse_undecodable(other)
     if not read_only:
         try:
             refuse_foreign_link(path)

@@ -21,7 +21,7 @@ from lbx.store.extracting import plain_columns
 from lbx.store.opening import first_line
 from lbx.store.schema import SCHEMA
 from lbx.store.store import Store
-from lbx.store.texts import NO_TEXTS, TEXT_COLUMNS, UNCHANGED, add_plain_functions
+from lbx.store.texts import FACT_COLUMNS, NO_TEXTS, TEXT_COLUMNS, UNCHANGED, add_plain_functions
 
 _BATCH = 5_000
 DIGITS, MARK_DIGITS = 32, 2
@@ -73,7 +73,8 @@ class TableColumns:
 
 def _read_columns(table: str, key: str) -> TableColumns:
     names = [column for owner, column in COLUMN_TYPES if owner == table]
-    texts = [name for name in names if (table, name) in {*TEXT_COLUMNS, *EXTRACTION_COLUMNS}]
+    facts = FACT_COLUMNS.get(table, ())
+    texts = [name for name in names if name in facts or (table, name) in {*TEXT_COLUMNS, *EXTRACTION_COLUMNS}]
     return TableColumns([name.strip().strip('"') for name in key.split(",")], names, texts)
 
 

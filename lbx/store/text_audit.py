@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lbx.base.database import RESULTS, quote_name
+from lbx.base.database import RESULTS, quote_name, sql_literal
 from lbx.store.contents import COLUMN_TYPES
 from lbx.store.store import Store
 from lbx.store.texts import (
     CHANGED,
+    FACT,
+    FACT_COLUMNS,
     IS_VERDICT,
     JUDGE,
-    LABEL_COLUMNS,
+    LABEL_FORMS,
     LONGEST_LABEL,
     MODEL,
     REMOVED_MESSAGE,
     TEXT_COLUMNS,
     add_plain_functions,
+    plain_function,
 )
 
 UNKNOWN = "unknown"
@@ -48,7 +51,7 @@ def text_columns(store: Store) -> list[ColumnTexts]:
     found = [
         text
         for column in COLUMN_TYPES
-        for text in (_texts(store, *column) if column in TEXT_COLUMNS else _long_labels(store, *column))
+        for text in (_texts if column in TEXT_COLUMNS else _texts_in_names)(store, *column)
     ]
     return found + [text for column in _other_columns(store) for text in _count(store, *column, UNKNOWN)]
 
@@ -65,10 +68,15 @@ def _texts(store: Store, table: str, column: str) -> Iterator[ColumnTexts]:
         yield from _count(store, table, column, origin)
 
 
-def _long_labels(store: Store, table: str, column: str) -> Iterator[ColumnTexts]:
-    """Texts in a column of names, which lbx never writes."""
-    if column in LABEL_COLUMNS.get(table, ()) and COLUMN_TYPES[table, column] == "VARCHAR":
-        is_text = f"(length({quote_name(column)}) > {LONGEST_LABEL} OR contains({quote_name(column)}, chr(10)))"
+def _texts_in_names(store: Store, table: str, column: str) -> Iterator[ColumnTexts]:
+    """Values without the known form of their column: sentences among facts, and others, which lbx never writes."""
+    name = quote_name(column)
+    if column in FACT_COLUMNS.get(table, ()):
+        yield from _count(store, table, column, FACT, f"{plain_function(table, column)}({name})[1] = '{CHANGED}'")
+    elif form := LABEL_FORMS.get((table, column)):
+        is_text = f"NOT regexp_full_match({name}::VARCHAR, {sql_literal(form)})"
+        if COLUMN_TYPES[table, column] == "VARCHAR":
+            is_text = f"({is_text} OR length({name}) > {LONGEST_LABEL})"
         yield from _count(store, table, column, UNKNOWN, is_text)
 
 

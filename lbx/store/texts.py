@@ -7,17 +7,23 @@ records which texts were kept. Nothing takes the place of a text, so that no pro
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lbx.base.errors import StoreError
+from lbx.base.limits import WHOLE_NUMBER
+from lbx.base.records import sha256_text
 from lbx.store.rows import as_json
 
 if TYPE_CHECKING:
     from lbx.store.store import Store
 
 DATASET, MODEL, RETRIEVER, PERSON, FILE, MESSAGE = "dataset", "model", "retriever", "person", "file", "message"
+FACT = "fact"
+"""Origin of sentences among settings, hardware and notes."""
 JUDGE = "judge"
 """Origin of a model's text if the model is a judge."""
 
@@ -46,26 +52,68 @@ they can be approximated. A file is an imported one: its rows may have texts of 
 Messages of errors may quote any text. Token ids are a text, too.
 """
 
-LABEL_COLUMNS: Mapping[str, frozenset[str]] = {
-    table: frozenset(columns.split())
-    for table, columns in {
-        "runs": "run_id model backend backend_version benchmark_versions bundle_digest settings hardware lbx_version "
-        "status task_samples metadata unscored_samples texts rescorings",
-        "samples": "benchmark task sample_id language length_unit context_sha256 text_hashes",
-        "generations": "run_id benchmark task sample_id finish_reason prompt_sha256 prompt_source error_type "
-        "system_prompt output_sha256 instructions_sha256 served_model",
-        "scores": "run_id benchmark task sample_id metric partial",
-        "numbers": "run_id benchmark kind task grouping name metric judge against questions length_unit cluster_by "
-        "method",
-        "retrievals": "retriever benchmark task sample_id context_sha256",
-        "embeddings": "model text_sha256",
-        "sessions": "run_id status estimate_basis hardware spec",
-        "rating_sets": "set_id kind question_source runs bundle_digest",
-        "rating_items": "set_id benchmark task sample_id",
-        "ratings": "set_id rater run_id against_run_id verdict",
-    }.items()
+FACT_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "runs": (
+        "settings",
+        "hardware",
+        "metadata",
+        "benchmark_versions",
+        "task_samples",
+        "unscored_samples",
+        "rescorings",
+    ),
+    "sessions": ("hardware", "spec"),
+    "rating_sets": ("runs",),
 }
-"""{table: columns with names, hashes, settings and other facts}; facts include paths, and notes on runs."""
+"""{table: columns of JSON with settings, hardware, paths, notes on runs and other facts}."""
+
+_LABEL = r"[^\s\p{Cc}]+"
+_NAME = rf"({_LABEL}( {_LABEL}){{0,7}})?"
+_NAMES = f"{_NAME}( vs {_NAME})?"
+_BASIS = rf"a rule of thumb|a calibration of \d+ s|session \d+ of {_NAME}( and \d+ earlier)?"
+_HASH = "[0-9A-Za-z]{0,64}"
+_HASHES = r'\{("\w{1,40}":"[0-9a-f]{64}",?)*\}'
+_WORDS = r"([\w./-]{1,40}( [\w./-]{1,40}){0,4})?"
+_PARTIAL = (
+    "no embedding model: ROUGE-L alone|officially a failure: "
+    r"(the output is empty|a reference is no text|the value \S{1,40} is not in 0\.\.1)"
+)
+LABEL_FORMS: Mapping[tuple[str, str], str] = {
+    (table, column): form
+    for table, columns_by_form in {
+        "runs": {
+            _NAME: "run_id model backend_version lbx_version",
+            _WORDS: "backend status texts",
+            _HASH: "bundle_digest",
+        },
+        "samples": {
+            _NAME: "benchmark task sample_id",
+            _WORDS: "language length_unit",
+            _HASH: "context_sha256",
+            _HASHES: "text_hashes",
+        },
+        "generations": {
+            _NAME: "run_id benchmark task sample_id prompt_source served_model",
+            _WORDS: "finish_reason error_type system_prompt",
+            _HASH: "prompt_sha256 output_sha256 instructions_sha256",
+        },
+        "scores": {_NAME: "run_id benchmark task sample_id metric", _PARTIAL: "partial"},
+        "numbers": {
+            _NAME: "run_id benchmark task grouping metric judge against",
+            _NAMES: "name",
+            _WORDS: "kind questions length_unit cluster_by method",
+        },
+        "retrievals": {_NAME: "retriever benchmark task sample_id", _HASH: "context_sha256"},
+        "embeddings": {_NAME: "model", _HASH: "text_sha256"},
+        "sessions": {_NAME: "run_id", _BASIS: "estimate_basis", _WORDS: "status"},
+        "rating_sets": {_NAME: "set_id question_source", _WORDS: "kind", _HASH: "bundle_digest"},
+        "rating_items": {_NAME: "set_id benchmark task sample_id"},
+        "ratings": {_NAME: "set_id rater run_id against_run_id", _WORDS: "verdict"},
+    }.items()
+    for form, columns in columns_by_form.items()
+    for column in columns.split()
+}
+"""{(table, column): regular expression of its names, words or hashes}, with at most ``LONGEST_LABEL`` characters."""
 
 ANSWERS, NO_TEXTS = "answers", "none"
 """Values of ``runs.texts``: the texts that were kept."""
@@ -88,14 +136,22 @@ _LABEL_KEYS = {
 """Keys of ``samples.meta`` with names by which reports group, or which identify a judged answer."""
 _LABEL_LIST_KEYS = {"marks", "judged_by", "metrics"}
 LONGEST_LABEL = 200
-_LONGEST_NAME = 40
+_KEY = re.compile(r"[A-Za-z_][\w.-]{0,39}")
+_FACT_WORDS, _MOST_FACTS, _DEEPEST_FACT = 3, 1_000, 4
+_DEVICE = re.compile(r"[A-Z0-9@][\w()@./+-]*( [A-Z0-9@][\w()@./+-]*){0,7}")
+_SENTENCES = re.compile(
+    r"(no network interface \(namespace\), and )?lbx refuses network connections"
+    r"( but to the model server \S{1,100}( and \S{1,100}){0,3})?"
+    r"|sizes and times of [\d,]+ files?(, and hashes of the [\d,]+ younger than the manifest)?|one with the answer's"
+)
+"""Sentences that lbx writes into settings and hardware of most runs."""
 
 
 def plain_meta(meta: object) -> dict[str, Any]:
     """Entries of ``samples.meta`` that are no texts: numbers, and the labels of an allow list."""
     if not isinstance(meta, dict):
         return {}
-    kept = {key: value for key, value in meta.items() if len(key) <= _LONGEST_NAME and _is_plain(key, value)}
+    kept = {key: value for key, value in meta.items() if _KEY.fullmatch(key) and _is_plain(key, value)}
     if isinstance(scale := meta.get("verdicts"), dict):
         kept["verdicts"] = {end: scale[end] for end in ("low", "high") if _is_number(scale.get(end))}
     return kept
@@ -111,7 +167,7 @@ def _is_plain(key: str, value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float)
+    return value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) <= WHOLE_NUMBER)
 
 
 def _is_label(value: str) -> bool:
@@ -132,20 +188,67 @@ def plain_item_meta(meta: object) -> dict[str, Any]:
     )
 
 
+def plain_facts(facts: object) -> Any:
+    """Entries of a column of ``FACT_COLUMNS`` that are numbers, names, versions, paths or hashes, not sentences."""
+    return _plain_facts(facts, keep_hash=False)
+
+
+def plain_settings(settings: object) -> Any:
+    """Entries like ``plain_facts``, with the SHA-256 of other texts: runs with other settings stay distinct."""
+    return _plain_facts(settings, keep_hash=True)
+
+
+def _plain_facts(facts: object, *, keep_hash: bool) -> Any:
+    count = itertools.count()
+
+    def plain(value: object, depth: int) -> Iterator[Any]:
+        if next(count) >= _MOST_FACTS or depth > _DEEPEST_FACT:
+            return
+        if isinstance(value, str):
+            if is_fact(value) or keep_hash:
+                yield value if is_fact(value) else f"sha256:{sha256_text(value)}"
+        elif isinstance(value, list):
+            yield [kept for item in value for kept in plain(item, depth + 1)]
+        elif isinstance(value, dict):
+            yield {key: kept for key, item in value.items() if is_fact(key) for kept in plain(item, depth + 1)}
+        elif _is_number(value):
+            yield value
+
+    return next(plain(facts, 0), None)
+
+
+def is_fact(text: str) -> bool:
+    """Whether a text has the form of a name, a version, a path or a hash, or is a sentence of ``_SENTENCES``."""
+    has_form = len(text.split()) <= _FACT_WORDS or _DEVICE.fullmatch(text) or _SENTENCES.fullmatch(text)
+    return bool(has_form) and _is_label(text)
+
+
 def add_plain_functions(store: Store) -> None:
-    """Add the SQL functions ``lbx_plain_samples`` and ``lbx_plain_rating_items`` of the column ``meta`` of a table.
+    """Add the SQL functions ``lbx_plain_samples`` and ``lbx_plain_rating_items`` of the column ``meta`` of a table,
+    ``lbx_plain_settings`` of ``runs.settings``, and ``lbx_plain_facts`` of the other ``FACT_COLUMNS``.
 
     They return one of the marks above and the JSON without texts; only ``CHANGED`` for malformed values.
     """
 
     def add() -> None:
-        for table, plain in (("samples", plain_meta), ("rating_items", plain_item_meta)):
-            store.connection.create_function(f"lbx_plain_{table}", _on_json(plain), ["VARCHAR"], "VARCHAR")
+        functions: Mapping[str, Callable[[object], Any]] = {
+            "samples": plain_meta,
+            "rating_items": plain_item_meta,
+            "settings": plain_settings,
+            "facts": plain_facts,
+        }
+        for name, plain in functions.items():
+            store.connection.create_function(f"lbx_plain_{name}", _on_json(plain), ["VARCHAR"], "VARCHAR")
 
     store.compute_once("plain functions", add)
 
 
-def _on_json(remove_texts: Callable[[object], dict[str, Any]]) -> Callable[[str], str]:
+def plain_function(table: str, column: str) -> str:
+    """Name of the SQL function that removes the texts from a column of JSON."""
+    return f"lbx_plain_{table if column == 'meta' else 'settings' if column == 'settings' else 'facts'}"
+
+
+def _on_json(remove_texts: Callable[[object], Any]) -> Callable[[str], str]:
     def run(text: str) -> str:
         try:
             value = json.loads(text)

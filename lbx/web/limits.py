@@ -7,6 +7,8 @@ from __future__ import annotations
 
 HEADER_BYTES = 32 << 10
 """Size of a request's first line and headers; large enough for one search in the URL and one in the Referer."""
+ADDRESS_BYTES = 24 << 10
+"""Size of a path and its query; a search of the longest text has half of it."""
 COOKIES = 4
 """Number of cookies named lbx that are checked: a browser sends the cookie of the page's own path first."""
 FORM_BYTES = 256 << 10

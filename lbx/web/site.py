@@ -148,8 +148,11 @@ class Gate:
 
     def _check_request(self, request: Request) -> Response | None:
         """Refuse requests that are not allowed for any person."""
+        address = len(request.scope["path"]) + len(request.scope["query_string"])
+        if address > limits.ADDRESS_BYTES:
+            return refusal_page("The address of this page is too long.", "Search for a shorter text.", status=414)
         sizes = [len(name) + len(value) + 4 for name, value in request.headers.raw]
-        if sum(sizes) + len(request.scope["path"]) + len(request.scope["query_string"]) > limits.HEADER_BYTES:
+        if sum(sizes) + address > limits.HEADER_BYTES:
             return refusal_page("The headers of this request are too long.", status=431)
         host = request.headers.get("host", "")
         if not self._site_socket.answers_to(host):

@@ -34,7 +34,7 @@ from lbx.web import Documents, Site, limits, listening, pages
 from lbx.web.annotating import AnnotationPages
 from lbx.web.rating import RatingPages
 
-TOO_LONG = (431, 400, 0)
+TOO_LONG = (414, 431, 400, 0)
 """The last one where the connection was closed before all was sent."""
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -161,6 +161,36 @@ def test_a_number_of_4400_digits(tmp_path: Path, path: str) -> None:
                     client = client_of(one, raise_server_exceptions=False)
                     for ask in (client.get, client.post):
                         assert ask(path.format(digits)).status_code < 500, (path, digits[:20])
+
+
+ADDRESSES = {
+    "settings": "?" + "&".join(f"a{at}=1" for at in range(4_000)),
+    "one setting again and again": "?" + "q=a&" * 6_000,
+    "signs": "?" + "&" * 24_000,
+    "bytes that are no text": "?q=" + "%ff" * 8_000,
+    "folders": "a/" * 12_000,
+    "ways up": "../" * 8_000,
+    "ways up, encoded": "%2e%2e/" * 3_400,
+    "signs of a path": "%2f" * 8_000,
+}
+
+
+@pytest.mark.parametrize("case", ADDRESSES)
+@pytest.mark.parametrize("place", ["", "item/0", "documents/x/find", "/static/"])
+def test_an_address_of_many_parts(rated: Site, case: str, place: str) -> None:
+    """It is read or refused at once, and the others are served."""
+    link = urlsplit(rated.links["ann"])
+    path = place if place.startswith("/") else link.path + place
+    cookie = f"Host: {link.netloc}\r\nCookie: {cookie_of(client_of(rated))}\r\n\r\n".encode()
+    for address in (path + ADDRESSES[case], path + 4 * ADDRESSES[case]):
+        assert asked(rated, f"GET {address} HTTP/1.1\r\n".encode() + cookie) in (*TOO_LONG, 200, 303, 307, 403, 404)
+    assert is_served(rated)
+
+
+def test_too_long_an_address_is_refused_by_name(rated: Site) -> None:
+    answer = client_of(rated).get("/?q=" + "a" * limits.ADDRESS_BYTES)
+    assert answer.status_code == 414
+    assert "The address of this page is too long." in answer.text
 
 
 @pytest.mark.parametrize("path", ["//evil.example/", "/\\evil.example/", "///evil.example", "/%2f/evil.example/", "/x"])

@@ -36,7 +36,7 @@ def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-COMMANDS = {
+COMMANDS: dict[str, tuple[str, ...]] = {
     **{f"report as {name}": ("report", "{0}", "--format", name) for name in ("table", "markdown", "json", "html")},
     **{
         f"{view} as csv": ("report", "{0}", view, "--format", "csv")
@@ -74,6 +74,59 @@ COMMANDS = {
 def test_no_command_lets_it_through(evil: Path, what: str) -> None:
     said = lbx(*(part.format(evil) if part == "{0}" else part for part in COMMANDS[what]))
     assert not steers(said.all)
+
+
+MARKUP = ("[bold]x[/bold]", "[/]", "[link=x]:smile:")
+
+
+@pytest.mark.parametrize("name", MARKUP)
+def test_no_name_is_markup(tmp_path: Path, name: str) -> None:
+    """Rich would style, drop or refuse words in square brackets."""
+    folder = tmp_path / name.replace("/", "|")
+    folder.mkdir()
+    path = results_file(folder / "r.duckdb", run=name, model=f"m {name}", output=name)
+    changed(
+        results_file(path, run="failed", model=name, error=f"because of {name}", task="hotpotqa"),
+        *(f"UPDATE {table} SET task = 'task {name}' WHERE task = 'qasper'" for table in
+          ("samples", "generations", "scores", "numbers")),
+    )  # fmt: skip
+    (folder / "recipe.toml").write_text(f'name = "x"\n[[source]]\nkind = "path"\npath = {json.dumps(name)}\nto = "x"\n')
+    (folder / "card.toml").write_text(f'name = "x"\nbackend = {json.dumps(name)}\n')
+    (folder / "benchmark.toml").write_text(f'name = {json.dumps(name)}\nlicence = ""\n[[task]]\nname = "t"\n')
+    shown: dict[tuple[object, ...], str] = {
+        ("report", path): f"m {name}",
+        ("report", path, "failures"): f"because of {name}",
+        ("report", path, "leaderboard", "--format", "markdown"): "",
+        ("report", path, name): name,
+        ("report", path, "--run", f"no {name}"): f"no {name}",
+        ("report", path, "--tasks", f"longbench/{name}"): "",
+        ("report", path, "--format", name): name,
+        ("sql", path, "SELECT run_id, model FROM runs"): name,
+        ("sql", path, f'SELECT 1 AS "{name}"'): name,
+        ("sql", path, f'SELECT * FROM "{name}"'): name,
+        ("show", path, "--run", name): f"task {name}",
+        ("show", path, f"longbench/task {name}/0000", "--run", name): name,
+        ("show", path, name): name,
+        ("runs", path): name,
+        ("runs", "rename", path, name, f"new {name}"): f"new {name}",
+        ("runs", "note", path, f"new {name}", f"{name}=x"): name,
+        ("runs", "remove", path, f"new {name}"): f"new {name}",
+        ("merge", path, folder / name, "-o", folder / "m.duckdb"): name,
+        ("verify", folder / f"{name}.tar", "--allow-unsigned"): name,
+        ("tasks", "--bundle", folder / name): name,
+        ("bundle", folder / "recipe.toml", "-o", folder): name,
+        ("bundle", folder / "benchmark.toml", "-o", folder): name,
+        ("models", "--bundle", folder / name): name,
+        ("run", "-b", folder, "-m", folder / "card.toml", "-t", name, "-o", folder / "n.duckdb"): "",
+        ("export", name, path, "-o", folder / "e"): name,
+        ("submit", name): name,
+        (name,): name,
+    }  # fmt: skip
+    for command, words in shown.items():
+        said = lbx(*command)
+        text = "".join(said.all.split())
+        assert "did not expect" not in said.err and "MarkupError" not in text, command
+        assert "".join(words.split()) in text, (command, said)
 
 
 def test_names_are_shown_spelled_out(evil: Path) -> None:

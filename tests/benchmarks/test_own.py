@@ -17,8 +17,10 @@ from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, ScoredSample, Truncation, canonical_json, sha256_text
 from lbx.benchmarks import BENCHMARKS, all_tasks, reserved_names, select
+from lbx.benchmarks.base import files
+from lbx.benchmarks.own import rows as own_rows
 from lbx.benchmarks.own.benchmark import CustomBenchmark, custom_names, read_for_bundle
-from lbx.benchmarks.own.definition import FILE, read_definition
+from lbx.benchmarks.own.definition import FILE, READERS, read_definition
 from lbx.metrics.registry import METRICS, ScoringTarget
 from lbx.running.judge_run import read_rubric
 
@@ -225,7 +227,40 @@ def test_every_mistake_is_named(tmp_path: Path, mistake: str) -> None:
     (bundle / "lbx" / "bundle.json").write_text("{}")
     (bundle / "tagmanifest-sha256.txt").write_text("")
     with pytest.raises(BundleError):
-        all_tasks(Bundle(bundle))
+        for task in all_tasks(Bundle(bundle)):
+            list(BENCHMARKS[task.benchmark].samples(Bundle(bundle), task.name))
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 22])
+@pytest.mark.parametrize("suffix", READERS)
+def test_rows_are_counted_as_they_are_read(
+    tmp_path: Path, suffix: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_CHUNK", chunk)
+    texts = ['{"a": [', "\\", 'x\\"', '"]}', "\n\n", " ", "ключ", "{}[]" * 9]
+    rows = [{"id": str(at), "question": text, "turns": [{"role": text}, [{}]]} for at, text in enumerate(texts)]
+    path = tmp_path / f"rows{suffix}"
+    forms = {
+        ".jsonl": "\ufeff\n \n" + "\n\n".join(map(json.dumps, rows)) + "\n\t\n",
+        ".json": f"\ufeff\n{json.dumps(rows, indent=1, ensure_ascii=False)}\n",
+        ".csv": "\ufeffsep=;\r\nid;question;\r\n" + ";;\r\n" + "".join(
+            f'{row["id"]};"{str(row["question"]).replace(chr(34), chr(34) * 2)}"\r\n' for row in rows
+        ),
+    }  # fmt: skip
+    path.write_bytes(forms[suffix].encode())
+    reader = READERS[suffix]
+    assert reader.count_rows(path) == len(list(reader.read_rows(path))) == len(rows)
+
+
+def test_listing_tasks_reads_no_row(make_bundle: MakeBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To check 300,000 rows takes half a minute, which only bundling and asking need."""
+    bundle = as_bundle(make_bundle, written(tmp_path / "mine", TOML, lines(*[ROW | {"id": at} for at in range(9)])))
+
+    def parse(*_: object) -> object:
+        raise AssertionError("a row was parsed")
+
+    monkeypatch.setattr(own_rows, "_sample", parse)
+    assert [(task.full_name, task.samples) for task in all_tasks(bundle)] == [("mine/one", 9)]
 
 
 def as_bundle(make_bundle: MakeBundle, definition: Path) -> Bundle:

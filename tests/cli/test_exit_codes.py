@@ -73,3 +73,29 @@ def test_failed_samples_end_a_process_with_3(lbx: Lbx, bundle: Path, tmp_path: P
     again = lbx(*run)  # asks nobody, and must not say that all is answered
     assert again.returncode == 3 and "All prompts already have answers" in again.stderr
     assert "2 samples failed: " in again.stderr and "repeat the command with --retry-failed" in again.stderr
+
+
+@pytest.mark.parametrize("limits", [("--max-prompt-tokens", 20), ("--context-window", 40)])
+def test_prompts_that_do_not_fit_are_not_offered_to_be_retried(
+    lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path, limits: tuple[str, int]
+) -> None:
+    results = tmp_path / "r.duckdb"
+    run = ("run", "-b", bundle, "-m", answers, "-t", "needle/single_en", "-n", 2, "--name", "r", "-o", results)
+    done = lbx(*run, *limits)
+    assert done.returncode == 3
+    said = " ".join(done.stderr.split())
+    assert "they would fail again because of their prompts, so change what the reason names." in said
+    assert "--retry-failed" not in said
+    (reason,) = {row["error"] for row in lbx.rows(results, "SELECT error FROM generations")}
+    assert "--max-prompt-tokens is 20. Raise" in reason or "context window is 40 tokens" in reason
+
+
+def test_only_failures_of_other_causes_are_offered_to_be_retried(lbx: Lbx, bundle: Path, tmp_path: Path) -> None:
+    model, results = tmp_path / "fails.jsonl", tmp_path / "r.duckdb"
+    model.write_text('{"*": {"error": "the card caught fire"}}')
+    done = lbx("run", "-b", bundle, "-m", model, "-t", "needle/single_en", "--context-window", 600, "-o", results)
+    (row,) = lbx.rows(results, "SELECT count(*) n, count(*) FILTER (error_type = 'PromptError') unfit FROM generations")
+    assert 0 < row["unfit"] < row["n"]
+    said = " ".join(done.stderr.split())
+    assert f"{row['unfit']} of them would fail again because of their prompts" in said
+    assert said.endswith("; repeat the command with --retry-failed to retry the others.")

@@ -118,8 +118,8 @@ def test_a_killed_run_keeps_its_numbers(lbx: Lbx, tmp_path: Path) -> None:
 
 def test_the_audit_finds_texts_by_their_values(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
     audited = json.loads(lbx("runs", "texts", folder / "source.duckdb", "--json").stdout)["texts"]
-    assert {(row["table"], row["column"]) for row in audited} == {*TEXT_COLUMNS}
-    assert {row["origin"] for row in audited} == {*TEXT_COLUMNS.values(), "judge"}
+    assert {(row["table"], row["column"]) for row in audited} == {*TEXT_COLUMNS, ("runs", "hardware")}
+    assert {row["origin"] for row in audited} == {*TEXT_COLUMNS.values(), "judge", "fact"}
     assert all(row["rows"] and row["size_bytes"] for row in audited)
     copy = tmp_path / "copy.duckdb"
     copy.write_bytes((folder / "none.duckdb").read_bytes())

@@ -32,6 +32,22 @@ def right_answers() -> str:
     return "\n".join(lines)
 
 
+MODEL = {"models/demo/hf": "models/my-model.toml"}
+"""Of the document, and in its place one whose answers are known."""
+
+
+def test_the_quick_start_runs_in_a_clone(lbx: Lbx, tmp_path: Path) -> None:
+    for library in ("torch", "transformers"):
+        pytest.importorskip(library, reason="needs lbx[hf]")
+    shutil.copytree(EXAMPLE, tmp_path / "bundle" / "examples" / "handbook")
+    shutil.copytree(ROOT / "models", tmp_path / "models", ignore=shutil.ignore_patterns("*.gguf"))
+    for command in commands():
+        lbx.ok(*command, cwd=tmp_path)
+    assert lbx.rows(tmp_path / "results.duckdb", "SELECT count(*) AS n FROM generations WHERE error IS NULL") == [
+        {"n": 16}
+    ]
+
+
 @pytest.fixture(scope="module")
 def place(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which every command of the document has been called."""
@@ -42,7 +58,7 @@ def place(lbx: Lbx, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "models" / "my-model.toml").write_text(
         'name = "m"\nbackend = "scripted"\ncontext_window = 4000\n[weights]\npath = "answers.jsonl"\n'
     )
-    called = commands()
+    called = [[MODEL.get(word, word) for word in command] for command in commands()]
     assert {command[0] for command in called} >= {
         "bundle",
         "tasks",

@@ -141,6 +141,17 @@ def test_what_does_not_fit_is_counted_all_the_same(lbx: Lbx, bundle: Path, card:
     assert list(tmp_path.iterdir()) == [card]
 
 
+def test_a_plans_results_file_is_an_input(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
+    results, missing = tmp_path / "results.duckdb", tmp_path / "missing.duckdb"
+    command = ("--bundle", bundle, "--model", answers, "--tasks", ONE, "-o")
+    lbx.ok("run", *command, results, "--no-plan")
+    before = results.read_bytes()
+    for path in (results, missing):
+        lbx.ok("plan", *command, path)
+    assert results.read_bytes() == before
+    assert not missing.exists()
+
+
 def test_a_run_need_not_plan(lbx: Lbx, bundle: Path, answers: Path, tmp_path: Path) -> None:
     results, log = tmp_path / "results.duckdb", tmp_path / "elsewhere.txt"
     command = ("run", "--bundle", bundle, "--model", answers, "--tasks", ONE, "-o", results, "--log", log)

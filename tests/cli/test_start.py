@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from command_line import Lbx
+from typer.models import ParameterInfo
 
-from lbx.cli.loading import CommandSpec, import_object
+from lbx.cli.loading import CommandSpec, _typer_parameters, import_object
 from lbx.cli.main import COMMANDS, load_command
 from lbx.store import Store
 
@@ -68,3 +72,30 @@ def test_a_table_of_a_report_brings_nothing_of_the_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_begins_with_the_line_of_the_table(name: str) -> None:
     assert load_command(name).help.split("\n\n")[0] == COMMANDS[name].line
+
+
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, *(f"{name} {part}" for name, row in COMMANDS.items() for part in row.parts)]
+)
+def test_help_shows_every_text_as_it_is_declared(command: str) -> None:
+    """Rich reads words in square brackets as markup, and :names: as emoji."""
+    row = COMMANDS[command.split(maxsplit=1)[0]]
+    row = row.parts[command.split()[1]] if " " in command else row
+    shown = " ".join(
+        Lbx().ok(*command.split(), "--help-all", environment=os.environ | {"COLUMNS": "4000"}).stdout.split()
+    )
+    texts = [row.line, *(part.line for part in row.parts.values())]
+    if row.options:
+        options = import_object(row.options)
+        texts += (options.__doc__ or "").split("\n\n")
+        for annotation, _ in _typer_parameters(options).values():
+            (declared,) = (entry for entry in get_args(annotation) if isinstance(entry, ParameterInfo))
+            texts.append("" if declared.hidden else declared.help or "")
+    assert any("[rubric]" in text for text in texts) or command != "run"
+    for text in texts:
+        assert " ".join(text.split()) in shown
+
+
+def test_the_list_of_commands_shows_every_line_as_it_is_declared() -> None:
+    shown = " ".join(Lbx().ok("--help", environment=os.environ | {"COLUMNS": "4000"}).stdout.split())
+    assert not [row.line for row in COMMANDS.values() if row.line not in shown]

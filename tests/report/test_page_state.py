@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -10,8 +14,12 @@ from answer_list import OPEN, chosen, found, rows, state, unfold
 from chromium import Opened
 from page_parts import EVIL, NAMES, SPELLED, results_file, write_page
 
+import lbx.report
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
+
+SCRIPTS = Path(lbx.report.__file__).parent / "page" / "script"
 
 VIEW = """() => ({
     list: [...document.querySelectorAll('#browse:not([hidden]) tr[data-row]')].map(row => row.textContent),
@@ -131,6 +139,48 @@ def test_names_that_the_page_lacks_are_told(opened: Opened) -> None:
     assert len(chosen(twice, 180)) == 50
     for broken in ("#?answer=%E6%97/broken", "#?question=&answer=/&sort=-&page=x&least=-1", "#?%", "#?runs"):
         opened(broken)
+
+
+ADDRESSES = {
+    "one name in many settings": ("#?" + "&".join(f"a{at}=1" for at in range(100_000)), "too long"),
+    "one setting many times": ("#?" + "run=a&" * 100_000, "too long"),
+    "runs that the page lacks": ("#?" + "runs=a&" * 100_000, "too long"),
+    "a long text": ("#?q=" + "a" * 700_000, "too long"),
+    "as many as are read": ("#?" + "&".join(f"a{at}=1" for at in range(6_000)), "setting “a0”, setting “a1”, "),
+    "as many runs as are read": ("#?" + "runs=a&" * 9_000, "run “a”, run “a”, run “a” and 8997 more"),
+    "a setting of every object": ("#?__proto__=1&constructor=2&__proto__=3", "“__proto__”, setting “constructor”"),
+}
+GUARD_MS = 60_000
+"""Where each setting is looked for among all others, 100,000 of them take minutes."""
+
+
+@pytest.mark.parametrize("case", ADDRESSES)
+def test_an_address_of_any_length_is_read_once(case: str) -> None:
+    """By the page's own script, in Node, which needs no browser."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("needs node")
+    address, words = ADDRESSES[case]
+    code = """
+        const { hash, script, guard } = JSON.parse(require("fs").readFileSync(0, "utf-8"));
+        const part = { firstChild: {}, prepend() {} }, location = { hash };
+        const page = { location, URLSearchParams, $: () => part, element: () => part, button: () => part };
+        const end = "choices.runs = { noun: 'run', has: () => false }; restore(); [state, $().firstChild.textContent]";
+        const [state, told] = require("vm").runInNewContext(script + end, page, { timeout: guard });
+        console.log(JSON.stringify([Object.keys(state), told]));
+    """
+    given = json.dumps({"hash": address, "script": (SCRIPTS / "state.js").read_text("utf-8"), "guard": GUARD_MS})
+    done = subprocess.run([node, "-e", code], input=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    kept, told = json.loads(done.stdout)
+    assert kept == []
+    assert words in told
+
+
+def test_a_page_with_an_address_of_100_000_settings_is_shown(opened: Opened) -> None:
+    page = opened(ADDRESSES["one name in many settings"][0])
+    assert "The address of this page is too long" in page.inner_text("#notice [role=status]")
+    assert len(chosen(page, 180)) == 50
 
 
 def shown_runs(page: Page) -> set[str]:

@@ -22,15 +22,17 @@ class LlamaOptions(BackendOptions):
             larger value may be faster.
         flash_attention: use flash attention. Off by default, because on a CPU it flips near-ties: greedy answers then
             differ from Hugging Face's in float32.
-        cache_type_k, cache_type_v: number format of the KV cache: f16, f32, bf16, q8_0, q5_1, q5_0, q4_1 or q4_0; a
-            quantised V needs flash_attention.
+        cache_type_k: number format of the cached keys: f16, f32, bf16, q8_0, q5_1, q5_0, q4_1 or q4_0.
+        cache_type_v: number format of the cached values, as of cache_type_k; a quantised one needs flash_attention.
         n_gpu_layers: layers to put on a GPU; -1 means all, 0 means that the CPU computes everything (no effect if
             llama.cpp has no GPU). The actual number is part of the run's identity.
         offload_kqv: keep the KV cache on the GPU, too; its actual location is part of the run's identity.
         threads: CPU threads; 0 means one for each CPU that this process may use.
         repack: let llama.cpp rearrange quantised weights for this CPU (faster, other rounding).
-        rope_scaling, rope_freq_base, rope_freq_scale, yarn_original_context: stretch the positions ("none", "linear"
-            or "yarn"); "" and 0 keep the model file's values.
+        rope_scaling: how to stretch the positions: "none", "linear" or "yarn"; "" keeps the model file's way.
+        rope_freq_base: base of the rotary frequencies; a larger one stretches the positions. 0 keeps the model file's.
+        rope_freq_scale: factor of the positions; 0.25 stretches them 4 times. 0 keeps the model file's.
+        yarn_original_context: context window before stretching by yarn, in tokens; 0 keeps the model file's.
         extend_context: allow a context_window above the one that the model file declares.
         max_sequences: questions that can be answered at once, 1 to 256; llama.cpp's own limit leaves 253 of them. For
             models with sliding windows or recurrent states at most eight, and each takes a window or a state.

@@ -15,6 +15,7 @@ import mmap
 import re
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, wraps
@@ -104,6 +105,12 @@ def first_byte(path: Path) -> bytes:
         return file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()[:1]
 
 
+def count_jsonl(path: Path) -> int:
+    """Count the lines of a JSON lines file that are not blank, without parsing them. Raises BundleError."""
+    with _translate_errors(str(path)), open_input(path) as file:
+        return sum(1 for line in _read_lines(file, str(path)) if line.strip())
+
+
 def read_jsonl(path: Path) -> Iterator[DataRow]:
     """Yield the rows of a JSON lines file. Raises BundleError."""
     with _translate_errors(str(path)), open_input(path) as file:
@@ -123,6 +130,29 @@ def read_json_array(path: Path) -> Iterator[DataRow]:
         yield from _Array(file, str(path)).rows()
 
 
+def count_json_array(path: Path) -> int:
+    """Count the objects of a valid JSON array by its brackets. Raises BundleError."""
+    depth, count, rest = 0, 0, b""
+    with _translate_errors(str(path)), open_input(path) as file:
+        while chunk := file.read(_CHUNK):
+            text = _STRING.sub(b"", rest + chunk)
+            start = text.find(b'"')  # of a string that the chunk cuts
+            text, rest = (text[:start], text[start:]) if start >= 0 else (text, b"")
+            if len(rest) > _LIMIT:
+                raise damaged_file_error(str(path), f"a text has more than {_LIMIT:,} bytes")
+            for sign in text.translate(None, _NO_BRACKETS):
+                if sign in b"]}":
+                    depth -= 1
+                else:
+                    count += depth == 1
+                    depth += 1
+    return count
+
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_NO_BRACKETS = bytes({*range(256)} - {*b"[]{}"})
+
+
 def read_csv(path: Path) -> Iterator[DataRow]:
     """Yield the rows of a CSV file. Its first line names the columns, and may follow a line such as ``sep=;``.
 
@@ -135,6 +165,42 @@ def read_csv(path: Path) -> Iterator[DataRow]:
     def location_of(line: int) -> str:
         return f"{source}, line {line}" if line == number else f"{source}, row {number} (line {line})"
 
+    with _translate_errors(source), open_input(path) as file:
+        reader, skipped = _csv_reader(file, source, location_of)
+        columns: list[str] | None = None
+        before, number = skipped, 1 + skipped
+        try:
+            for cells in reader:
+                location, before = location_of(before + 1), skipped + reader.line_num
+                if columns is None:
+                    columns = _parse_header(cells, location)
+                elif any(map(_has_text, cells)):
+                    if len(cells) < len(columns) or any(map(_has_text, cells[len(columns) :])):
+                        raise damaged_file_error(
+                            location, f"it has {len(cells)} cells, but the first line has {len(columns)} columns"
+                        )
+                    values = {name: cell for name, cell in zip(columns, cells, strict=False) if _has_text(cell)}
+                    yield DataRow(location, values)
+                number += 1
+        except csv.Error as exc:
+            raise damaged_file_error(location_of(before + 1), f"it is not valid CSV ({exc})") from exc
+
+
+def count_csv(path: Path) -> int:
+    """Count the rows of a valid CSV file that ``read_csv`` yields. Raises BundleError."""
+    source = str(path)
+    with _translate_errors(source), open_input(path) as file:
+        reader, _ = _csv_reader(file, source, lambda line: f"{source}, line {line}")
+        next(reader, None)
+        try:
+            return sum(1 for cells in reader if any(map(_has_text, cells)))
+        except csv.Error as exc:
+            raise damaged_file_error(source, f"it is not valid CSV ({exc})") from exc
+
+
+def _csv_reader(file: IO[bytes], source: str, location_of: Callable[[int], str]) -> tuple[Iterator[list[str]], int]:
+    """Return the rows of a CSV file with the first line of names, and the number of lines before it."""
+
     def decode_line(line: bytes, position: int) -> str:
         try:
             return line.decode("utf-8")
@@ -144,33 +210,16 @@ def read_csv(path: Path) -> Iterator[DataRow]:
 
     # For the whole process; no other code reads CSV, and a document is longer than Python's own limit.
     csv.field_size_limit(_LIMIT)
-    with _translate_errors(source), open_input(path) as file:
-        lines = (decode_line(line, position) for position, line in enumerate(_read_lines(file, source), 1))
-        header, delimiter, skipped = next(lines, ""), "", 0
-        if separator := _SEPARATOR_LINE.fullmatch(header.strip("\r\n")):
-            header, delimiter, skipped, number = next(lines, ""), separator[1], 1, 2
-        reader = csv.reader(
-            itertools.chain([header], lines),
-            delimiter=delimiter or _detect_delimiter(header, location_of(1)),
-            strict=True,
-        )
-        columns: list[str] | None = None
-        before = skipped
-        try:
-            for cells in reader:
-                location, before = location_of(before + 1), skipped + reader.line_num
-                if columns is None:
-                    columns = _parse_header(cells, location)
-                elif any(cell.strip() for cell in cells):
-                    if len(cells) < len(columns) or any(cell.strip() for cell in cells[len(columns) :]):
-                        raise damaged_file_error(
-                            location, f"it has {len(cells)} cells, but the first line has {len(columns)} columns"
-                        )
-                    values = {name: cell for name, cell in zip(columns, cells, strict=False) if cell.strip()}
-                    yield DataRow(location, values)
-                number += 1
-        except csv.Error as exc:
-            raise damaged_file_error(location_of(before + 1), f"it is not valid CSV ({exc})") from exc
+    lines = (decode_line(line, position) for position, line in enumerate(_read_lines(file, source), 1))
+    header, delimiter, skipped = next(lines, ""), "", 0
+    if separator := _SEPARATOR_LINE.fullmatch(header.strip("\r\n")):
+        header, delimiter, skipped = next(lines, ""), separator[1], 1
+    rows = itertools.chain([header], lines)
+    return csv.reader(rows, delimiter=delimiter or _detect_delimiter(header, location_of(1)), strict=True), skipped
+
+
+def _has_text(cell: str) -> bool:
+    return cell != "" and not cell.isspace()
 
 
 _SEPARATOR_LINE = re.compile(r'"?sep=([^\w\s"]|\t)"?', re.IGNORECASE)
@@ -312,8 +361,8 @@ def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a JSON object. Raises ValueError if a field appears twice: Python would silently keep the last value."""
     values = dict(pairs)
     if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        repeated = next(name for name, count in counts.items() if count > 1)
         raise ValueError(f"the field {repeated!r} appears twice in one object")
     return values
 

@@ -14,6 +14,7 @@ Only "id" and "output" count in files that are read; everything else comes from 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -69,7 +70,7 @@ class CustomBenchmark(Benchmark):
         self.predictions = CustomFormat(name, ())
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
-        """Return the tasks in the file's order, after checking every line of data, once until it changes."""
+        """Return the tasks in the file's order, with their rows counted; ``lbx bundle`` and ``samples`` check them."""
         definition = self._definition(bundle)
         return [
             Task(self.name, task.name, task.metrics, self._count_samples(bundle, task), task.language)
@@ -202,7 +203,7 @@ class CustomBenchmark(Benchmark):
 
     def _count_samples(self, bundle: Bundle, task: CustomTask) -> int:
         with _as_bundle_error(bundle):
-            return count_samples(self._data(bundle, task), self.name, task)
+            return count_samples(self._data(bundle, task))
 
 
 def custom_benchmark(name: str) -> Benchmark:
@@ -250,7 +251,7 @@ def read_for_bundle(path: Path, reserved_names: Mapping[str, str]) -> tuple[Defi
             data = path.parent / task.data
             if not data.is_file():
                 raise UsageError(f"{task.location}: there is no file {data}.")
-            count_samples(data, definition.name, task)
+            deque(samples_in(data, definition.name, task), maxlen=0)
             documents += document_files(data, task)
     names = dict.fromkeys(task.data for task in definition.tasks)
     return definition, list(names), [name for name in dict.fromkeys(documents) if name not in names]

@@ -21,13 +21,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, NamedTuple
 
 from lbx.base.expressions import expression_error
 from lbx.base.inputs import path_inside
 from lbx.base.records import Truncation
 from lbx.base.tables import check_table, check_type, entry_error, is_name, nearest, read_table, texts
-from lbx.benchmarks.base.files import DataRow, read_csv, read_json_array, read_jsonl
+from lbx.benchmarks.base.files import (
+    DataRow,
+    count_csv,
+    count_json_array,
+    count_jsonl,
+    read_csv,
+    read_json_array,
+    read_jsonl,
+)
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.base.rubric_table import parse_rubric_table
 from lbx.benchmarks.base.templates import fill_format, template_fields
@@ -37,10 +45,19 @@ FILE = "benchmark.toml"
 LETTERS = ascii_uppercase
 """Letters of choices, in their order."""
 VARIABLES = ("document", "question", "choices")
-READERS: Mapping[str, Callable[[Path], Iterator[DataRow]]] = {
-    ".jsonl": read_jsonl,
-    ".json": read_json_array,
-    ".csv": read_csv,
+
+
+class RowReader(NamedTuple):
+    """Reader of one format of data files; it counts rows without checking them."""
+
+    read_rows: Callable[[Path], Iterator[DataRow]]
+    count_rows: Callable[[Path], int]
+
+
+READERS: Mapping[str, RowReader] = {
+    ".jsonl": RowReader(read_jsonl, count_jsonl),
+    ".json": RowReader(read_json_array, count_json_array),
+    ".csv": RowReader(read_csv, count_csv),
 }
 STANDARD_FIELDS = ("id", *VARIABLES, "references")
 """Fields that a row may have in any task."""

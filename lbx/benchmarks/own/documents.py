@@ -88,5 +88,5 @@ def document_files(path: Path, task: CustomTask) -> list[str]:
     if not isinstance(field, str):
         return []
     folder = PurePosixPath(task.data).parent
-    names = dict.fromkeys(row.values.get(field) for row in READERS[path.suffix](path))
+    names = dict.fromkeys(row.values.get(field) for row in READERS[path.suffix].read_rows(path))
     return [str(folder / name) for name in names if name is not None]

@@ -2,6 +2,9 @@
 // A plain #section does not change the state.
 const KEYS = ["runs", "baseline", "run", "task", "least", "most", "mark", "changed", "q", "sort", "page", "question",
   "answer", "diff"];
+// Longer addresses are not followed: a page's own have a name for each run and filter.
+const MOST_CHARACTERS = 1 << 16;
+const isTooLong = () => location.hash.length > MOST_CHARACTERS;
 // Choices: of a key, what its values are called and which of them this page has. Views show the state; they are told
 // whether it comes from the address.
 const choices = Object.create(null), views = [];
@@ -9,10 +12,11 @@ let state = readState() ?? {};
 
 function readState() {
   if (location.hash && !location.hash.startsWith("#?")) return null;
-  const values = new URLSearchParams(location.hash.slice(2)), read = {};
-  for (const key of values.keys()) {
-    const each = values.getAll(key);
-    read[key] = key === "runs" ? each.filter(Boolean) : each.length === 1 ? each[0] : null;
+  const read = Object.create(null);
+  if (isTooLong()) return read;
+  for (const [key, value] of new URLSearchParams(location.hash.slice(2))) {
+    if (key === "runs") (read.runs ??= []).push(...(value ? [value] : []));
+    else read[key] = key in read ? null : value;
   }
   return read;
 }
@@ -59,7 +63,8 @@ function restore() {
   const few = unknown.slice(0, 3).map((each) => each.slice(0, 100).replace(/\p{C}/gu, "�")).join(", ");
   const more = unknown.length > 3 ? ` and ${unknown.length - 3} more` : "";
   for (const show of views) show(true);
-  notify(few && `This page does not have all that its address names: ${few}${more}. The rest is shown.`);
+  notify(isTooLong() ? "The address of this page is too long, so its choices are not shown."
+    : few && `This page does not have all that its address names: ${few}${more}. The rest is shown.`);
 }
 
 function notify(text) {

@@ -67,7 +67,7 @@ class NumberRange(NamedTuple):
 
     least: float
     most: float
-    whole: bool = True
+    is_integer: bool = True
 
     def problem(self, value: object) -> str:
         """Clause about a value that is no such number; "" for others."""
@@ -75,8 +75,8 @@ class NumberRange(NamedTuple):
         is_number = type(value) is int or type(value) is float
         if is_number and value > self.most:  # type: ignore[operator]
             return f"{shown}, more than any model"
-        if not is_number or (self.whole and value % 1) or not value >= self.least:  # type: ignore[operator]
-            kind = "a whole number" if self.whole else "a number"
+        if not is_number or (self.is_integer and value % 1) or not value >= self.least:  # type: ignore[operator]
+            kind = "a whole number" if self.is_integer else "a number"
             return f"{shown}, but it must be {kind} from {self.least:,} to {self.most:,}"
         return ""
 
@@ -84,7 +84,7 @@ class NumberRange(NamedTuple):
 PARTS, SIZES = NumberRange(1, 100_000), NumberRange(1, 1 << 26)
 """Layers, heads and experts, which libraries list before they look for the first weight; sizes of vectors and lists."""
 POSITIONS = NumberRange(1, CONTEXT_TOKENS)
-FACTORS, BASES = NumberRange(0.001, 1 << 16, whole=False), NumberRange(0.001, 1e18, whole=False)
+FACTORS, BASES = NumberRange(0.001, 1 << 16, is_integer=False), NumberRange(0.001, 1e18, is_integer=False)
 """Factors by which positions are stretched, and bases of rotary embeddings."""
 _GGUF_RANGES = {
     "context_length": POSITIONS._replace(least=0),

@@ -23,7 +23,7 @@ _RANGES: Mapping[str, NumberRange] = {
     **dict.fromkeys(("hidden_size", "vocab_size"), SIZES),
     **dict.fromkeys(("head_dim", "intermediate_size", "kv_lora_rank"), SIZES._replace(least=0)),
     "rope_theta": BASES,
-    "partial_rotary_factor": NumberRange(0, 16, whole=False),
+    "partial_rotary_factor": NumberRange(0, 16, is_integer=False),
 }
 """Numbers that lbx reads."""
 _ROPE = ("rope_scaling", "rope_parameters")
@@ -76,7 +76,7 @@ def _problems(value: Any, *, in_rope: bool = False) -> Iterator[tuple[str, str]]
         limits = FACTORS if in_rope and key == "factor" else _RANGES.get(key)
         is_number = isinstance(inner, int | float) and not isinstance(inner, bool)
         if limits is None and is_number and _COUNT_KEYS.search(key):
-            limits = PARTS._replace(least=-math.inf, whole=False)  # of a library's own
+            limits = PARTS._replace(least=-math.inf, is_integer=False)  # of a library's own
         is_of_parts = isinstance(inner, list | dict) and not in_rope and key not in _LENGTHS
         if limits and inner is not None and not is_of_parts and (problem := limits.problem(inner)):
             yield key, problem

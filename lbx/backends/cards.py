@@ -40,7 +40,7 @@ from lbx.backends.llama.options import LlamaOptions
 from lbx.backends.options import BackendOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.inputs import expand_user, read_input
-from lbx.base.limits import CONTEXT_TOKENS, TABLE_BYTES
+from lbx.base.limits import CONTEXT_TOKENS, SET_CONTEXT_TOKENS, TABLE_BYTES
 from lbx.base.records import Sampling, sha256_text
 from lbx.base.tables import check_table, from_table, read_table
 from lbx.inference.sampling import RANGES, out_of_range
@@ -185,8 +185,8 @@ def parse_card(table: Mapping[str, Any], path: Path) -> ModelCard:
     window = table.get("context_window")
     if window is not None and window < 1:
         raise UsageError(f"{location} context_window must be at least 1, not {window}.")
-    if window is not None and window > CONTEXT_TOKENS:
-        raise UsageError(f"{location} context_window must be at most {CONTEXT_TOKENS:,}, not {f'{window}'[:40]}.")
+    if window is not None and window > SET_CONTEXT_TOKENS:
+        raise UsageError(f"{location} context_window must be at most {SET_CONTEXT_TOKENS:,}, not {f'{window}'[:40]}.")
     name = table.get("name", path.stem)
     if not name.strip():
         raise UsageError(f"{location} name must not be empty.")

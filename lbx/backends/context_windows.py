@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -58,7 +58,8 @@ def window_in_config(config: object) -> DeclaredWindow | None:
     """Read the window of a config.json; multimodal models nest the configuration of their text model."""
     if not isinstance(config, Mapping):
         return None
-    positions = next((int(value) for name in _POSITIONS if _is_size(value := config.get(name))), None)
+    sizes: Iterator[Any] = (config.get(name) for name in _POSITIONS)
+    positions = next((int(value) for value in sizes if _is_size(value)), None)
     if positions is None:
         return window_in_config(config.get("text_config"))
     rope = config.get("rope_parameters") or config.get("rope_scaling")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lbx.base.errors import UsageError
-from lbx.base.limits import CONTEXT_TOKENS
+from lbx.base.limits import SET_CONTEXT_TOKENS
 from lbx.base.resources import usable_cpu_count
 
 AUTO = "auto"
@@ -37,7 +37,7 @@ def check_at_least(options: object, least: int, *names: str) -> None:
     for name in names:
         if not (value := getattr(options, name)) >= least:
             raise UsageError(f"{name} must be at least {least}, not {value}.")
-        if value > (most := _MOST_FLOAT if isinstance(value, float) else CONTEXT_TOKENS):
+        if value > (most := _MOST_FLOAT if isinstance(value, float) else SET_CONTEXT_TOKENS):
             raise UsageError(f"{name} must be at most {most:,}, not {f'{value}'[:_LONGEST_VALUE]}.")
 
 

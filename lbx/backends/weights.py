@@ -24,7 +24,6 @@ from lbx.base.commands import as_command
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.inputs import expand_user
 from lbx.base.layout import Bundle
-from lbx.base.limits import CONTEXT_TOKENS
 from lbx.base.tables import nearest
 
 _FILES = (".toml", ".gguf", ".jsonl", ".json")
@@ -60,10 +59,6 @@ def resolve_model(
         raise UsageError(
             f"The model {text} runs with the backend {card.backend}, not {backend}.",
             fix="Remove --backend, or pass weights or a card for that backend.",
-        )
-    if context_window and context_window > CONTEXT_TOKENS:
-        raise UsageError(
-            f"--context-window must be at most {CONTEXT_TOKENS:,}, not {context_window:,}.", fix="Pass a smaller one."
         )
     return _with_threads(replace(card, context_window=context_window or card.context_window), threads)
 

@@ -43,6 +43,8 @@ SAMPLE_IDS = 1_000_000
 
 CONTEXT_TOKENS = 1 << 28
 """A context window. The longest today is ten million tokens; a file that declares more is damaged."""
+SET_CONTEXT_TOKENS = 2**31 - 1
+"""A context window or a cache that a card sets: the largest position of llama.cpp."""
 TEMPLATE_CHARACTERS = 1 << 20
 """A chat template; the longest in use have 30,000."""
 TEMPLATE_GROWTH = 4

@@ -157,7 +157,7 @@ def test_a_number_of_a_card(backend: str, key: str, tmp_path: Path) -> None:
             parse_card(table, tmp_path / "card.toml")
 
 
-@pytest.mark.parametrize("value", [0, -1, 2**30, 2**63, 10**400], ids=["0", "-1", "2^30", "2^63", "10^400"])
+@pytest.mark.parametrize("value", [0, -1, 2**31, 2**63, 10**400], ids=["0", "-1", "2^31", "2^63", "10^400"])
 def test_a_window_of_a_card(value: int, tmp_path: Path) -> None:
     for backend in ("llamacpp", "hf", "scripted"):
         table = {"backend": backend, "context_window": value, "weights": {"path": "m"}}

@@ -252,9 +252,9 @@ def _has_eos(config: Mapping[str, Any]) -> bool:
 
 def _check_token_ids(folder: Path) -> None:
     """Refuse a generation_config.json or config.json in which a list of tokens has something else."""
-    for name, keys in (("generation_config.json", (*_SUPPRESSED, "eos_token_id")), ("config.json", ("eos_token_id",))):
-        table = read_json(folder / name)
-        for key in keys if isinstance(table, dict) else ():
+    tables = {"generation_config.json": _generation_config(folder), "config.json": read_json(folder / "config.json")}
+    for name, table in tables.items():
+        for key in (*_SUPPRESSED, "eos_token_id") if isinstance(table, dict) else ():
             value = table.get(key)
             ids = value if isinstance(value, list) or key in _SUPPRESSED else [value]
             if value is not None and not (isinstance(ids, list) and all(type(i) is int for i in ids)):

@@ -96,7 +96,7 @@ class _Patterns(NamedTuple):
         announcement: words before a stated option; ``after_announcement`` are the ways in which its letter may follow.
         choice_verb: "I choose" and its like; ``after_choice_verb`` as above.
         before_text: text allowed between such words and an option's text; ``fillers`` may follow it.
-        judgement: "B is correct"; ``text_judgement`` without the letter.
+        judgement: "is correct", after an option.
         label: beginning of a line with an option, and its text or a reason.
         bare_line: a line that is only a letter.
         letter: a letter that is no part of a word, a name or a quantity.
@@ -122,7 +122,6 @@ class _Patterns(NamedTuple):
     before_text: re.Pattern[str]
     fillers: re.Pattern[str]
     judgement: re.Pattern[str]
-    text_judgement: re.Pattern[str]
     label: re.Pattern[str]
     bare_line: re.Pattern[str]
     letter: re.Pattern[str]
@@ -149,7 +148,6 @@ class _Patterns(NamedTuple):
 
 @cache
 def _patterns() -> _Patterns:
-    is_right = rf"{_IS}{_FILLER}{{0,3}}? ?(?:{_RIGHT}|{_ANSWER})"
     join = rf"(?:{_AND}|[,/&+|、])"
     return _Patterns(
         announcement=re.compile(rf"(?<!/)(?:{_ANSWER}|{_RIGHT}(?: ?{_OPTION})?|{_OPTION} ?{_RIGHT})"),
@@ -163,10 +161,8 @@ def _patterns() -> _Patterns:
         before_text=re.compile(rf"(?:(?P<gap>{_WORD}{{0,6}}?) ?{_IS} ?|{_COLON}){_OPEN}"),
         fillers=re.compile(rf"{_FILLER}{{0,4}} ?{_OPEN}"),
         judgement=re.compile(
-            rf"{_BEGINS}{_OPEN}{_LETTER}{_CLOSE}(?:{_OPTION} ?)?"
-            rf"(?:{is_right}|(?:{words.IS.unspaced_scripts})?(?=[{_UNSPACED}])(?:{_RIGHT}|{_ANSWER}))"
+            rf"{_CLOSE}(?:{_OPTION} ?)?(?:{_IS}{_FILLER}{{0,3}}? ?|(?=[{_UNSPACED}]))(?:{_RIGHT}|{_ANSWER})"
         ),
-        text_judgement=re.compile(rf" ?{is_right}"),
         label=re.compile(
             rf"{_DECORATION}{_LETTER}(?P<name>(?={_INITIAL}))?(?: ?[.)\]}}:：、,，\"'”]| [-–—] | (?=\(|{_FOLLOWS}))"
         ),
@@ -284,14 +280,17 @@ class _Answer:
     def judged_statements(self) -> Iterator[_Statement]:
         """Yield statements such as "B is correct", and the only option that a list of verdicts accepts."""
         patterns = _patterns()
-        for match in patterns.judgement.finditer(self.text):
-            start = match.start("letter")
-            if match["letter"] in self._letters and not self._is_denied(match.start(), match):
-                joined = patterns.preceding_joint.search(self.text, max(start - _MAX_WORDS_LENGTH, 0), start)
-                yield _Statement(match.start(), "" if joined else match["letter"])
+        for match in self._mentions:
+            end = match.start()
+            before = self.text[max(end - _MAX_WORDS_LENGTH, 0) : end]
+            start = end - len(before) + len(before.rstrip(" ([{\"'“"))
+            judgement = patterns.judgement.match(self.text, match.end())
+            if judgement and not self._is_denied(start, judgement):
+                joined = patterns.preceding_joint.search(self.text, max(end - _MAX_WORDS_LENGTH, 0), end)
+                yield _Statement(start, "" if joined else match["letter"])
         for option, letter in self._options:
             for start in self._places(option):
-                judgement = patterns.text_judgement.match(self.text, start + len(option))
+                judgement = patterns.judgement.match(self.text, start + len(option))
                 if judgement and self._has_boundaries(option, start) and not self._is_denied(start, judgement):
                     joined = patterns.joint_end.search(self.text, max(start - _MAX_WORDS_LENGTH, 0), start)
                     yield _Statement(start, "" if joined and self._option_up_to(joined.start()) else letter)

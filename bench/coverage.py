@@ -1,4 +1,4 @@
-"""How often the intervals that lbx prints contain the true value, in simulated data sets: the table of docs/intervals.md.
+"""How often intervals contain the true value in simulated data sets: the table of docs/intervals.md.
 
 Every kind of interval is computed by lbx's own functions, on scores drawn from known distributions: right and wrong,
 F1-like (zeros, ones and values between), narrow, and skewed; on 2 to 30 documents with one question, with five, or with

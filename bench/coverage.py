@@ -58,7 +58,7 @@ def uniform(random: np.random.Generator, documents: Array) -> Array:
     shared = 0.0 if len(documents) == documents[-1] + 1 else CORRELATION
     common = random.normal(size=documents[-1] + 1)[documents]
     z = np.sqrt(shared) * common + np.sqrt(1 - shared) * random.normal(size=len(documents))
-    return np.interp(z, _PLACES, _SHARES)
+    return np.asarray(np.interp(z, _PLACES, _SHARES))
 
 
 def right(share: float) -> Callable[[Array], Array]:

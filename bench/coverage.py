@@ -1,4 +1,4 @@
-"""Share of simulated data sets in which an interval of lbx contains the true value: the table of docs/intervals.md.
+"""How often intervals contain the true value in simulated data sets: the table of docs/intervals.md.
 
 Every kind of interval is computed by lbx's own functions, on scores drawn from known distributions: right and wrong,
 F1-like (zeros, ones and values between), narrow, and skewed; on 2 to 30 documents with one question, with five, or with
@@ -58,7 +58,7 @@ def uniform(random: np.random.Generator, documents: Array) -> Array:
     shared = 0.0 if len(documents) == documents[-1] + 1 else CORRELATION
     common = random.normal(size=documents[-1] + 1)[documents]
     z = np.sqrt(shared) * common + np.sqrt(1 - shared) * random.normal(size=len(documents))
-    return np.interp(z, _PLACES, _SHARES)
+    return np.asarray(np.interp(z, _PLACES, _SHARES))
 
 
 def right(share: float) -> Callable[[Array], Array]:

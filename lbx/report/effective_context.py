@@ -53,6 +53,7 @@ MOST_CUT = 0.05
 """Largest share of truncated prompts, or of prompts not known to be whole, at which a length is still claimed."""
 FLOOR = 0.1
 """Score that uninformative answers may reach, used unless guessing scores more (``Benchmark.chance``)."""
+_END, _FEW_CLUSTERS = 1e-6, 10
 COLUMNS = (
     *RUN_COLUMNS, "benchmark", "length_unit", "tasks", "task_names", "left_out", "length_up_to", "n", "score",
     *INTERVAL_COLUMNS, "kept", "margin", "margin_low", "margin_high", "verdict", "effective", "kept_to", "lost_from",
@@ -270,13 +271,20 @@ def _compare_with_shortest(
         return Bin(up_to, estimate, sure, margin, by_definition, by_definition)
     if base.value <= 0:
         return Bin(up_to, estimate, sure, margin, None, None)
-    if {sure.method, base.method} != {"t"}:
+    if _is_near_end(estimate) or _is_near_end(first):
         return Bin(up_to, estimate, sure, margin, *_from_intervals(sure, base, keep))
     lowered = tuple(
         Stratum(-keep * stratum.weight, stratum.samples, stratum.clusters, stratum.values) for stratum in first.strata
     )
     lowered_estimate = interval(Estimate(estimate.strata + lowered), bounded=False)
     return Bin(up_to, estimate, sure, margin, lowered_estimate.low, lowered_estimate.high)
+
+
+def _is_near_end(estimate: Estimate) -> bool:
+    """Whether fewer than ten clusters (or of fewer, not all) score above 0, or below 1."""
+    design, values = estimate.design, estimate.values
+    counts = design.count_clusters(values > _END), design.count_clusters(values < 1 - _END)
+    return min(counts) < min(_FEW_CLUSTERS, design.clusters)
 
 
 def _from_intervals(this: Interval, base: Interval, keep: float) -> tuple[float | None, float | None]:

@@ -117,6 +117,23 @@ def test_a_handful_of_documents_that_differ_flip_signs(store: Store) -> None:
     assert row["verdict"].startswith("undecided: needs about ")
 
 
+@pytest.mark.parametrize(
+    ("documents", "wanted", "note"),
+    [
+        (4, "undecided: needs about 6 documents (30 questions)", "over 4 documents cannot go below p = 0.125"),
+        (5, "undecided: needs about 6 documents (30 questions)", "over 5 documents cannot go below p = 0.0625"),
+    ],
+)
+def test_few_documents_say_how_many_more_and_why(store: Store, documents: int, wanted: str, note: str) -> None:
+    rights = (4, 2, 4, 3, 4)[:documents]
+    run(store, "a", {"qasper": {f"d{at}/{n}": 0.0 for at in range(documents) for n in range(5)}})
+    run(store, "b", {"qasper": {f"d{at}/{n}": float(n < some) for at, some in enumerate(rights) for n in range(5)}})
+    table = read_report(store, "comparison", ReportQuery(baseline="a"))
+    (row,) = [row for row in table.dicts() if row["level"] == "benchmark"]
+    assert row["verdict"] == wanted and row["low"] > 0
+    assert any(note in text for text in REPORTS["comparison"].notes(table))
+
+
 def test_only_samples_that_both_answered_count(store: Store) -> None:
     a, b = random_scores(1), random_scores(2, 50)
     run(store, "a", {"qasper": a, "trec": random_scores(9, 3)})

@@ -19,6 +19,7 @@ from lbx.report.cells import sheet
 from lbx.report.leaderboard import rank_ranges, sort_score
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
+from lbx.report.score_reports import describe_few_documents
 from lbx.store import Store
 
 
@@ -215,3 +216,20 @@ def test_a_part_of_one_question_is_not_called_one_document(tmp_path: Path) -> No
     assert {(row["method"], row["clusters"]) for row in board.dicts()} == {("one cluster", 13)}
     assert "87.50 (one document in a part)" in sheet(REPORTS["leaderboard"], board).rows[0]
     assert (row["clusters"], row["verdict"]) == (13, "undecided: one document in a part")
+
+
+@pytest.mark.parametrize(
+    ("documents", "runs", "wanted"),
+    [
+        (6, 3, "6 documents cannot separate 3 runs: at least 7 are needed"),
+        (4, 2, "4 documents cannot separate 2 runs: at least 6 are needed"),
+        (9, 40, "9 documents cannot separate 40 runs: at least 10 are needed"),
+        (6, 2, ""),
+        (7, 3, ""),
+        (100, 40, ""),
+    ],
+)
+def test_documents_too_few_for_any_difference_are_named(documents: int, runs: int, wanted: str) -> None:
+    rows = [{"clusters": documents, "cluster_by": "document", "place": f"1-{runs}"} for _ in range(runs)]
+    assert describe_few_documents(rows) == wanted
+    assert describe_few_documents([*rows[1:], rows[0] | {"place": "1"}]) == ""

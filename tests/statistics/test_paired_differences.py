@@ -153,3 +153,34 @@ def test_nothing_is_said_of_how_many_would_decide_where_nothing_is_known_of_the_
     assert same.interval.value == pytest.approx(0) and required_clusters(same, margin=0.0) is None
     least = required_clusters(same, margin=0.5)
     assert least is not None and math.isfinite(least)
+
+
+def of_documents(shares: Sequence[float], each: int = 5) -> Estimate:
+    """Questions of documents, of which these shares are right."""
+    rights = np.concatenate([np.arange(each) < share * each - 1e-9 for share in shares]).astype(float)
+    return estimate(rights, np.repeat(np.arange(len(shares)), each).tolist())
+
+
+@pytest.mark.parametrize("shares", [(0.8, 0.4, 0.8), (0.8, 0.4, 0.8, 0.6), (0.8, 0.4, 0.8, 0.6, 0.8)])
+@pytest.mark.parametrize(("tests", "wanted"), [(1, 6), (3, 7)])
+def test_documents_needed_are_those_of_the_exact_test(shares: Sequence[float], tests: float, wanted: int) -> None:
+    """Its p is at least 2^(1 - documents): one question more would never do."""
+    found = difference(of_documents([0.0] * len(shares)), of_documents(shares))
+    assert found.p == 2.0 ** (1 - len(shares)) >= 0.05
+    assert required_clusters(found, 0.01, tests) == wanted
+
+
+@pytest.mark.parametrize(("documents", "effect", "spread", "tests"), [(8, 0.15, 0.25, 1), (12, 0.1, 0.2, 3)])
+def test_as_many_documents_decide_in_four_of_five_cases(
+    documents: int, effect: float, spread: float, tests: float
+) -> None:
+    chance = np.random.default_rng(documents)
+    changes = chance.normal(size=documents)
+    changes = effect + spread * (changes - changes.mean()) / changes.std(ddof=1)
+    start = difference(estimate(np.zeros(documents)), estimate(changes))
+    needed = required_clusters(start, 0.0, tests)
+    assert needed and needed > documents
+    found = [
+        difference(estimate(np.zeros(needed)), estimate(chance.normal(effect, spread, needed))) for _ in range(400)
+    ]
+    assert np.mean([one.p is not None and one.p * tests < 0.05 for one in found]) == pytest.approx(0.8, abs=0.08)

@@ -21,6 +21,7 @@ from lbx.report.pairs import cautions_of, runs_unlike, select_pairs
 from lbx.report.report_types import ReportQuery
 from lbx.report.sides import CommonStrata, ComparisonSide, RunScore, have_equal_strata, restrict_to_common
 from lbx.scoring.score_columns import INTERVAL_COLUMNS, find_benchmark, read_scores
+from lbx.statistics import LEVEL
 from lbx.statistics.differences import Difference, difference, holm, required_clusters
 from lbx.store import Store, Table
 from lbx.store.answers import resolve_tasks
@@ -168,7 +169,7 @@ def verdict(line: ComparisonRow, margin: float) -> str:
     inside = estimate.low_90 is not None and estimate.high_90 is not None and (
         -margin / 100 < estimate.low_90 and estimate.high_90 < margin / 100
     )  # fmt: skip
-    if line.p_holm is not None and line.p_holm < 0.05 and value:
+    if line.p_holm is not None and line.p_holm < LEVEL and value:
         return ("better" if value > 0 else "worse") + (f", by less than {margin:g}" if inside else "")
     if inside:
         return f"same within {margin:g}"
@@ -306,4 +307,4 @@ def mark_ties(store: Store, query: ReportQuery, paper: Table) -> Table:
 def _ties(p_values: dict[str, float | None]) -> list[str]:
     """Runs without a significant difference from the best one, or without a test of it."""
     corrected = holm([1.0 if p is None else p for p in p_values.values()])
-    return [run for run, p in zip(p_values, corrected, strict=True) if p >= 0.05]
+    return [run for run, p in zip(p_values, corrected, strict=True) if p >= LEVEL]

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 from lbx.base.columns import Column
 from lbx.base.units import format_count
 from lbx.report.report_types import COVERAGE, PUBLISHED, ReportDefinition
+from lbx.statistics import LEVEL
 
 if TYPE_CHECKING:
     from lbx.store import Table
-
-_LEVEL = 0.05
 
 
 def _comparison_notes(table: Table) -> list[str]:
@@ -38,9 +37,9 @@ def _undecided_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             continue
         p, p_holm = row["p"] or 0.0, row["p_holm"] or 0.0
         differing = 1 - round(math.log2(p)) if p else 0
-        if p >= _LEVEL and row["test"] != "t" and p == 2.0 ** (1 - differing):  # the least p of so few
+        if p >= LEVEL and row["test"] != "t" and p == 2.0 ** (1 - differing):  # the least p of so few
             reasons[f"the exact test over {format_count(differing, 'document')} cannot go below p = {p:.3g}"] = None
-        elif p < _LEVEL <= p_holm:
+        elif p < LEVEL <= p_holm:
             reasons["p is corrected for the number of comparisons (Holm), intervals are not"] = None
         else:
             reasons["fewer than ten documents differ, so that an exact test decides"] = None

@@ -21,13 +21,13 @@ from lbx.report.comparing import compare_averages
 from lbx.report.report_types import ReportQuery
 from lbx.report.sides import ComparisonSide
 from lbx.scoring.score_columns import find_benchmark, read_scores
+from lbx.statistics import LEVEL
 from lbx.statistics.differences import holm
 from lbx.statistics.tails import normal_quantile, t_tail
 from lbx.store import Store, Table
 
 _ALL_OF_IT = 0.99
-_SURELY = 0.05
-_Z = normal_quantile(1 - _SURELY / 2)
+_Z = normal_quantile(1 - LEVEL / 2)
 _NEARLY = 0.999
 _MOST_COMPARED, _PAIR_OVERHEAD = 10_000_000, 1_000
 """Maximum number of compared answers; all pairs then take a few seconds."""
@@ -127,7 +127,7 @@ def rank_ranges(
     corrected = holm(ps)
     better, worse = [0] * len(rows), [0] * len(rows)
     for (a, b), p in zip(pairs, corrected, strict=True):
-        if p < _SURELY:
+        if p < LEVEL:
             upper, lower = (a, b) if rows[a]["score"] > rows[b]["score"] else (b, a)
             better[lower] += 1
             worse[upper] += 1
@@ -166,7 +166,7 @@ def _may_differ(rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.bool_]:
     n_candidates, n_before = pairs, pairs + 1
     may_differ = np.ones_like(ratios, bool)
     while n_candidates < n_before:
-        may_differ = ratios >= _NEARLY * normal_quantile(1 - _SURELY / 2 / (pairs - n_candidates + 1))
+        may_differ = ratios >= _NEARLY * normal_quantile(1 - LEVEL / 2 / (pairs - n_candidates + 1))
         n_candidates, n_before = int(np.triu(may_differ, 1).sum()), n_candidates
     return may_differ
 

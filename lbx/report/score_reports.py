@@ -9,6 +9,7 @@ from lbx.base.columns import Column
 from lbx.base.marks import MARKS, WORST_FIRST
 from lbx.base.units import format_count
 from lbx.report.report_types import COVERAGE, PUBLISHED, ReportDefinition
+from lbx.statistics import FEW, LEVEL
 
 if TYPE_CHECKING:  # the command line lists the reports without loading DuckDB
     from lbx.store import Table
@@ -28,11 +29,6 @@ _SCORES_WITH_MARKS = f"""
            END AS marks
     FROM task_scores t LEFT JOIN guards g USING (run_id, benchmark, task)
 """  # noqa: S608 (our own names)
-
-
-_LEVEL = 0.05
-_EXACT = 10
-"""Number of differing documents from which on a t test compares runs."""
 
 
 def _any_of(*columns: str) -> Callable[[Mapping[str, Any]], bool]:
@@ -67,7 +63,7 @@ def describe_few_documents(rows: Sequence[Mapping[str, Any]]) -> str:
     documents, pairs = max((row.get("clusters") or 0 for row in rows), default=0), len(rows) * (len(rows) - 1) // 2
     if not pairs or not documents or any(row.get("place") != f"1-{len(rows)}" for row in rows):
         return ""
-    least = next((n for n in range(1, _EXACT) if pairs * 2.0 ** (1 - n) < _LEVEL), _EXACT)
+    least = next((n for n in range(1, FEW) if pairs * 2.0 ** (1 - n) < LEVEL), FEW)
     if documents >= least:
         return ""
     noun = next((row["cluster_by"] for row in rows if row.get("cluster_by")), "document")

@@ -9,11 +9,9 @@ from itertools import product
 
 import numpy as np
 
+from lbx.statistics import FEW, LEVEL
 from lbx.statistics.estimates import MANY, Codes, Estimate, Floats, Interval, Stratum, interval_of
 from lbx.statistics.tails import binomial_tail, t_quantile, t_tail
-
-FEW = 10
-"""Clusters that must differ for a t test; fewer have an exact one, and wider intervals."""
 
 _EXACT_EPSILON = 1e-12
 _LEAST_CLUSTERS = 8
@@ -126,7 +124,7 @@ def required_clusters(difference: Difference, margin: float, tests: float = 1.0)
     Args:
         tests: factor by which p is corrected (Holm).
     """
-    interval, level = difference.interval, 0.05 / tests
+    interval, level = difference.interval, LEVEL / tests
     if not interval.se or not interval.df or not math.isfinite(interval.se):
         return None
     start = interval.clusters + 1

@@ -200,7 +200,7 @@ def count_csv(path: Path) -> int:
             raise damaged_file_error(source, f"it is not valid CSV ({exc})") from exc
 
 
-def _csv_reader(file: IO[bytes], source: str, location_of: Callable[[int], str]) -> tuple[Iterator[list[str]], int]:
+def _csv_reader(file: IO[bytes], source: str, location_of: Callable[[int], str]) -> tuple[Any, int]:
     """Return the rows of a CSV file with the first line of names, and the number of lines before it."""
 
     def decode_line(line: bytes, position: int) -> str:

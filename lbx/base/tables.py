@@ -95,7 +95,9 @@ def check_keys(
     subject = location.removesuffix(":")
     for key in table:
         if key not in allowed_keys:
-            raise UsageError(f"{subject} has no setting {_shown(key)}.", fix=nearest(key, allowed_keys) or "Remove it.")
+            raise UsageError(
+                f"{subject} has no setting {_shorten(key)}.", fix=nearest(key, allowed_keys) or "Remove it."
+            )
     for key in required_keys:
         if key not in table:
             raise UsageError(f"{subject} lacks {key}.", fix=f"Required: {', '.join(required_keys)}.")
@@ -115,11 +117,11 @@ def check_type(value: object, expected_type: type[T], location: str) -> T:
     if expected_type is float and type(value) is int and abs(value) < 1 << 1023:  # larger numbers may overflow a float
         return expected_type(value)  # type: ignore[call-arg]
     if type(value) is not expected_type:
-        raise UsageError(f"{location} must be {_NAMES[expected_type]}, not {_shown(value)}.")
+        raise UsageError(f"{location} must be {_NAMES[expected_type]}, not {_shorten(value)}.")
     return value
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
@@ -127,7 +129,7 @@ def _shown(value: object) -> str:
 def texts(value: object, location: str) -> tuple[str, ...]:
     """Check that a value is a list of texts and return it as a tuple. Raises UsageError otherwise."""
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise UsageError(f"{location} must be a list of texts, not {_shown(value)}.")
+        raise UsageError(f"{location} must be a list of texts, not {_shorten(value)}.")
     return tuple(value)
 
 

@@ -44,8 +44,8 @@ def extract_runs(options: ExtractRunsOptions) -> None:
     if (journal := journal_of(options.results)).exists():
         collect = as_command("lbx", "rate", options.results, "--collect")
         note(f"{journal} has ratings that are not in the results file; {collect} moves them.")
-    if summary.facts_removed:
-        columns = ", ".join(f"{name} ({format_count(rows, 'row')})" for name, rows in summary.facts_removed.items())
+    if summary.sentences:
+        columns = ", ".join(f"{name} ({format_count(rows, 'row')})" for name, rows in summary.sentences.items())
         note(f"Sentences were removed from {columns}: only numbers, names, paths and hashes are kept there.")
     if summary.texts:
         kept = "no texts" if summary.texts == NO_TEXTS else "no texts except the models' answers"

@@ -98,7 +98,7 @@ class ExtractSummary:
         left_out: runs of the source that were not copied.
         rows: {table: rows in the new file}.
         texts: texts in the new file, as in ``runs.texts``.
-        facts_removed: {"table.column": rows from which sentences among settings, hardware or notes were removed}.
+        sentences: {"table.column": rows from which sentences among settings, hardware or notes were removed}.
     """
 
     runs: list[str] = field(default_factory=list)
@@ -106,7 +106,7 @@ class ExtractSummary:
     left_out: list[str] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
     texts: str | None = None
-    facts_removed: dict[str, int] = field(default_factory=dict)
+    sentences: dict[str, int] = field(default_factory=dict)
 
 
 def copy_runs(store: Store, target: Path, runs: Sequence[str] = (), texts: str | None = None) -> ExtractSummary:
@@ -162,7 +162,7 @@ def _copy_rows(connection: duckdb.DuckDBPyConnection, replacements: Mapping[str,
         for column in FACT_COLUMNS.get(table, ()) if replacements else ():
             is_changed = f"{plain_function(table, column)}(r.{column})[1] = '{CHANGED}'"
             ((count,),) = connection.execute(f"SELECT count(*) FILTER ({is_changed}) FROM {source}").fetchall()
-            summary.facts_removed |= {f"{table}.{column}": int(count)} if count else {}
+            summary.sentences |= {f"{table}.{column}": int(count)} if count else {}
     connection.execute("COMMIT")
     return summary
 

@@ -58,7 +58,7 @@ def extracted(source: Path, folder: Path, column: str, value: str) -> tuple[obje
 def test_a_file_without_them_is_copied_whole(source: Path, tmp_path: Path) -> None:
     said = lbx("runs", "extract", source, "--without-texts", "-o", tmp_path / "new.duckdb", "--json")
     assert said.code == 0, said
-    assert json.loads(said.out)["facts_removed"] == {}
+    assert json.loads(said.out)["sentences"] == {}
 
 
 @pytest.mark.parametrize("column", [f"{table}.{column}" for table, column in COLUMNS])
@@ -80,7 +80,7 @@ def test_no_form_of_json_takes_a_text_along(source: Path, tmp_path: Path, column
     values = values_of(target)
     assert "patient" not in values and "9" * 99 not in values
     if column != "samples.meta":
-        assert json.loads(said.out)["facts_removed"] == {column: 1}  # type: ignore[attr-defined]
+        assert json.loads(said.out)["sentences"] == {column: 1}  # type: ignore[attr-defined]
 
 
 def test_what_was_removed_is_told(source: Path, tmp_path: Path) -> None:

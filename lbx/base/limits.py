@@ -13,6 +13,8 @@ LARGE = 1 << 32
 """A file that is read whole and contains all answers of a run."""
 TABLE_BYTES = 16 << 20
 """A TOML file, or a text file referenced by it."""
+KEY_PARTS = 64
+"""Parts of a dotted key of a TOML file; real ones have two."""
 RECORD_BYTES = 1 << 26
 """A line of a data file; the longest line of any benchmark has a fifth of this size."""
 TOKENIZER_BYTES = 1 << 28

@@ -20,10 +20,15 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import read_input
-from lbx.base.limits import TABLE_BYTES
+from lbx.base.limits import KEY_PARTS, TABLE_BYTES
 
 T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_LONG_KEY = re.compile(
+    r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){%d}""" % KEY_PARTS  # noqa: UP031
+)
+"""A dotted key for which tomllib would need time and memory by the square of its parts."""
+_SHOWN_CHARACTERS = 200
 _NAMES: dict[type, str] = {
     str: "text in quotes",
     int: "a whole number",
@@ -49,12 +54,16 @@ def read_table(path: Path, what: str = "") -> tuple[dict[str, Any], str]:
     except OSError as exc:
         raise UsageError(f"{name} cannot be read: {exc.strerror or exc}.") from exc
     try:
-        return tomllib.loads(content.decode("utf-8-sig")), hashlib.sha256(content).hexdigest()
+        text = content.decode("utf-8-sig")
+        table = None if _LONG_KEY.search(text) else tomllib.loads(text)
     except UnicodeDecodeError as exc:
         line = content.count(b"\n", 0, exc.start) + 1
         raise UsageError(f"{name}, line {line}: it is not UTF-8 ({exc.reason}).") from exc
     except (ValueError, RecursionError) as exc:  # TOML's errors, and a number of thousands of digits
         raise UsageError(f"{name} is not valid TOML: {exc}.") from exc
+    if table is None:
+        raise UsageError(f"{name} cannot be used: a key has more than {KEY_PARTS} parts.")
+    return table, hashlib.sha256(content).hexdigest()
 
 
 def is_name(name: str) -> bool:
@@ -86,7 +95,9 @@ def check_keys(
     subject = location.removesuffix(":")
     for key in table:
         if key not in allowed_keys:
-            raise UsageError(f"{subject} has no setting {key!r}.", fix=nearest(key, allowed_keys) or "Remove it.")
+            raise UsageError(
+                f"{subject} has no setting {_shorten(key)}.", fix=nearest(key, allowed_keys) or "Remove it."
+            )
     for key in required_keys:
         if key not in table:
             raise UsageError(f"{subject} lacks {key}.", fix=f"Required: {', '.join(required_keys)}.")
@@ -106,14 +117,19 @@ def check_type(value: object, expected_type: type[T], location: str) -> T:
     if expected_type is float and type(value) is int and abs(value) < 1 << 1023:  # larger numbers may overflow a float
         return expected_type(value)  # type: ignore[call-arg]
     if type(value) is not expected_type:
-        raise UsageError(f"{location} must be {_NAMES[expected_type]}, not {value!r}.")
+        raise UsageError(f"{location} must be {_NAMES[expected_type]}, not {_shorten(value)}.")
     return value
+
+
+def _shorten(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 def texts(value: object, location: str) -> tuple[str, ...]:
     """Check that a value is a list of texts and return it as a tuple. Raises UsageError otherwise."""
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise UsageError(f"{location} must be a list of texts, not {value!r}.")
+        raise UsageError(f"{location} must be a list of texts, not {_shorten(value)}.")
     return tuple(value)
 
 

@@ -94,7 +94,8 @@ class ExtractRunsOptions:
     """Judgements and ratings on the runs come along, with the judges. The new file is written whole or not at all.
 
     With --without-texts it has no questions, references, choices, prompts, chunks, answers, reasoning, comments or
-    messages. Every report without texts shows the same numbers. It keeps names, settings, paths and hashes.
+    messages. Every report without texts shows the same numbers. It keeps names, settings, paths and hashes; sentences
+    among them are left out and named.
 
     Example: lbx runs extract results.duckdb --without-texts -o shared.duckdb
     """
@@ -121,8 +122,9 @@ class ExtractRunsOptions:
 @dataclass(frozen=True, kw_only=True)
 class ListTextsOptions:
     """Origins: dataset (questions, references, choices), retriever (parts of documents), model, judge, person, file
-    (rows of an imported file, which may have texts of any origin), message (of an error), unknown (columns of other
-    programs). Sizes are bytes before compression. The file does not record licences.
+    (rows of an imported file, which may have texts of any origin), message (of an error), fact (sentences among
+    settings, hardware and notes), unknown (columns of other programs). Sizes are bytes before compression. The file
+    does not record licences.
 
     Example: lbx runs texts results.duckdb
     """

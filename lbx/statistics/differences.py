@@ -15,7 +15,7 @@ from lbx.statistics.tails import binomial_tail, t_quantile, t_tail
 
 _EXACT_EPSILON = 1e-12
 _LEAST_CLUSTERS = 8
-"""Clusters from which on more of them might differ than do; with fewer, t is wide enough."""
+"""Clusters from which on the rule of three is needed; with fewer, it would make the interval too wide."""
 _POWER = 0.8
 _DRAWS, _SEED = 300, 20261128
 _MOST_CLUSTERS = 10**9
@@ -79,14 +79,16 @@ def difference(first: Estimate, second: Estimate) -> Difference:
     low_90 = high_90 = detectable = None
     if (se := estimate.se) and estimate.df:
         # Rule of three: if few clusters differ, that many more might.
-        unseen = 3 * np.abs(parts).max(initial=0) ** 2 if len(parts) < min(FEW, estimate.clusters) else 0.0
-        spread = math.sqrt(se**2 + unseen)
+        largest = float(np.abs(parts).max(initial=0)) ** 2
+        spread = math.sqrt(se**2 + (3 * largest if len(parts) < min(FEW, estimate.clusters) else 0.0))
         half = t_quantile(0.95, estimate.df) * spread
         low_90, high_90 = estimate.value - half, estimate.value + half
         # Differences in one direction are as skewed as scores near an end.
         is_skewed = len(parts) > 0 and estimate.clusters < MANY
         skew = 1 + abs(math.fsum(parts)) / float(np.abs(parts).sum()) / estimate.df if is_skewed else 1.0
-        half = t_quantile(0.975, estimate.df) * skew * (spread if estimate.clusters >= _LEAST_CLUSTERS else se)
+        if estimate.clusters < _LEAST_CLUSTERS:  # the fewer questions a cluster has, the more another one might differ
+            spread = math.sqrt(se**2 + largest * estimate.clusters / estimate.n)
+        half = t_quantile(0.975, estimate.df) * skew * spread
         estimate = replace(estimate, low=estimate.value - half, high=estimate.value + half)
         detectable = (t_quantile(0.975, estimate.df) + t_quantile(0.8, estimate.df)) * se
     return Difference(estimate, low_90, high_90, p, test, wins, design.n - wins - losses, losses, detectable, parts)

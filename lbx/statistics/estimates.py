@@ -199,8 +199,24 @@ class Design:
             return variance, self.df
         more = np.zeros(len(self.sizes)) if unseen is None else unseen
         spreads = np.bincount(self._of_stratum, cells**2) / self._variances + more
-        df = min(self.df, self.degrees_of_freedom(spreads)) if spreads.any() else self.df
+        df = min(self.df, self._combined_df(spreads)) if spreads.any() else self.df
         return variance + float(self._variances @ more), df
+
+    def _combined_df(self, spreads: Floats) -> float:
+        """Degrees of freedom of the t that gives the half width of Cochran's combination of the strata's own intervals.
+
+        The standard error of few clusters may be small by chance; Welch's degrees of freedom would be those of the rest.
+        """
+        parts = self._variances * spreads
+        squares = [t_quantile(0.975, float(v**2 / q)) ** 2 for v, q in zip(self._variances, self._squares.diagonal())]
+        t = math.sqrt(float(parts @ squares) / float(parts.sum()))
+        low, high = min(self.df, 1.0), self.degrees_of_freedom(spreads)
+        if t <= t_quantile(0.975, high):
+            return high
+        for _ in range(20):
+            df = math.sqrt(low * high)
+            low, high = (df, high) if t_quantile(0.975, df) > t else (low, df)
+        return low
 
     def cell_means(self, values: Floats) -> tuple[Floats, Codes, Floats]:
         """Mean of each cluster in each stratum, the stratum of each of these, and each stratum's number of clusters."""

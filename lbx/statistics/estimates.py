@@ -203,12 +203,12 @@ class Design:
         return variance + float(self._variances @ more), df
 
     def _combined_df(self, spreads: Floats) -> float:
-        """Degrees of freedom of the t that gives the half width of Cochran's combination of the strata's own intervals.
+        """Degrees of freedom for the half width of Cochran's combination of the strata's own t intervals.
 
-        The standard error of few clusters may be small by chance; Welch's degrees of freedom would be those of the rest.
+        The standard error of few clusters may be small by chance, so that Welch's degrees of freedom are too many.
         """
         parts = self._variances * spreads
-        squares = [t_quantile(0.975, float(v**2 / q)) ** 2 for v, q in zip(self._variances, self._squares.diagonal())]
+        squares = [t_quantile(0.975, float(df)) ** 2 for df in self._variances**2 / self._squares.diagonal()]
         t = math.sqrt(float(parts @ squares) / float(parts.sum()))
         low, high = min(self.df, 1.0), self.degrees_of_freedom(spreads)
         if t <= t_quantile(0.975, high):
@@ -341,8 +341,12 @@ def interval_of(design: Design, values: Floats, level: float = 0.95, *, bounded:
     elif not se:
         low, high, method = None, None, "all alike"
     elif bounded and 0 < value < 1 and _is_skewed(design, values, df):
-        low, high = _logit_interval(design, values, (value, se, df), level)
-        method = "logit"
+        if len(design.sizes) == 1 and design.clusters == len(values) and np.isin(values, (0.0, 1.0)).all():
+            low, high = binomial_interval(value, design.n, level)  # one question a document, right or wrong
+            method = "exact"
+        else:
+            low, high = _logit_interval(design, values, (value, se, df), level)
+            method = "logit"
     else:
         half = t_quantile(0.5 + level / 2, df) * se
         low, high, method = value - half, value + half, "t"

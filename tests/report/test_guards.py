@@ -47,14 +47,11 @@ SOUND = {"truncated": False, "finish_reason": "stop", "bos_tokens": 1, "stop_in_
 def test_a_rate_has_the_interval_of_a_share(tmp_path: Path) -> None:
     marks = [SOUND | {"truncated": at < 15, "finish_reason": "length" if at < 2 else "stop"} for at in range(40)]
     (row,) = rows_of(make(tmp_path / "r.duckdb", answers(*marks)))
-    values = np.arange(40) < 15
-    low, high = stats.t.interval(0.95, 39, values.mean(), stats.sem(values))
+    exact = stats.binomtest(15, 40).proportion_ci(0.95)
     assert (row["n"], row["truncated"], row["truncated_rate"]) == (40, 15, 0.375)
-    assert (row["truncated_low"], row["truncated_high"]) == pytest.approx((low, high), abs=1e-9)
+    assert (row["truncated_low"], row["truncated_high"]) == pytest.approx((exact.low, exact.high), abs=1e-9)
     assert (row["answers_cut"], row["answers_cut_rate"]) == (2, 0.05)
-    assert (row["answers_cut_low"], row["answers_cut_high"]) == pytest.approx(binomial_interval(0.05, 39), abs=1e-9), (
-        "p(1 - p) / SE squared"
-    )
+    assert (row["answers_cut_low"], row["answers_cut_high"]) == pytest.approx(binomial_interval(0.05, 40), abs=1e-9)
     assert (row["failed"], row["failed_rate"]) == (0, 0.0)
     assert (row["failed_low"], row["failed_high"]) == pytest.approx(binomial_interval(0.0, 40), abs=1e-9)
 

@@ -38,7 +38,7 @@ GENERATIONS = """
         original_tokens = 99, truncated = true, prompt_sha256 = 'f', prompt_source = 'p', prefill_s = 0.5,
         decode_s = 0.25, seed = 0, reasoning_tokens = 2, reasoning_closed = true, stop_in_reasoning = false,
         tokens_cut = 9, reference_cut = false, bos_tokens = 1, steps = '[{"output": "a"}]', output_ids = [1, 2],
-        system_prompt = 'message'
+        system_prompt = 'message', served_model = 'm'
     WHERE error IS NULL
 """
 OTHERS = (

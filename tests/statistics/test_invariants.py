@@ -75,7 +75,7 @@ def test_an_interval_has_a_width_or_says_why_not(tasks: list[Rows]) -> None:
         assert 0 <= found.low <= found.value + 1e-12 and found.value - 1e-12 <= found.high <= 1
         assert found.high - found.low > 1e-9
     else:
-        assert found.method in ("one cluster", "all alike") and found.low is found.high is None
+        assert found.method in ("one cluster", "all alike", "all alike in a part") and found.low is found.high is None
     if found.df is not None:
         assert 0 < found.df <= found.n
 
@@ -129,9 +129,14 @@ def test_a_run_against_itself_does_not_differ(tasks: list[Rows]) -> None:
 def test_the_interval_moves_with_the_scores(tasks: list[Rows], shift: float) -> None:
     moved = [Rows(one.weight, tuple((*row[:2], row[2] + shift, row[3]) for row in one.rows)) for one in tasks]
     found, other = interval(estimate(tasks), bounded=False), interval(estimate(moved), bounded=False)
+    if (
+        other.method == "all alike in a part"
+    ):  # differences of 0 have an assumed spread
+        assert any(len({row[2] for row in one.rows}) == 1 for one in tasks) or found.method == other.method
+        return
     assert found.method == other.method
     assert found.se is None or other.se == pytest.approx(found.se, abs=1e-9)
-    assert found.df == other.df
+    assert found.df == pytest.approx(other.df)
 
 
 def test_no_digit_hangs_on_what_was_numbered_before() -> None:

@@ -142,7 +142,7 @@ def test_every_imported_task_resampled(imported: Imported, n: int) -> None:
     shares = {name: covered(*resampled(rows, n)) for name, rows in tasks.items()}
     low = {name: (f"{share:.2%}", methods) for name, (share, methods) in shares.items() if share < 0.90}
     assert not low
-    assert 0.935 <= np.mean([share for share, _ in shares.values()]) <= 0.985, "few documents: wider rather than narrower"
+    assert 0.935 <= np.mean([share for share, _ in shares.values()]) <= 0.985  # few documents: rather wider
 
 
 PAIRS: dict[str, Callable[[np.random.Generator, np.ndarray], tuple[np.ndarray, np.ndarray]]] = {

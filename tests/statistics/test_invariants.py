@@ -129,9 +129,7 @@ def test_a_run_against_itself_does_not_differ(tasks: list[Rows]) -> None:
 def test_the_interval_moves_with_the_scores(tasks: list[Rows], shift: float) -> None:
     moved = [Rows(one.weight, tuple((*row[:2], row[2] + shift, row[3]) for row in one.rows)) for one in tasks]
     found, other = interval(estimate(tasks), bounded=False), interval(estimate(moved), bounded=False)
-    if (
-        other.method == "all alike in a part"
-    ):  # differences of 0 have an assumed spread
+    if other.method == "all alike in a part":  # differences of 0 have an assumed spread
         assert any(len({row[2] for row in one.rows}) == 1 for one in tasks) or found.method == other.method
         return
     assert found.method == other.method

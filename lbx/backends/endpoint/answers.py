@@ -140,30 +140,6 @@ def read_reply(body: Mapping[str, Any], wall_s: float, *, budget: int | None = N
     )
 
 
-def check_length(request: Request, reply: Reply) -> None:
-    """Check that an answer kept to its budget, and reached it if it is said to end there.
-
-    Raises:
-        BackendError: the server ignores the budget, or ended the answer at another limit.
-    """
-    budget = request.max_new_tokens + request.thinking_tokens
-    if reply.output_tokens is None or (reply.reasoning is not None and reply.reasoning_tokens is None):
-        return  # some servers count reasoning, others do not
-    reasoning = reply.reasoning_tokens or 0
-    if reply.output_tokens - reasoning > budget:
-        raise BackendError(
-            f"The server wrote {reply.output_tokens:,} tokens for {request.key}, but lbx asked for at most {budget:,}.",
-            fix="Check that the server and any proxy before it keep to max_tokens.",
-        )
-    if reply.finish_reason == "length" and reply.output_tokens + reasoning < budget - budget // 10:
-        raise BackendError(
-            f"The server ended the answer to {request.key} at a limit of its own: after {reply.output_tokens:,} of "
-            f"{budget:,} tokens.",
-            fix="Start it with a larger context window or limit of output, set [tokenizer] and context_window in the "
-            "card, so that lbx truncates prompts, or lower --max-new-tokens.",
-        )
-
-
 def stopped_early(request: Request, reply: Reply, tokenizer: Tokenizer) -> bool:
     """Whether a sent stop string may have ended the reasoning or blanks before it, which stop strings must not end."""
     if reply.finish_reason != "stop":

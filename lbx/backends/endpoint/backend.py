@@ -26,7 +26,6 @@ from lbx.backends.cards import ModelCard
 from lbx.backends.endpoint.answers import (
     LLAMA,
     Reply,
-    check_length,
     completion,
     parameters,
     read_reply,
@@ -223,7 +222,6 @@ class EndpointBackend:
             self._timeouts = 0
         reply = read_reply(server_reply, time.perf_counter() - start, budget=payload["max_tokens"])
         self._check_prompt(request, prompt, reply.prompt_tokens)
-        check_length(request, reply)
         return reply
 
     def _check_prompt(self, request: Request, prompt: Mapping[str, Any], read: int | None) -> None:

@@ -33,8 +33,8 @@ def _undecided_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Say why the verdict on a difference is open although its interval excludes 0, once for each reason."""
     reasons: dict[str, None] = {}
     for row in rows:
-        low, high, verdict = (row.get(name) for name in ("low", "high", "verdict"))
-        if low is None or low <= 0 <= high or not verdict.startswith("undecided"):
+        low, high, verdict = row.get("low"), row.get("high"), row.get("verdict") or ""
+        if low is None or high is None or low <= 0 <= high or not verdict.startswith("undecided"):
             continue
         p, p_holm = row["p"] or 0.0, row["p_holm"] or 0.0
         differing = 1 - round(math.log2(p)) if p else 0

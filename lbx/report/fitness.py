@@ -15,6 +15,7 @@ import numpy as np
 
 from lbx.benchmarks import official_judge
 from lbx.scoring import opinions
+from lbx.statistics import LEVEL
 from lbx.statistics.differences import difference
 from lbx.statistics.estimates import Estimate
 from lbx.store import Store
@@ -181,7 +182,7 @@ def _is_significantly_above(upper: Estimate, lower: Estimate) -> bool:
     if not both:
         return False
     estimate = difference(*(_restrict(rate, both) for rate in (lower, upper)))
-    return estimate.interval.low is not None and estimate.interval.low > 0
+    return estimate.p is not None and estimate.p < LEVEL and estimate.interval.value > 0
 
 
 def _restrict(estimate: Estimate, samples: set[int]) -> Estimate:

@@ -213,7 +213,7 @@ class Design:
         low, high = min(self.df, 1.0), self.degrees_of_freedom(spreads)
         if t <= t_quantile(0.975, high):
             return high
-        for _ in range(20):
+        for _ in range(50):
             df = math.sqrt(low * high)
             low, high = (df, high) if t_quantile(0.975, df) > t else (low, df)
         return low

@@ -38,6 +38,9 @@ _COPY_RECORD = "copied"
 """Name of a file next to the local one that records its last copy, to verify that a killed run's rest continues it."""
 _LOG_OF_OLDER_FILE = "created for an older version of this database"
 _DAMAGED_ENTRY = re.compile(r"Corrupt WAL file: entry at byte position (\d{1,18})")
+_DAMAGED_SIZE = "Requested allocation size"
+_LONGEST_HEADER, _ENTRY_HEAD, _ENTRY_END = 200, 16, b"\xff\xff"
+"""Of DuckDB's log: a header, then entries of 8 bytes with their size, 8 with a checksum, and their data."""
 
 
 class Copies:
@@ -214,12 +217,32 @@ def _repair_log(path: Path, say: Callable[[str], None]) -> None:
         if _LOG_OF_OLDER_FILE in str(exc):
             log.unlink()
             say(f"Removed {log}: the newer {path.name} has its commits.")
-        elif (damaged := _DAMAGED_ENTRY.search(str(exc))) and int(damaged[1]) < log.stat().st_size:
-            removed = log.stat().st_size - int(damaged[1])
-            os.truncate(log, int(damaged[1]))
-            say(f"Cut off {removed:,} damaged bytes at the end of {log}: a node failed while it wrote them.")
-        else:
+            return
+        damaged = _DAMAGED_ENTRY.search(str(exc))
+        end = int(damaged[1]) if damaged else _find_damaged_size(log) if _DAMAGED_SIZE in str(exc) else None
+        size = log.stat().st_size
+        if end is None or end >= size:
             raise
+        os.truncate(log, end)
+        say(f"Cut off {size - end:,} damaged bytes at the end of {log}: a node failed while it wrote them.")
+
+
+def _find_damaged_size(log: Path) -> int | None:
+    """Return the position of the first entry that is longer than the rest of the log; None without one."""
+    with open_input(log) as file:
+        content = file.read()
+
+    def next_entry(at: int) -> int:
+        """Return the end of the entry at a position; 0 if it is longer than the rest."""
+        end = at + _ENTRY_HEAD + int.from_bytes(content[at : at + 8], "little")
+        return end if end <= len(content) and content[at:end].endswith(_ENTRY_END) else 0
+
+    at = next((start for start in range(8, _LONGEST_HEADER) if next_entry(start)), 0)
+    if not at:
+        return None
+    while end := next_entry(at):
+        at = end
+    return at
 
 
 @contextmanager

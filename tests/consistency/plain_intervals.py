@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from scipy import stats
+from scipy.optimize import brentq
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,12 @@ def sureness(parts: Sequence[Part]) -> dict[str, Any]:
         return found | {"low": low, "high": high, "method": "exact"}
     if se == 0:
         return found | {"method": "all alike"}
+    samples = {sample for _, sample, _, _ in rows}
     if bounded and 0 < value < 1 and (df < 29 - 1e-9 or min(above, below) < 30):
-        return found | _logit(
-            value, se, df, min(above, below), len(clusters), len({sample for _, sample, _, _ in rows})
-        )
+        if len(parts) == 1 and len(clusters) == len(rows) and set(values.tolist()) <= {0.0, 1.0}:
+            low, high = _binomial(value, len(samples))
+            return found | {"low": low, "high": high, "method": "exact"}
+        return found | _logit(value, se, df, min(above, below), len(clusters), len(samples))
     half = float(stats.t.ppf(0.975, df)) * se
     low, high = value - half, value + half
     if bounded:
@@ -93,12 +96,26 @@ def _error(
         here = np.array([row[0] == at and row[2] == cluster for row in rows])
         own[at] += (factor * (values[here] - values[stratum == at].mean()).sum()) ** 2
     expected = np.array([((forms * (stratum == at)) ** 2).sum() for at in range(len(unseen))])
-    dfs = []
-    for spreads in (np.ones(len(unseen)), own / expected + unseen):
-        if spreads.any():
-            gram = forms @ np.diag(spreads[stratum]) @ forms.T
-            dfs.append(float(np.trace(gram) ** 2 / (gram**2).sum()))
-    return float(((forms @ values) ** 2).sum() + expected @ unseen), min(dfs) if len(unseen) > 1 else dfs[0]
+
+    def df_of(spreads: Any) -> float:
+        gram = forms @ np.diag(spreads[stratum]) @ forms.T
+        return float(np.trace(gram) ** 2 / (gram**2).sum())
+
+    variance, df = float(((forms @ values) ** 2).sum() + expected @ unseen), df_of(np.ones(len(unseen)))
+    spreads = own / expected + unseen
+    if len(unseen) > 1 and spreads.any():
+        # Cochran: the half width of the parts' own t intervals together, by as many degrees of freedom as have this t.
+        shares = expected * spreads / (expected @ spreads)
+        t = math.sqrt(sum(
+            share * stats.t.ppf(0.975, df_of(np.arange(len(unseen)) == at)) ** 2 for at, share in enumerate(shares)
+        ))  # fmt: skip
+        least, most = min(df, 1.0), df_of(spreads)
+        if t > stats.t.ppf(0.975, most):
+            most = least if t >= stats.t.ppf(0.975, least) else brentq(
+                lambda df: stats.t.ppf(0.975, df) - t, least, most, xtol=1e-13
+            )  # fmt: skip
+        df = min(df, most)
+    return variance, df
 
 
 def _unseen(part: Part) -> float | None:

@@ -164,15 +164,10 @@ def test_all_right_or_all_wrong_have_an_exact_interval(right: int) -> None:
 
 
 @pytest.mark.parametrize("right", [1, 9, 29, 171, 199])
-def test_right_and_wrong_near_the_ends_have_an_interval_on_the_logit_scale(right: int) -> None:
-    """At least as wide as Clopper and Pearson's: p(1-p)/SE^2 is n-1 without shared documents."""
+def test_right_and_wrong_near_the_ends_have_an_exact_interval(right: int) -> None:
     found = interval(estimate([1.0] * right + [0.0] * (200 - right)))
-    share = right / 200
-    half = t_quantile(0.975, 199) * (1 / 199 / share / (1 - share)) ** 0.5 * (1 + abs(1 - 2 * share) / 199)
-    logits = [1 / (1 + math.exp(-math.log(share / (1 - share)) - side)) for side in (-half, half)]
-    exact = binomial_interval(share, 199)
-    assert found.method == "logit"
-    assert (found.low, found.high) == pytest.approx((min(logits[0], exact[0]), max(logits[1], exact[1])), abs=EXACT)
+    assert found.method == "exact"
+    assert (found.low, found.high) == pytest.approx(binomial_interval(right / 200, 200), abs=EXACT)
 
 
 @pytest.mark.parametrize("right", [30, 100, 170])

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from scipy import stats
+from scipy.optimize import brentq
 
 from lbx.statistics.estimates import Estimate, Stratum, binomial_interval, interval
 from lbx.statistics.tails import t_quantile
@@ -35,7 +37,7 @@ def by_matrices(
     """Number, SE and degrees of freedom by Bell and McCaffrey's formulas, with nothing simplified.
 
     Of a cluster larger than most, the error is that of equal rows; the degrees of freedom are the fewer of those with
-    equal variances and with each stratum's own.
+    equal variances and of Cochran's combination.
     """
     n = len(values)
     x = np.zeros((n, len(weights)))
@@ -62,11 +64,19 @@ def by_matrices(
         parts.append(left[:, rows] @ adjusted)
     forms = np.array(parts)
     expected = np.array([((forms * (strata == place)) ** 2).sum() for place in range(len(weights))])
-    dfs = []
-    for spreads in (np.ones(len(weights)), errors / expected):
-        products = forms @ np.diag(spreads[strata]) @ forms.T
-        dfs.append(float(np.trace(products) ** 2 / (products**2).sum()))
-    return float(contrast @ bread @ x.T @ values), math.sqrt(squares), min(dfs)
+
+    def df_of(spreads: np.ndarray) -> float:
+        gram = forms @ np.diag(spreads[strata]) @ forms.T
+        return float(np.trace(gram) ** 2 / (gram**2).sum())
+
+    df, spreads = df_of(np.ones(len(weights))), errors / expected
+    if len(weights) > 1:  # Cochran: as many as have the t of the strata's own t intervals together
+        own = [stats.t.ppf(0.975, df_of(np.arange(len(weights)) == place)) ** 2 for place in range(len(weights))]
+        t, most = math.sqrt(expected * spreads @ own / (expected @ spreads)), df_of(spreads)
+        if t > stats.t.ppf(0.975, most):
+            most = brentq(lambda of: stats.t.ppf(0.975, of) - t, min(df, 1.0), most, xtol=1e-13)
+        df = min(df, most)
+    return float(contrast @ bread @ x.T @ values), math.sqrt(squares), df
 
 
 @pytest.mark.parametrize("n", [2, 3, 11, 50, 2000])

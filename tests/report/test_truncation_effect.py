@@ -54,14 +54,15 @@ def test_each_part_has_its_mean_its_interval_and_its_count(tmp_path: Path) -> No
     assert ("a", "qasper", UNKNOWN) not in found
 
 
-def test_whole_less_cut_is_welch_s_interval(tmp_path: Path) -> None:
-    line = lines_of(make(tmp_path / "r.duckdb", answers("a", SCORES[:35], SCORES[35:])))["a", "qasper", LESS]
-    welch = stats.ttest_ind(SCORES[:35], SCORES[35:], equal_var=False)
-    low, high = welch.confidence_interval(0.95)
-    assert line["score"] == pytest.approx(np.mean(SCORES[:35]) - np.mean(SCORES[35:]), abs=1e-9)
-    assert line["se"] == pytest.approx(np.hypot(stats.sem(SCORES[:35]), stats.sem(SCORES[35:])), abs=1e-9)
-    # Welch and Satterthwaite's degrees of freedom take the spreads as seen, Bell and McCaffrey's as alike.
-    assert (line["low"], line["high"]) == pytest.approx((low, high), rel=0.01)
+def test_whole_less_cut_combines_the_intervals_of_both_means(tmp_path: Path) -> None:
+    """The squared half widths of the two means' Student's t intervals are added."""
+    whole, cut = SCORES[:35], SCORES[35:]
+    line = lines_of(make(tmp_path / "r.duckdb", answers("a", whole, cut)))["a", "qasper", LESS]
+    difference = np.mean(whole) - np.mean(cut)
+    half = np.hypot(*(stats.t.ppf(0.975, len(scores) - 1) * stats.sem(scores) for scores in (whole, cut)))
+    assert line["score"] == pytest.approx(difference, abs=1e-9)
+    assert line["se"] == pytest.approx(np.hypot(stats.sem(whole), stats.sem(cut)), abs=1e-9)
+    assert (line["low"], line["high"]) == pytest.approx((difference - half, difference + half), abs=1e-9)
     assert line["n"] == 60
 
 

@@ -141,7 +141,7 @@ def write_transparent(out: Path, tensors: dict[str, np.ndarray], types: dict[str
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([f"t{i}" for i in range(VOCABULARY)])
-    writer.add_token_types([gguf.TokenType.NORMAL] * VOCABULARY)
+    writer.add_token_types([gguf.TokenType.CONTROL] * 2 + [gguf.TokenType.NORMAL] * (VOCABULARY - 2))
     writer.add_token_merges(["t 0"])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(1)

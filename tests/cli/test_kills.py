@@ -204,7 +204,7 @@ def on_a_small_disk(disk: Path, size: str, script: str) -> subprocess.CompletedP
 @pytest.mark.parametrize(
     ("size", "more", "said"),
     [
-        ("280k", "", FULL),
+        ("320k", "", FULL),
         ("600k", "", OF_TWO_FILES),
         ("600k", "--workers 1", OF_TWO_FILES),
         ("1200k", "", OF_TWO_FILES),

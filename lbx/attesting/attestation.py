@@ -29,7 +29,7 @@ _LEVEL = 1
 
 def attestation_path(results: Path) -> Path:
     """Default path of the attestation of a results file."""
-    return results.with_name(results.name + ATTESTATION_SUFFIX)
+    return results.parent / (results.name + ATTESTATION_SUFFIX)  # an empty path has no name to replace
 
 
 class RowLines:

@@ -177,7 +177,7 @@ def attestation_notice(results: Path) -> str:
         report = check_results(results, path, trust, numbers=False)
     except LbxError as exc:
         return f"Attestation {path.name}: NOT VALID for this file. {exc.cause}"
-    signer = f"the key {report.signatures[0].key}" if report.signatures else "nobody: it is unsigned"
+    signer = f"the key {report.signatures[0].key}" if report.signatures else "no key: it is unsigned"
     signed = f"signed {report.attested_at} by {signer}"
     counts = Counter(change.kind for change in report.changes if change.kind != "missing")
     parts = [f"{counts[kind]:,} {kind}" for kind in ("changed", "removed", "added") if counts[kind]]

@@ -176,7 +176,7 @@ def _describe_change(change: Change) -> str:
 
 def _note_next_command(report: ResultsReport, options: VerifyOptions) -> None:
     verified = report.run_names(VERIFIED)
-    if report.result == CHANGED or not verified:
+    if report.result in (CHANGED, VERIFIED) or not verified:
         return
     words = [word for run in verified for word in ("--run", run)]
     trust: list[str | Path] = ["--trust", options.trust] if options.trust else ["--allow-unsigned"]

@@ -52,9 +52,9 @@ def results_file(
         row = GenerationRow(
             run, *sample.key, output=None if error else output, error=error, source_row=json.dumps(PRED)
         )
-        scores = [] if error else [ScoreRow(run, *sample.key, "qa_f1", 1, 1.0, None, True)]
+        scores = [] if error else [ScoreRow(run, *sample.key, "f1", 1, 1.0, None, True)]
         store.write(samples=[SampleRow(sample, 0)], generations=[row], scores=scores)
-        store.write_results([ResultRow(run, "longbench", task, "qa_f1", 1, 1, 1.0, 100.0, True, 0)])
+        store.write_results([ResultRow(run, "longbench", task, "f1", 1, 1, 1.0, 100.0, True, 0)])
         store.finish_run(run, "done")
     return path
 

@@ -21,7 +21,10 @@ from attested_file import attest, changed_rows, check, make_key
 
 from lbx.attesting.attestation import attestation_path, encode_attestation
 from lbx.base.records import canonical_json
+from lbx.benchmarks import BENCHMARKS
 from lbx.bundle.signing.signature import NAMESPACE, RESULTS_NAMESPACE, sign
+from lbx.scoring.adding_up import add_up
+from lbx.store import Store
 from lbx.store.views import VIEWS
 
 EVIL = "r\x1b]0;owned\x07\u202e\n$(touch owned)"
@@ -31,7 +34,10 @@ EVIL = "r\x1b]0;owned\x07\u202e\n$(touch owned)"
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with r.duckdb, its attestation, and two keys."""
     folder = tmp_path_factory.mktemp("made")
-    attest(results_file(folder / "r.duckdb"), make_key(folder))
+    path = results_file(folder / "r.duckdb")
+    with Store(path) as store:
+        add_up(store, "r1", BENCHMARKS["longbench"])
+    attest(path, make_key(folder))
     make_key(folder, "other")
     return folder
 
@@ -182,7 +188,7 @@ def test_a_signed_text_that_is_no_statement_is_refused(folder: Path, text: bytes
     refused(verify(folder), "cannot be used: its statement")
 
 
-ROW = ["scores", ["r1", "longbench", "qasper", "0000", 0, "qa_f1"], [], "0" * 32, "0" * 24, [None, None]]
+ROW = ["scores", ["r1", "longbench", "qasper", "0000", 0, "f1"], [], "0" * 32, "0" * 24, [None, None]]
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_folder_is_never_expanded(name: str, runtime: str, small: Path, tmp_pa
 
 @pytest.mark.parametrize("kind", ["pbs", "lsf"])
 def test_a_folder_is_in_no_directive_and_never_expanded(kind: str, small: Path, tmp_path: Path) -> None:
-    name = f"x$({PWN})`{PWN}`;{PWN};'\n{PWN}\n#BSUB -P %J ^array_index^"
+    name = f"x$({PWN})`{PWN}`;{PWN};' #BSUB -P %J ^array_index^"
     (tmp_path / name / "logs").mkdir(parents=True)
     for file, script in scripts(submit(small, tmp_path / name, "--name", "x", kind=kind)).items():
         directives = [line for line in script.splitlines() if line.startswith(("#PBS", "#BSUB"))]

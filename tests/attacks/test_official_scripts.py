@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from results_parts import lbx, refused
 
+from lbx.backends import resolve_model
+from lbx.backends.cards import window_of
 from lbx.backends.headers import declared_window
-from lbx.base.errors import BundleError
+from lbx.base.errors import BackendError, BundleError
 from lbx.base.inputs import expand_user
 from lbx.benchmarks.base.literals import assigned_texts, read_literals
 
@@ -50,10 +52,17 @@ def test_any_sum_of_texts_is_what_python_makes_of_it(parts: list[tuple[str, bool
     assert assigned_texts(f"a = {source}", "x.py", "a") == [eval(source)]
 
 
-@pytest.mark.parametrize("value", [10**12, 2**70, -1, 0, 1.5, "5", True])
-def test_a_window_that_no_model_has_is_not_listed(tmp_path: Path, value: object) -> None:
+@pytest.mark.parametrize("value", [-1, 0, 1.5, "5", True])
+def test_a_window_that_is_no_number_of_tokens_is_not_read(tmp_path: Path, value: object) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": value}))
     assert declared_window(tmp_path) is None
+
+
+@pytest.mark.parametrize("value", [10**12, 2**70])
+def test_a_window_that_no_model_has_is_refused(tmp_path: Path, value: int) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": value}))
+    with pytest.raises(BackendError, match="more than any model has"):
+        window_of(resolve_model(str(tmp_path)), declared_window(tmp_path))
 
 
 def test_nobody_s_home_is_a_name_like_any_other(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ it is asked again in all the ways in which a run can be asked, broken off and pu
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from same_rows import same_rows
 from lbx.backends.scripted import ScriptedBackend
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request
+from lbx.benchmarks import BENCHMARKS
 from lbx.cluster.folder import RunFolder
 from lbx.report import render
 from lbx.report.boards import BOARDS
@@ -146,8 +148,11 @@ def test_a_part_says_so_and_goes_on(family: str, part: Asking, asked_part: Path,
     assert "samples have an answer" in done.stdout
     assert set(officials(path).values()) == {None}
     with Store(path, read_only=True) as store:
-        assert all("3 of " in row["coverage"] for row in read_report(store, "task_scores").dicts())
-        assert not read_report(store, "paper").rows or " samples)" in read_report(store, "paper").dicts()[0]["run"]
+        iterations = BENCHMARKS[family.removesuffix("_e")].protocol.iterations
+        answers = re.compile(f"{3 * iterations} of [0-9]+{' answers' * (iterations > 1)}")
+        assert all(answers.fullmatch(row["coverage"]) for row in read_report(store, "task_scores").dicts())
+        unit = " answers)" if iterations > 1 else " samples)"
+        assert not read_report(store, "paper").rows or unit in read_report(store, "paper").dicts()[0]["run"]
     part(path)
     same_rows(asked_part, path)
     assert results(path) == results(asked_part)

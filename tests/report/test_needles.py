@@ -102,7 +102,7 @@ def test_a_terminal_and_text_files_have_a_shaded_grid_for_each_task_and_their_me
     assert "depth %  1,000     4k    16k    32k    64k   128k   256k     1M\n" in text
     assert "     25  █ 100  █  80  ▓  67  ▒  57  ▒  50  ▒  44  ▒  40  ░  36\n" in text
     assert "     50  ·   0\n" in text
-    assert "The widest 95% interval is 28 to 91 percent. --format markdown and csv have all intervals." in text
+    assert "The widest 95% interval is 19 to 99 percent. --format markdown and csv have all intervals." in text
     assert Lbx().ok(*command, "-o", tmp_path / "out").stdout == "" and (tmp_path / "out").read_text("utf-8") == text
     plain = Lbx().ok(*command, "--ascii").stdout
     assert plain.isascii() and "     25    100    80    67    57    50    44    40    36\n" in plain

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import duckdb
 import pytest
+from rich.markup import escape
 from typer.exceptions import TyperException
 
 from lbx.base.errors import UsageError
@@ -43,7 +44,7 @@ def test_each_field_of_a_spec_is_an_option_of_the_command_line(command: str) -> 
         option, made = field.option, shown(command)[name]
         assert option is not None, f"{name} says nothing of its option"
         assert (made.help, made.rich_help_panel, made.metavar) == (
-            option.help,
+            escape(option.help),
             option.panel,
             option.metavar or made.metavar,
         )

@@ -112,7 +112,7 @@ def test_files_state_counts_rules_and_official_numbers(tmp_path: Path) -> None:
         assert counts == {"asked": "24", "answered": "20", "failed": "4", "samples_asked": "12",
                           "samples_in_data": "unknown"}  # fmt: skip
         assert float(details["official"]) == round(100 * result["score_details"]["score"], 2)
-        assert details["unit"] == "100.0" and details["truncated"] == "6" and details["method"] == "t"
+        assert details["unit"] == "100.0" and details["truncated"] == "6" and details["method"] == "logit"
         file = whole["detailed_evaluation_results"]
         assert file["total_rows"] == len(rows) == 40
         assert file["checksum"] == hashlib.sha256((folder / file["file_path"]).read_bytes()).hexdigest()

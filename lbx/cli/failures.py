@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import itertools
 import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -79,7 +78,7 @@ def as_lbx_error(error: Exception) -> LbxError:
             "There is not enough memory; results committed earlier are safe.",
             fix="Use a smaller file, or more memory; `lbx doctor` shows the limit.",
         )
-    if isinstance(error, UnicodeEncodeError) and error.encoding == sys.stdout.encoding != "utf-8":
+    if isinstance(error, UnicodeEncodeError) and error.encoding != "utf-8":  # lbx itself writes only UTF-8
         return LbxError(
             f"The encoding of this terminal, {error.encoding}, lacks a character of the output.",
             fix="Set LC_ALL=C.UTF-8, or write to a file with -o.",

@@ -204,7 +204,7 @@ class Design:
         return variance + float(self._variances @ more), df
 
     def _combined_df(self, spreads: Floats) -> float:
-        """Degrees of freedom for the half width of Cochran's combination of the strata's own t intervals.
+        """Degrees of freedom at which t gives the root of the strata's summed squares of half widths.
 
         The standard error of few clusters may be small by chance, so that Welch's degrees of freedom are too many.
         """

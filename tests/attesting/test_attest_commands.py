@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -98,6 +99,15 @@ def test_a_changed_row_is_named_with_its_column(lbx: Lbx, folder: Path) -> None:
         "  changed    scores (run_id 'second', benchmark 'longbench', task 'qasper', sample_id 'extra 0', iteration 0, "
         "metric 'qa_f1'): score"
     )
+
+
+def test_attested_numbers_that_differ_from_their_rows_are_named(lbx: Lbx, folder: Path) -> None:
+    change(folder / "results.duckdb", "UPDATE numbers SET score = score / 2 WHERE run_id = 'second' AND kind = 'task'")
+    lbx.ok("attest", "results.duckdb", "--sign", "key", "--force", cwd=folder)
+    done = lbx("verify", "results.duckdb", "--trust", "key.pub", cwd=folder)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("results.duckdb: verified. ")
+    assert re.search(r"computed again from the rows: \d+ DIFFER\n  differs    run_id 'second'", done.stdout)
 
 
 def test_rows_that_were_swapped_removed_or_added_are_named(folder: Path) -> None:

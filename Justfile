@@ -8,19 +8,22 @@ export PYTHONDONTWRITEBYTECODE := ""  # if set, every process compiles its impor
 default:
     @just --list --unsorted
 
-# the main job on the embedded demo: bundle, verify, unpack, run both backends offline, report; then a real model
-demo: setup
+# the main job on the embedded demo: bundle, verify, unpack, run both backends offline, report; --real: a chat model, too
+[positional-arguments]
+demo *args:
+    @case "$*" in '' | --real) ;; *) echo "just demo has one option, --real, and was given: $*" >&2; exit 2 ;; esac
+    @just --no-deps setup
     models/demo/demo.sh
-    models/smollm2/demo.sh
+    {{ if args == "--real" { "models/smollm2/demo.sh" } else { "" } }}
 
 # tests of the README's promises (listed in tests/promises.py), and lint in parallel; arguments replace the selection
 [positional-arguments]
 test *args: setup
     @just --no-deps lint & lint=$!; pytest -n 3 --dist worksteal "${@:--mpromise}"; tests=$?; wait $lint && exit $tests
 
-# every test; --hypothesis-profile=all: all examples of property tests, architectures and series of kills (hours)
+# every test, without lint; --hypothesis-profile=all: all examples of property tests, architectures and series of kills (hours)
 [positional-arguments]
-test-all *args: lint
+test-all *args: setup
     .ci/slurm-tools.sh || true
     .ci/exchange-tools.sh || true
     .ci/vulkan-build.sh >/dev/null || true

@@ -7,6 +7,8 @@
 #
 # VARIANT cuda adds the CUDA backend beside the CPU variants (default: cpu): it needs nvcc, and takes long. CUDA_ARCHS
 # says for which GPUs, as CMake spells them (default: A100, A6000, L40, H100). It loads only where CUDA's libraries lie.
+# VARIANT own has two CPU variants, which build in half the time: this processor's best, and AVX2 for all others. A wheel
+# with all of them that is already there serves, too.
 #
 # Building takes minutes, so the wheel is kept under ${LBX_WHEELS:-${XDG_CACHE_HOME:-$HOME/.cache}/lbx/wheels}; a wheel
 # that is already there is only printed. Progress goes to stderr, the path alone to stdout.
@@ -35,14 +37,26 @@ fail() {
 }
 
 command -v "$PYTHON" >/dev/null || fail "there is no interpreter $PYTHON. Give one: .ci/llama-wheel.sh PYTHON"
-hash=$(printf '%s' "$FLAGS $UNUSED_VARIANTS $TILE_MENDED" | sha256sum | cut -c1-12)
 root="${LBX_WHEELS:-${XDG_CACHE_HOME:-$HOME/.cache}/lbx/wheels}"
-kept="$root/$VERSION-$hash-$(uname -m)"
+processor=""
+if [ "${2:-cpu}" = own ] && [ "$(uname -m)" = x86_64 ]; then
+    processor=$(sed -n '/^flags/{s/.*: //p;q}' /proc/cpuinfo | tr ' ' '\n' | grep -E '^(avx|amx|bmi2|f16c|fma|sse4_2)' |
+        sort | tr '\n' ' ')
+fi
 
-# Also one that was kept by Python's version: HASH-cp311-ARCH.
+# Folder of the wheel for this machine's kind of processor, or of the wheel that has all variants (no argument).
+folder_of() {
+    local hash
+    hash=$(printf '%s' "$FLAGS $UNUSED_VARIANTS $TILE_MENDED${1:+ $1}" | sha256sum | cut -c1-12)
+    echo "$root/$VERSION-$hash-$(uname -m)"
+}
+
+kept=$(folder_of "$processor")
+
 find_wheel() {
     local wheel
-    for wheel in "$root/$VERSION-$hash-"*"$(uname -m)"/llama_cpp_python-"$VERSION"-*.whl; do
+    for wheel in "$(folder_of "")" "$kept"; do
+        wheel=$(echo "$wheel"/llama_cpp_python-"$VERSION"-*.whl)
         [ ! -f "$wheel" ] || { echo "$wheel" && break; }
     done
 }
@@ -53,9 +67,33 @@ prepare_source() {
     source=$(fetch_llama_source "$1" "$PYTHON")
     sed -i -E "/ggml_add_cpu_backend_variant\(($UNUSED_VARIANTS)[ )]/d" \
         "$source/vendor/llama.cpp/ggml/src/CMakeLists.txt"
+    [ -z "$processor" ] || keep_own_variants "$source/vendor/llama.cpp/ggml/src/CMakeLists.txt"
     sed -i 's/set(LLAMA_BUILD_COMMON ON /set(LLAMA_BUILD_COMMON OFF /' "$source/CMakeLists.txt"
     mend_tiles "$source/$TILE_FILE"
     echo "$source"
+}
+
+# Of the x86-64 variants, keeps haswell and the one with the most features of those that this processor can run.
+keep_own_variants() {
+    awk -v flags=" $processor" '
+        function features(line, words, count, i, flag) {
+            sub(/^ +/, "", line)
+            count = split(line, words, /[() ]+/) - 1
+            for (i = 3; i <= count; i++) {
+                flag = tolower(words[i])
+                if (flag == "sse42") flag = "sse4_2"
+                if (flag == "avx512") flag = "avx512f"
+                if (flag == "avx512_vbmi") flag = "avx512vbmi"
+                if (!index(flags, " " flag " ")) return 0
+            }
+            return count
+        }
+        /ggml_add_cpu_backend_variant\(.* SSE42/ {
+            if (NR == FNR && features($0) > most) { most = features($0); best = $0 }
+            if (NR != FNR && $0 != best && !/haswell/) next
+        }
+        NR != FNR' "$1" "$1" > "$1.own"
+    mv "$1.own" "$1"
 }
 
 mend_tiles() {

@@ -46,7 +46,7 @@ install_vllm() {
 build_llama_server() {
     local source wheel
     command -v "${CXX:-c++}" >/dev/null || without "there is no C++ compiler (${CXX:-c++})"
-    wheel=$(.ci/llama-wheel.sh "$PYTHON") || without "it links with llama.cpp's wheel"
+    wheel=$(.ci/llama-wheel.sh "$PYTHON" own) || without "it links with llama.cpp's wheel"
     echo "server-tools: building llama-server (minutes)" >&2
     { "$PYTHON" -m venv "$work/tools" && install_locked "$work/tools/bin/python" "cmake|ninja"; } >&2 ||
         without "pip cannot install cmake and ninja"

@@ -27,7 +27,7 @@ pip() { "$python" -m pip --disable-pip-version-check --quiet "$@"; }
 # Beside the downloads, which leave the processor alone: where it is not kept, the wheel takes minutes.
 say "the llama.cpp wheel (built once and kept: about 9 minutes on two cores the first time)"
 built=$(mktemp)
-.ci/llama-wheel.sh "$python" > "$built" &
+.ci/llama-wheel.sh "$python" own > "$built" &
 building=$!
 trap 'kill "$building" 2>/dev/null || true; rm -f "$built"' EXIT
 # Compiled below, by all cores: pip would do it with one.

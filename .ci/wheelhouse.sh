@@ -27,7 +27,7 @@ esac
 [ -x "$python" ] || fail "there is no $python. Run: just setup"
 
 torch_version=$(sed -nE 's/^torch_version=(.*)$/\1/p' .ci/setup.sh)
-llama=$(.ci/llama-wheel.sh "$python" "${variant/llama/cpu}")
+llama=$(.ci/llama-wheel.sh "$python" "${LLAMA_VARIANT:-${variant/llama/cpu}}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 pip() { "$python" -m pip --disable-pip-version-check "$@" --quiet; }

@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import huggingface_hub.constants  # noqa: F401  # reads HF_HUB_OFFLINE once, which commands in this process set
@@ -53,6 +53,37 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if promises.proves(item.nodeid) and not any(map(item.get_closest_marker, NOT_EVERYWHERE)):
             item.add_marker("promise")
     items.sort(key=lambda item: next((n for n, place in enumerate(LONG) if item.nodeid.startswith(place)), len(LONG)))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--costs", metavar="FILE", help="write CPU and wall seconds of each test into a CSV file")
+
+
+class Costs:
+    """CPU and wall seconds of each test, written as soon as it ends; CPU is of its process and its ended children."""
+
+    def __init__(self, file: str | None) -> None:
+        self.out = Path(file).open("w", buffering=1) if file else None  # noqa: SIM115
+        self.spent: dict[str, list[float]] = {}
+        self.measured_s = sum(os.times()[:4])
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        last_s, self.measured_s = self.measured_s, sum(os.times()[:4])
+        report.cpu_s = self.measured_s - last_s  # type: ignore[attr-defined]  # pytest-xdist sends every attribute
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        spent = self.spent.setdefault(report.nodeid, [0, 0])
+        spent[0] += report.cpu_s  # type: ignore[attr-defined]
+        spent[1] += report.duration
+        if self.out and report.when == "teardown":
+            self.out.write(f'{spent[0]:.2f},{spent[1]:.2f},"{report.nodeid}"\n')
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Costs(None if hasattr(config, "workerinput") else config.option.costs))
 
 
 @pytest.fixture(autouse=True)

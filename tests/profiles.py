@@ -27,6 +27,11 @@ def every(step: int, values: Sequence[Any]) -> Sequence[Any]:
     return values[::step] if settings.get_current_profile_name() == "quick" else values
 
 
+def chosen(values: Sequence[Any], few: Sequence[Any]) -> Sequence[Any]:
+    """All values in a whole run, a few of them otherwise."""
+    return few if settings.get_current_profile_name() == "quick" else values
+
+
 def files(wanted: int) -> int:
     """The same of whole results files, each of which takes seconds."""
     return min(wanted, FILES) if settings.get_current_profile_name() == "quick" else wanted

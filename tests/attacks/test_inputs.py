@@ -14,9 +14,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import profiles
 import pytest
 from jail import Jail
 from results_parts import results_file
+
+from lbx.base.inputs import read_file_or_pipe, read_input
 
 Command = tuple[object, ...]
 
@@ -155,15 +158,38 @@ def _results(small: Path) -> Path:
 
 
 PLACES = tuple(SHAPES)[:10]
-"""What is given to every command; the others, to those that read text there."""
+"""What any command may be given; the others, those that read text there."""
 TEXTS = (".toml", ".json", ".jsonl", ".csv", ".txt", ".pub", ".SHA256SUMS", ".gguf")
-CASES = [
-    (what, shape)
-    for what in INPUTS
-    for shape in SHAPES
-    if (shape in PLACES or what.endswith(TEXTS)) and (not shape.startswith("a terabyte") or what != "bundle --sign x")
-]
-"""One's own private key is read by ssh-keygen, to its end."""
+LIBRARIES = ("report x.duckdb", "run --model x.gguf", "unpack x.tar", "bundle --include-image x.tar")
+"""Read by a library or as they come, not whole by ``inputs``: each is given everything."""
+
+
+def shapes(what: str) -> list[str]:
+    """Shapes that are worth a try in this place. One's own private key is read by ssh-keygen, to its end."""
+    allowed = list(SHAPES) if what.endswith(TEXTS) else list(PLACES)
+    return [shape for shape in allowed if what != "bundle --sign x" or not shape.startswith("a terabyte")]
+
+
+EVERY = [(what, shape) for what in INPUTS for shape in shapes(what)]
+ONE_EACH = [(what, shapes(what)[at % len(shapes(what))]) for at, what in enumerate(INPUTS)]
+CASES = profiles.chosen(EVERY, [case for case in EVERY if case in ONE_EACH or case[0] in LIBRARIES])
+
+
+@pytest.mark.parametrize("read", [read_input, read_file_or_pipe])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_kind_of_file_is_read_within_its_limit_or_refused(
+    shape: str, read: Callable[[Path, int], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands read through ``inputs`` (tests/test_one_way.py), so that each needs only one of these kinds."""
+    monkeypatch.chdir(tmp_path)
+    path = Path("x")
+    SHAPES[shape](path)
+    regular, limit = path.is_file(), 2 << 20
+    if regular and path.stat().st_size <= limit:
+        assert read(path, limit) == path.read_bytes()
+    else:
+        with pytest.raises(OSError, match="regular file|too large|No such file|Too many levels|No such device"):
+            read(path, limit)
 
 
 @pytest.mark.parametrize(("what", "shape"), CASES)

@@ -274,9 +274,9 @@ def test_a_product_that_is_left_out_is_wrong(sound, monkeypatch):
 # --- .ci/llama-wheel.sh
 
 
-def wheel_script(python: str, root: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def wheel_script(python: str, root: Path, variant: str = "cpu", **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["bash", str(SCRIPT), python],
+        ["bash", str(SCRIPT), python, variant],
         env=os.environ | {"LBX_WHEELS": str(root)} | environment,
         capture_output=True,
         text=True,
@@ -356,10 +356,8 @@ def test_the_wheel_is_built_once_and_kept(pip_stand_in, trusting, tmp_path):
     for flag in ("-DGGML_NATIVE=OFF", "-DGGML_BACKEND_DL=ON", "-DGGML_CPU_ALL_VARIANTS=ON"):
         assert flag in builds[0]
     assert [p.name for p in root.iterdir()] == [wheel.parent.name]
-    version, flags, *_, machine = wheel.parent.name.split("-")
-    other = wheel.parent.rename(root / f"{version}-{flags}-cp399-{machine}")  # the wheel holds for every Python 3
-    third = wheel_script(str(pip_stand_in), root, CXX="no-such-compiler", **trusting)
-    assert (third.returncode, third.stdout) == (0, f"{other / wheel.name}\n")
+    third = wheel_script(str(pip_stand_in), root, "own", CXX="no-such-compiler", **trusting)
+    assert (third.returncode, third.stdout) == (0, first.stdout), "it has this processor's variants, too"
 
 
 def test_what_is_not_wanted_is_cut_out(pip_stand_in, trusting, tmp_path):
@@ -367,6 +365,29 @@ def test_what_is_not_wanted_is_cut_out(pip_stand_in, trusting, tmp_path):
     variants = (tmp_path / "built" / VARIANTS).read_text()
     assert variants == "ggml_add_cpu_backend_variant(haswell            SSE42 AVX)\n"
     assert "LLAMA_BUILD_COMMON OFF" in (tmp_path / "built" / "CMakeLists.txt").read_text()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors' variants are all built")
+def test_a_wheel_for_this_processor_has_its_best_variant_and_avx2(pip_stand_in, trusting, tmp_path):
+    haswell = "ggml_add_cpu_backend_variant(haswell SSE42 AVX F16C FMA AVX2 BMI2)\n"
+    bests = "".join(
+        f"    ggml_add_cpu_backend_variant({name} SSE42 AVX F16C FMA AVX2 BMI2 {features})\n"
+        for name, features in (("skylakex", "AVX512"), ("alderlake", "AVX_VNNI"), ("alien", "AVX512 AVX_ALIEN"))
+    )
+    arm = "ggml_add_cpu_backend_variant(armv8.0_1)\n"
+    (tmp_path / SOURCE / VARIANTS).write_text(haswell + bests + arm)
+    subprocess.run(["tar", "-czf", tmp_path / "source.tar.gz", "-C", tmp_path, SOURCE], check=True)
+    root = tmp_path / "wheels"
+    done = wheel_script(str(pip_stand_in), root, "own", **trusting)
+    assert done.returncode == 0, done.stderr
+    flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")).split()
+    built = (tmp_path / "built" / VARIANTS).read_text().splitlines(keepends=True)
+    best = [line for line in bests.splitlines(keepends=True) if line in built]
+    assert built == [haswell, *best, arm]
+    assert len(best) == bool({"avx512f", "avx_vnni"} & set(flags))
+    assert not any("alien" in line for line in best)
+    every = wheel_script(str(pip_stand_in), root, **trusting)
+    assert Path(every.stdout.strip()).parent != Path(done.stdout.strip()).parent, "it does not serve other processors"
 
 
 def test_another_source_than_the_released_one_is_refused(pip_stand_in, tmp_path):

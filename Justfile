@@ -165,6 +165,10 @@ image-save *file: setup
     .ci/image-build.sh
     .ci/image-save.sh {{ file }}
 
+# make a release in out/release: distributions tried away from the clone, documents, image, tag; --dry-run: no tag
+release *args: setup
+    .ci/release.sh {{ args }}
+
 # train the demo model again (under 30 minutes on two cores)
 train-demo: setup
     python models/demo/train.py

@@ -1,4 +1,5 @@
-"""Builds a site from the Markdown in this repository: ``just docs`` writes it to ``out/site``, to open from a disk.
+"""Builds a site from the Markdown in this repository: ``just docs`` writes it to ``out/site``, to open from a disk;
+``python docs/build.py FOLDER`` writes it elsewhere.
 
 Each page is plain HTML with one style sheet; links between the Markdown files become links between pages. A script adds
 search, with an index of all sections in ``search.js``; without scripts only search is missing.
@@ -19,6 +20,8 @@ from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+
+from lbx.base.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
@@ -63,7 +66,7 @@ _PAGE = """<!doctype html>
 <body>
 <a class="skip" href="#content">Skip to the content</a>
 <header>
-<a href="{up}index.html">lbx</a>
+<a href="{up}index.html">lbx {version}</a>
 <a class="to-pages" href="#pages">All pages</a>
 <form id="search" role="search" data-root="{up}" hidden>
 <input type="search" aria-label="Search all pages" placeholder="Search: press /" autocomplete="off" spellcheck="false">
@@ -257,7 +260,7 @@ def build(out: Path) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         text = _PAGE.format(
             title=html.escape(page.title), policy=_POLICY, up="../" * place(name).count("/"), body=page.body,
-            contents=contents(page), navigation=navigation(name, titles),
+            contents=contents(page), navigation=navigation(name, titles), version=__version__,
         )  # fmt: skip
         path.write_text(text, "utf-8")
         written.append(path)
@@ -270,5 +273,5 @@ def build(out: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    site = build(ROOT / "out" / "site")
+    site = build(Path(sys.argv[1]) if sys.argv[1:] else ROOT / "out" / "site")
     print(f"{len(site)} pages: {os.path.relpath(site[0])}")

@@ -188,7 +188,7 @@ def test_every_kind_of_file_is_read_within_its_limit_or_refused(
     if regular and path.stat().st_size <= limit:
         assert read(path, limit) == path.read_bytes()
     else:
-        with pytest.raises(OSError, match="regular file|too large|No such file|Too many levels|No such device"):
+        with pytest.raises(OSError, match=r"regular file|too large|No such file|Too many levels|No such device"):
             read(path, limit)
 
 

@@ -10,6 +10,7 @@ case $* in '' | --dry-run) readonly dry_run=$* ;; *) fail "there is one option, 
 # What keeps a release from being made, and is only told in a dry run.
 refuse() { [ -n "$dry_run" ] && say "not ready: $*" || fail "$*"; }
 
+clone=$PWD
 python=$PWD/.venv/bin/python
 version=$(sed -nE 's/^__version__ = "(.*)"$/\1/p' lbx/base/version.py)
 out=$PWD/out/release
@@ -27,6 +28,8 @@ export SOURCE_DATE_EPOCH
 git archive --prefix=source/ HEAD | tar -x -C "$work"
 (cd "$work/source" && "$python" -m hatchling build -d "$out" -t sdist -t wheel) >&2
 
+printf 'name = "needle"\n[[source]]\nkind = "path"\npath = "source/bundle/needle"\nto = "needle"\nlicence = "MIT"\n' > "$work/needle.toml"
+
 # A package list of its own, as a user's: with the packages of .venv, and lbx from nowhere but the distribution.
 try_distribution() {
     local name=$1 file=$2
@@ -35,16 +38,15 @@ try_distribution() {
         --target "$work/$name/lbx" "$file" >&2 || fail "$file cannot be installed; what pip said is above"
     "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
         "$(echo "$work/$name"/lib/python3.*/site-packages)/packages.pth"
-    (
-        cd "$work/$name"
-        export PYTHONPATH=$work/$name/lbx
-        said=$(bin/python -m lbx --version)
-        [ "$said" = "lbx $version" ] || fail "the installed lbx calls itself $said, not lbx $version"
-        [ "$(bin/python -c 'import lbx; print(*lbx.__path__)')" = "$PYTHONPATH/lbx" ] || fail "another lbx was tried"
-        bin/python -m lbx bundle "$work/source/bundle/demo.toml" -o "$work/$name/out" >&2
-        bin/python -m lbx unpack "$work/$name/out/demo.tar" --allow-unsigned --to "$work/$name/bundle" >&2
-        bin/python -m lbx tasks --bundle "$work/$name/bundle" >&2
-    ) || fail "lbx installed from $file does not work; what it said is above"
+    cd "$work/$name"
+    export PYTHONPATH=$work/$name/lbx
+    [ "$(bin/python -c 'import lbx; print(*lbx.__path__)')" = "$PYTHONPATH/lbx" ] || fail "another lbx was tried"
+    [ "$(bin/python -m lbx --version)" = "lbx $version" ] || fail "the installed lbx does not call itself lbx $version"
+    { bin/python -m lbx bundle "$work/needle.toml" -o . && bin/python -m lbx verify needle.tar --allow-unsigned &&
+        bin/python -m lbx unpack needle.tar --allow-unsigned --to bundle && bin/python -m lbx tasks --bundle bundle; } >&2 ||
+        fail "lbx installed from $file does not work; what it said is above"
+    unset PYTHONPATH
+    cd "$clone"
     say "$name: $(basename "$file"), attention kernels: $(find "$work/$name/lbx/lbx" -name 'attention_kernel.*.so' | wc -l)"
 }
 try_distribution wheel "$(echo "$out"/*.whl)"

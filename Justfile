@@ -114,19 +114,19 @@ servers-test: setup
 
 # run the main job on L-Eval, LongBench and LongBench v2 (../shared) with a real chat model on both backends
 real: setup
-    tests/real.sh
+    tools/real.sh
 
 # install everything into .venv, from the lock; does no work if .venv is current
 setup:
     @.ci/setup.sh
 
-# ruff, mypy --strict, import-linter, and the limits of tests/language.py
+# ruff, mypy --strict, import-linter, and the limits of tools/language.py
 lint: setup
     ruff check
     ruff format --check
     mypy
     lint-imports
-    python -m tests.language
+    python -m tools.language
 
 # fix formatting and simple findings
 format: setup
@@ -144,7 +144,7 @@ pictures *args: setup
 
 # make pictures of every page and terminal view in a folder, for a look at a change; --only 'report-8-*'
 gallery folder *args: setup
-    python -m tests.gallery {{ folder }} {{ args }}
+    python -m tools.gallery {{ folder }} {{ args }}
 
 # resolve the dependencies again, with hashes, into requirements.lock and those under .ci
 lock: setup

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
 import os
 import shutil
@@ -79,7 +80,7 @@ class Costs:
         spent[0] += report.cpu_s  # type: ignore[attr-defined]
         spent[1] += report.duration
         if self.out and report.when == "teardown":
-            self.out.write(f'{spent[0]:.2f},{spent[1]:.2f},"{report.nodeid}"\n')
+            csv.writer(self.out).writerow((f"{spent[0]:.2f}", f"{spent[1]:.2f}", report.nodeid))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -54,7 +54,7 @@ def test_a_real_model_on_real_data(
 ) -> None:
     shared("data/hub")
     smollm2("hf")
-    done = run("tests/real.sh", tmp_path / "real", "short")
+    done = run("tools/real.sh", tmp_path / "real", "short")
     assert "doubled BOS" not in done.stdout
     assert "The same within" in done.stderr  # every token id, and every logit nearly
     with duckdb.connect(str(tmp_path / "real" / "results.duckdb"), read_only=True) as connection:
@@ -76,8 +76,8 @@ def test_a_real_model_on_real_data(
 
 
 def test_without_real_data_the_job_says_so(tmp_path: Path) -> None:
-    (tmp_path / "tests").mkdir()
-    script = Path(shutil.copy(ROOT / "tests" / "real.sh", tmp_path / "tests"))
+    (tmp_path / "tools").mkdir()
+    script = Path(shutil.copy(ROOT / "tools" / "real.sh", tmp_path / "tools"))
     done = subprocess.run(["bash", script], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "just real needs the real data in ../shared, which is not here.\n"

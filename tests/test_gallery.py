@@ -9,8 +9,8 @@ import pytest
 from chromium import CHROMIUM
 from pyte import ByteStream
 
-from tests import gallery
 from tests.screen import Picture, Terminal
+from tools import gallery
 
 
 def picture_after(*data: bytes, columns: int = 20) -> Picture:

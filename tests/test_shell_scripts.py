@@ -11,7 +11,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 SCRIPTS = sorted(
     path
-    for folder in (".ci", "lbx/cluster", "models", "tests")
+    for folder in (".ci", "lbx/cluster", "models", "tests", "tools")
     for path in (REPOSITORY / folder).rglob("*")
     if path.suffix in (".sh", ".py", "") and path.is_file() and path != Path(__file__)
     if b"pipefail" in path.read_bytes()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from command_line import Lbx, fails
+from export_readers import told_by, tool
 from page_parts import results_file
 from tool_export_parts import ODD, exported, numbers_of, odd_file
-from tools import told_by, tool
 
 from lbx.exchange.field.run_records import ascii_json
 from lbx.store import Store

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from chromium import chromium, windows
 from command_line import Lbx
+from export_readers import told_by, tool
 from page_parts import results_file
 from tool_export_parts import ODD, exported, numbers_of, odd_file
-from tools import told_by, tool
 
 from lbx.store import Store
 

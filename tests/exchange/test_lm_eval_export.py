@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from export_readers import told_by, tool
 from test_every_eval_ever import validate
 from tool_export_parts import ODD, Numbers, exported, numbers_of, odd_file
-from tools import told_by, tool
 
 _READ = """
 import json, sys

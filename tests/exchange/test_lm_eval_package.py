@@ -9,8 +9,8 @@ from typing import Any
 
 import profiles
 import pytest
+from export_readers import tool
 from import_parts import import_predictions
-from tools import tool
 
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import read_report

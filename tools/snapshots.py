@@ -1,7 +1,7 @@
 """Dump every report of several results files, to compare two revisions of lbx byte by byte.
 
-    python -m tests.snapshots files FOLDER          make the results files, with the first revision
-    python -m tests.snapshots dump FOLDER OUTPUT    write all reports of them, with each revision
+    python -m tools.snapshots files FOLDER          make the results files, with the first revision
+    python -m tools.snapshots dump FOLDER OUTPUT    write all reports of them, with each revision
     diff -r OUTPUT_1 OUTPUT_2
 
 Files: published predictions, published judgements and ratings, the demo, and files that ``tests/consistency`` draws.
@@ -19,9 +19,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-SHARED = HERE.parents[1] / "shared"
-sys.path[:0] = [str(HERE), str(HERE / "consistency")]
+ROOT = Path(__file__).resolve().parents[1]
+TESTS, SHARED = ROOT / "tests", ROOT.parent / "shared"
+sys.path[:0] = [str(TESTS), str(TESTS / "consistency")]
 
 import duckdb  # noqa: E402
 from command_line import Lbx  # noqa: E402
@@ -50,8 +50,8 @@ def make_files(folder: Path) -> None:
         file = judgements / "human_eval" / f"{model}.pred.jsonl"
         _lbx("import", "leval", file, "-m", model, "-o", folder / "rated.duckdb")
     _lbx("import", "leval_ratings", judgements / "human_eval/jsons", "--rater", "author", "-o", folder / "rated.duckdb")
-    _lbx("import", "leval_judge", HERE / "data/leval_judge/ours.pred.judge.jsonl", "-o", folder / "judged.duckdb")
-    demo = HERE.parent / "work/demo/results.duckdb"
+    _lbx("import", "leval_judge", TESTS / "data/leval_judge/ours.pred.judge.jsonl", "-o", folder / "judged.duckdb")
+    demo = ROOT / "work/demo/results.duckdb"
     if not demo.exists():
         sys.exit(f"{demo} is missing. Run `just demo` first.")
     shutil.copy(demo, folder / "demo.duckdb")

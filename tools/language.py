@@ -1,7 +1,7 @@
 """Check the language of the project: turns of phrase in prose, and names that are no nouns or verbs.
 
-    python -m tests.language                  figures and limits; fails above a limit
-    python -m tests.language --list KIND      places of one kind, e.g. messages, function or duplicate
+    python -m tools.language                  figures and limits; fails above a limit that a changed file is counted in
+    python -m tools.language --list KIND      places of one kind, e.g. messages, function or duplicate
 
 Prose has three kinds: docstrings and comments, messages (string literals of five words or more in lbx) and pages
 (README.md and docs/). Figures are turns of phrase per 10,000 words. Well-kept packages have 8 to 29 in docstrings and
@@ -14,6 +14,7 @@ import argparse
 import ast
 import io
 import re
+import subprocess
 import sys
 import tokenize
 from collections import defaultdict
@@ -163,6 +164,13 @@ def find_all(root: Path) -> Findings:
     return findings
 
 
+def changed_files(root: Path) -> list[str]:
+    """Files that differ from the last commit, as paths below the folder. None where there is no repository."""
+    command = ["git", "-C", str(root), "status", "--porcelain", "--no-renames", "--untracked-files=all"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [line[3:] for line in done.stdout.splitlines()]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", choices=LIMITS, metavar="KIND", help="list the places of one kind")
@@ -177,8 +185,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{kind:12} {figure:6.1f}  limit {LIMITS[kind]}")
     exceeded = [kind for kind, figure in figures.items() if figure > LIMITS[kind]]
     if exceeded:
-        print(f"Above the limit: {', '.join(exceeded)}. Places: python -m tests.language --list {exceeded[0]}")
-    return 1 if exceeded else 0
+        print(f"Above the limit: {', '.join(exceeded)}. Places: python -m tools.language --list {exceeded[0]}")
+    changed = changed_files(options.root)
+    yours = [line for kind in exceeded for line in findings.places[kind] if any(name in line for name in changed)]
+    if yours:
+        print("In files that you changed:", *yours, sep="\n")
+    return 1 if yours else 0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 # server on loopback, and SmolLM2-135M-Instruct (8,192 tokens), bundled, verified, unpacked, run on both backends without
 # network, and the two held against each other. On llama.cpp it is the GGUF (Q4_1) from the bundle, on transformers a
 # folder made of that file in float32: what differs is that llama.cpp rounds what it multiplies with rounded weights.
-# Usage: tests/real.sh [FOLDER [short]]     default: work/real, made anew each time; short: what the tests run
+# Usage: tools/real.sh [FOLDER [short]]     default: work/real, made anew each time; short: what the tests run
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-work/real}

@@ -1,6 +1,6 @@
 """Makes pictures of everything that lbx shows to people, with Chromium, in light and dark, for a person to look at.
 
-    python -m tests.gallery OUT [--only PATTERN]     PATTERN: of a picture's name, such as 'report-8-*' or '*-phone-*'
+    python -m tools.gallery OUT [--only PATTERN]     PATTERN: of a picture's name, such as 'report-8-*' or '*-phone-*'
 
 Pictures are named SUBJECT-VIEW-SCHEME.png; ``OUT/README.txt`` lists them. Subjects that this revision lacks are
 skipped with a message.

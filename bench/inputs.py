@@ -22,7 +22,8 @@ from bench.contest import REPOSITORY
 from lbx.backends.kinds import OPTIONS
 from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.base.records import Request, Sample, Sampling
-from lbx.benchmarks.leval.benchmark import KINDS, LEval
+from lbx.benchmarks.leval.benchmark import LEval
+from lbx.benchmarks.leval.tasks import KINDS
 from lbx.prompting.prompter import Prompter
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def make_gguf(folder: Path) -> Path:
 
 def fetch_smollm2(kind: str) -> Path:
     """SmolLM2-135M-Instruct as "gguf" (a file, Q4_1) or "hf" (a folder); downloaded once."""
-    command = [sys.executable, REPOSITORY / "models" / "smollm2" / "fetch.py", kind]
+    command = [sys.executable, str(REPOSITORY / "models" / "smollm2" / "fetch.py"), kind]
     return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
 
 

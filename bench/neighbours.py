@@ -21,8 +21,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from bench import engine
@@ -58,7 +58,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def _compare(backend: str, job: Job, folder: Path, waits: dict[str, str], repeats: int) -> None:
-    situations = {"quiet": (job, nullcontext), "busy": (job, lambda: _busy(job.cores[-1]))}
+    situations: dict[str, tuple[Job, Callable[[], AbstractContextManager[object]]]] = {
+        "quiet": (job, nullcontext),
+        "busy": (job, lambda: _busy(job.cores[-1])),
+    }
     if _can_limit():
         situations["quota"] = (job, lambda: _quota(len(job.cores) / 2))
     rows, quiet = [], None

@@ -82,7 +82,11 @@ def _files(answers: int) -> dict[str, Callable[[Path], int]]:
         make_many_runs(path, answers)
         return _answer_count(path)
 
-    files = {"19 runs": write_usual, "19 published runs": write_published, "36 runs, short texts": write_many}
+    files: dict[str, Callable[[Path], int]] = {
+        "19 runs": write_usual,
+        "19 published runs": write_published,
+        "36 runs, short texts": write_many,
+    }
     if not _SHARED.is_dir():
         print(f"left out the page of published runs: {_SHARED} does not exist", file=sys.stderr)
         del files["19 published runs"]

@@ -68,10 +68,8 @@ def make_job(dtype: str, args: argparse.Namespace, folder: Path) -> tuple[list[s
 def _compare(dtype: str, args: argparse.Namespace, folder: Path) -> list[list[str]]:
     labels, job, tokenizer = make_job(dtype, args, folder)
     results = {name: run_contender(name, job, folder) for name in ("vllm", "hf-lbx")}
-    return [
-        _row(f"{dtype}, {label}", *work)
-        for label, *work in zip(labels, *_by_group(job, results, tokenizer), strict=True)
-    ]
+    costs, equal = _by_group(job, results, tokenizer)
+    return [_row(f"{dtype}, {label}", seconds, same) for label, seconds, same in zip(labels, costs, equal, strict=True)]
 
 
 def _widen_window(model: Path, target: Path, window: int) -> Path:

@@ -173,7 +173,7 @@ def _open_side_by_side(page: Page) -> bool:
 def _click(page: Page, words: str, within: str = "body") -> bool:
     """Click the first visible link or button whose text has these words."""
     for role in ("button", "link"):
-        for found in page.locator(within).get_by_role(role, name=re.compile(words, re.IGNORECASE)).all():  # type: ignore[arg-type]
+        for found in page.locator(within).get_by_role(role, name=re.compile(words, re.IGNORECASE)).all():
             if found.is_visible():
                 found.click()
                 page.wait_for_timeout(500)
@@ -190,7 +190,7 @@ def _print(gallery: Gallery, subject: str, link: str) -> None:
         page.goto(link)
         page.wait_for_timeout(500)
         pdf = gallery.out / f"{subject}-print.pdf"
-        page.pdf(path=pdf, format="A4", margin=dict.fromkeys(("top", "bottom", "left", "right"), "1cm"))
+        page.pdf(path=pdf, format="A4", margin={"top": "1cm", "bottom": "1cm", "left": "1cm", "right": "1cm"})
         gallery.texts[pdf.name] = f"{subject}: printed"
         if shutil.which("pdftoppm"):
             subprocess.run(["pdftoppm", "-r", "70", "-l", "6", "-png", pdf, gallery.out / name], check=True)

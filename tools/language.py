@@ -94,10 +94,11 @@ def find_prose(source: str, path: str, findings: Findings) -> None:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             findings.add_prose("docstrings", f"{path}:{token.start[0]}", token.string)
-    strings = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
-    for string in strings:
-        if id(string) not in docstrings and len(string.value.split()) >= 5:
-            findings.add_prose("messages", f"{path}:{string.lineno}", string.value)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or id(node) in docstrings:
+            continue
+        if isinstance(node.value, str) and len(node.value.split()) >= 5:
+            findings.add_prose("messages", f"{path}:{node.lineno}", node.value)
 
 
 def _is_property(function: ast.FunctionDef) -> bool:

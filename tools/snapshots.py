@@ -62,7 +62,7 @@ def _lbx(*arguments: object) -> str:
     done = Lbx()(*arguments)
     if done.returncode:
         sys.exit(f"{arguments}: {done.stderr}")
-    return done.stdout
+    return str(done.stdout)
 
 
 def _drawn_files() -> list[dict[str, Any]]:

@@ -74,10 +74,8 @@ REFUSED = {
     "cpmant": "cannot be computed token by token",
 }
 EXPERTS = 4
-SLOWEST = "glm5_next"  # minutes: odd places are not asked by CI
-OTHERS = [name for name in FAMILIES if name not in (*CHOSEN, *NOT_LOADED, SLOWEST)]
-OTHERS.insert(1, SLOWEST)
-LONG = [pytest.mark.long("as of every fourth family; `just architectures` asks all, llama.cpp too")]
+OTHERS = [name for name in FAMILIES if name not in (*CHOSEN, *NOT_LOADED)]
+"""Families whose kind of attention and of cache is that of a chosen one. `just architectures` asks all, llama.cpp too."""
 PAGE = Path(__file__).parents[2] / "tests" / "architectures.md"
 
 
@@ -117,10 +115,7 @@ def test_it_loads_and_answers_as_generate_does(name, made):
         assert sharing in found.single
 
 
-@pytest.mark.parametrize(
-    "name",
-    profiles.every(2, [pytest.param(name, marks=LONG if at % 4 else []) for at, name in enumerate(OTHERS)]),
-)
+@pytest.mark.parametrize("name", profiles.chosen(OTHERS, OTHERS[:1]))
 def test_the_other_families_answer_as_generate_does(name, made):
     found = look(made(name))
     assert found.good, found

@@ -16,12 +16,12 @@ demo *args:
     models/demo/demo.sh
     {{ if args == "--real" { "models/smollm2/demo.sh" } else { "" } }}
 
-# tests of the README's promises (listed in tests/promises.py), and lint in parallel; arguments replace the selection
+# tests of the README's promises (listed in tests/promises.py); arguments replace the selection
 [positional-arguments]
 test *args: setup
-    @just --no-deps lint & lint=$!; pytest -n 3 --dist worksteal "${@:--mpromise}"; tests=$?; wait $lint && exit $tests
+    pytest -n 3 --dist worksteal "${@:--mpromise}"
 
-# every test, without lint; --hypothesis-profile=all: all examples of property tests, architectures and series of kills (hours)
+# every test; --hypothesis-profile=all: all examples of property tests, architectures and series of kills (hours)
 [positional-arguments]
 test-all *args: setup
     .ci/slurm-tools.sh || true

@@ -97,8 +97,7 @@ def test_each_page_lists_its_sections(opened: Opened, site: Path) -> None:
     assert page.locator(".pages").bounding_box()["y"] < 200, "the list of pages stays in sight"  # type: ignore[index]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])
 def test_pages_are_accessible(opened: Opened, site: Path, width: int, scheme: str) -> None:
     for name in ("index.html", "docs/results.html"):
         page = opened(site / name, width=width, scheme=scheme)

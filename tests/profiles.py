@@ -4,7 +4,8 @@ them, from random seeds, with --hypothesis-profile=all. What those find becomes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hypothesis import settings
@@ -25,6 +26,15 @@ def examples(wanted: int) -> int:
 def every(step: int, values: Sequence[Any]) -> Sequence[Any]:
     """Every value of that step, the first included; all of them in a whole run."""
     return values[::step] if settings.get_current_profile_name() == "quick" else values
+
+
+def crossed(first: Iterable[Any], second: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Each value of both in a pair at least once; every pair in a whole run."""
+    first, second = list(first), list(second)
+    if settings.get_current_profile_name() != "quick":
+        return [*itertools.product(first, second)]
+    longest = max(len(first), len(second))
+    return [(first[at % len(first)], second[at % len(second)]) for at in range(longest)]
 
 
 def chosen(values: Sequence[Any], few: Sequence[Any]) -> Sequence[Any]:

@@ -61,8 +61,12 @@ class Held:
 def rows_in(path: Path) -> tuple[Answers, set[Rating]]:
     """The answers and the ratings of a file, each there once."""
     with Store(path, read_only=True) as store:
-        rows = store.query(f"SELECT {ANSWER} FROM generations").rows
-        said = store.query(f"SELECT {RATING} FROM ratings").rows
+        return _rows_of(store)
+
+
+def _rows_of(store: Store) -> tuple[Answers, set[Rating]]:
+    rows = store.query(f"SELECT {ANSWER} FROM generations").rows
+    said = store.query(f"SELECT {RATING} FROM ratings").rows
     answers = {tuple(row[:5]): tuple(row[5:]) for row in rows}
     assert len(rows) == len(answers), "a row is doubled"
     assert len(said) == len({*said}), "a rating is doubled"
@@ -71,10 +75,10 @@ def rows_in(path: Path) -> tuple[Answers, set[Rating]]:
 
 def check(path: Path, held: Held, empty: Path) -> None:
     """The file holds every committed row, each once and under its own run's name, and the numbers made of them."""
-    answers, ratings = rows_in(path)
-    assert answers == held.answers, _difference(held.answers, answers)
-    assert ratings == held.ratings, (ratings - held.ratings, held.ratings - ratings)
     with Store(path, read_only=True) as store:
+        answers, ratings = _rows_of(store)
+        assert answers == held.answers, _difference(held.answers, answers)
+        assert ratings == held.ratings, (ratings - held.ratings, held.ratings - ratings)
         named = {run for (run,) in store.query("SELECT run_id FROM runs").rows}
         assert named >= {key[0] for key in answers}, "answers of no run"
         lost = store.query("SELECT * FROM generations ANTI JOIN samples USING (benchmark, task, sample_id)").rows
@@ -82,7 +86,9 @@ def check(path: Path, held: Held, empty: Path) -> None:
         others = store.query("SELECT * FROM scores ANTI JOIN generations USING (run_id, benchmark, task, sample_id, "
                              "iteration)").rows  # fmt: skip
         assert not others, "scores of no answer"
-    _check_numbers(path, held, empty)
+        made_of = repr([sorted_rows(store, f"SELECT {columns} FROM {table}") for table, columns in _MADE_OF.items()])
+        tables = {table: sorted_rows(store, f"FROM {table}") for table in SCORES}
+    _check_numbers(path, held, empty, made_of, tables)
 
 
 def _difference(expected: Answers, there: Answers) -> str:
@@ -93,13 +99,10 @@ def _difference(expected: Answers, there: Answers) -> str:
     return f"lost: {sorted(lost)}; not asked for: {sorted(more)}; (wanted, there): {changed}"
 
 
-def _check_numbers(path: Path, held: Held, empty: Path) -> None:
+def _check_numbers(path: Path, held: Held, empty: Path, made_of: str, tables: dict[str, list[dict[str, Any]]]) -> None:
     """Scores and numbers are those of a file that has the same answers and nothing else; where a command was killed,
     some may not be there yet.
     """
-    with Store(path, read_only=True) as store:
-        made_of = repr([sorted_rows(store, f"SELECT {columns} FROM {table}") for table, columns in _MADE_OF.items()])
-        tables = {table: sorted_rows(store, f"FROM {table}") for table in SCORES}
     made_of += str(BENCHMARKS["tales"].metric_version)
     if made_of not in _WANTED:
         _WANTED[made_of] = _from_scratch(path, empty)

@@ -75,7 +75,7 @@ REFUSED = {
 }
 EXPERTS = 4
 OTHERS = [name for name in FAMILIES if name not in (*CHOSEN, *NOT_LOADED)]
-"""Families whose kind of attention and of cache is that of a chosen one. `just architectures` asks all, llama.cpp too."""
+"""Families whose kinds of attention and of cache are those of a chosen one. `just architectures` asks all."""
 PAGE = Path(__file__).parents[2] / "tests" / "architectures.md"
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import profiles
 import pytest
 
 pytest.importorskip("torch", reason="needs lbx[hf]")
@@ -74,7 +75,7 @@ def experts(once) -> Path:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="needs Linux, which says what a process takes")
-@pytest.mark.parametrize("name", ["eight", "whole"])
+@pytest.mark.parametrize("name", profiles.chosen(["eight", "whole"], ["eight"]))
 def test_no_model_is_held_twice(experts: Path, name: str) -> None:
     """Its experts are merged in loading, and come in another number format than they are computed in."""
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import profiles
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs lbx[hf]")
@@ -250,7 +251,7 @@ print(sorted({"bitsandbytes", "kernels", "gptqmodel", "compressed_tensors", "opt
 """
 
 
-@pytest.mark.parametrize("name", ["AWQ", "GPTQ 4", "ModelOpt nvfp4"])
+@pytest.mark.parametrize("name", profiles.chosen(["AWQ", "GPTQ 4", "ModelOpt nvfp4"], ["GPTQ 4"]))
 def test_no_kernel_and_no_librarys_code_is_asked_for(whole: Path, name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ALONE, str(whole / name)], capture_output=True, text=True, check=False

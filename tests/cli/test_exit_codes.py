@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import profiles
 import pytest
 from command_line import Lbx
 
@@ -38,7 +39,9 @@ def results(lbx: Lbx, bundle: Path, answers: Path, tmp_path_factory: pytest.Temp
     return path
 
 
-@pytest.mark.parametrize(("code", "command"), SAME, ids=lambda value: "" if isinstance(value, int) else value[0])
+@pytest.mark.parametrize(
+    ("code", "command"), profiles.every(3, SAME), ids=lambda value: "" if isinstance(value, int) else value[0]
+)
 def test_a_process_says_what_the_call_in_this_one_says(
     lbx: Lbx, bundle: Path, archive: Path, results: Path, tmp_path: Path, code: int, command: tuple[str, ...]
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
+import profiles
 import pytest
 from command_line import Lbx, fails
 from gallery_files import running_file
@@ -69,8 +70,7 @@ def report(store: Store, name: str, query: ReportQuery) -> str:
     return "".join(render.json_pieces(table.columns, table.rows))
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("baseline", ["", PLANTED_RUNS[0]])
+@pytest.mark.parametrize(("mode", "baseline"), profiles.crossed(MODES, ["", PLANTED_RUNS[0]]))
 def test_every_report_without_texts_is_byte_equal(folder: Path, mode: str, baseline: str) -> None:
     query = ReportQuery(runs=PLANTED_RUNS if not baseline else (), baseline=baseline, force=True)
     unequal, filled = [], set()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import profiles
 import pytest
 from harness_parts import TIME, lm_eval_row
 from import_parts import import_predictions
@@ -187,8 +188,7 @@ def _with(row: Row, key: str, value: object) -> Row:
     return {name: part for name, part in {**row, key: value}.items() if part is not ...}
 
 
-@pytest.mark.parametrize("kind", [*NO_TEXTS, "text"])
-@pytest.mark.parametrize("name", IMPORTERS)
+@pytest.mark.parametrize(("name", "kind"), profiles.crossed(IMPORTERS, [*NO_TEXTS, "text"]))
 def test_references_that_are_no_texts_are_refused_by_place(name: str, kind: str, store: Store, tmp_path: Path) -> None:
     importer = IMPORTERS[name]
     if (name, kind) in (("longbench_v2", "null"), ("longbench_v2", "missing"), ("leval", "text")):
@@ -205,8 +205,7 @@ def test_references_that_are_no_texts_are_refused_by_place(name: str, kind: str,
     assert store.query("SELECT count(*) FROM runs").rows == [(0,)]
 
 
-@pytest.mark.parametrize("kind", NO_TEXTS)
-@pytest.mark.parametrize("name", IMPORTERS)
+@pytest.mark.parametrize(("name", "kind"), profiles.crossed(IMPORTERS, NO_TEXTS))
 def test_answers_that_are_no_text_are_named_by_place(name: str, kind: str, store: Store, tmp_path: Path) -> None:
     importer = IMPORTERS[name]
     if (name, kind) in (("longbench_v2", "null"), ("longbench_v2", "missing")):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import profiles
 import pytest
 from harness_parts import (
     TIME,
@@ -51,8 +52,9 @@ def published(shared: Callable, model: str) -> tuple[dict[str, list[Row]], dict[
     return rows, json.loads((folder / "result.json").read_text())
 
 
-@pytest.mark.parametrize("model", ["llama2-7b-chat-4k", "llama3-8b-instruct"])
-@pytest.mark.parametrize("form", ["lm_eval", "opencompass"])
+@pytest.mark.parametrize(
+    ("form", "model"), profiles.crossed(["lm_eval", "opencompass"], ["llama2-7b-chat-4k", "llama3-8b-instruct"])
+)
 def test_published_answers_get_their_official_scores(
     form: str, model: str, shared: Callable, store: Store, tmp_path: Path
 ) -> None:

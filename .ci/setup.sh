@@ -25,7 +25,7 @@ base=${PYTHON:-python3}
 pip() { "$python" -m pip --disable-pip-version-check --quiet "$@"; }
 
 # Beside the downloads, which leave the processor alone: where it is not kept, the wheel takes minutes.
-say "the llama.cpp wheel (built once and kept: about 9 minutes on two cores the first time)"
+say "the llama.cpp wheel (built once and kept: about 4 minutes on two cores the first time)"
 built=$(mktemp)
 .ci/llama-wheel.sh "$python" own > "$built" &
 building=$!

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 import duckdb
+import profiles
 import pytest
 from results_parts import changed, lbx, refused, results_file
 
@@ -61,7 +62,7 @@ def test_a_file_without_them_is_copied_whole(source: Path, tmp_path: Path) -> No
     assert json.loads(said.out)["removed_facts"] == {}
 
 
-@pytest.mark.parametrize("column", [f"{table}.{column}" for table, column in COLUMNS])
+@pytest.mark.parametrize("column", profiles.every(4, [f"{table}.{column}" for table, column in COLUMNS]))
 def test_no_column_takes_a_text_along(source: Path, tmp_path: Path, column: str) -> None:
     is_json = COLUMN_TYPES[tuple(column.split("."))] == "JSON"  # type: ignore[index]
     said, target = extracted(source, tmp_path, column, json.dumps({"a": TEXT}) if is_json else TEXT)
@@ -72,8 +73,10 @@ def test_no_column_takes_a_text_along(source: Path, tmp_path: Path, column: str)
         assert "patient" not in values_of(target)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("column", ["runs.settings", "runs.hardware", "sessions.spec", "samples.meta"])
+@pytest.mark.parametrize(
+    ("column", "form"),
+    profiles.crossed(["runs.settings", "runs.hardware", "sessions.spec", "samples.meta"], FORMS),
+)
 def test_no_form_of_json_takes_a_text_along(source: Path, tmp_path: Path, column: str, form: str) -> None:
     said, target = extracted(source, tmp_path, column, json.dumps(FORMS[form]))
     assert said.code == 0, said  # type: ignore[attr-defined]

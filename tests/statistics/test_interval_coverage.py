@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from statistics import NormalDist
 
 import numpy as np
+import profiles
 import pytest
 from scored_parts import Imported
 
@@ -135,7 +136,7 @@ def linearised(parts: np.ndarray) -> np.ndarray:
     return geometric(parts) / 3 * (parts / means).sum(axis=1) if means.all() else np.zeros(len(parts))
 
 
-@pytest.mark.parametrize("n", [13, pytest.param(50, marks=pytest.mark.long("between the two")), 200])
+@pytest.mark.parametrize("n", profiles.chosen([13, 50, 200], [13]))
 def test_every_imported_task_resampled(imported: Imported, n: int) -> None:
     tasks = {f"{run} {task}": rows for run, each in imported.items() for task, rows in each.items()}
     assert len(tasks) == 56

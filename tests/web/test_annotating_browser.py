@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import profiles
 import pytest
 from chromium import Opened, overflow, violations, windows
 from sites import HOSTILE, answered, site_of
@@ -48,7 +49,7 @@ def _said(page: Page, text: str) -> None:
     page.locator("#said", has_text=text).wait_for()
 
 
-@pytest.mark.parametrize("width", [1400, 400])
+@pytest.mark.parametrize("width", profiles.chosen([1400, 400], [400]))
 @pytest.mark.parametrize("path", ["/", "/document/1", "/document/2", "/document/3?new=1"])
 def test_it_fits_and_is_accessible(opened: Opened, width: int, path: str) -> None:
     page = opened(path, width=width)

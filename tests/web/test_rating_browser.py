@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import profiles
 import pytest
 from chromium import Opened, violations, windows
 from sites import HOSTILE, SHOWN, answered, site_of
@@ -89,7 +90,7 @@ def rate_one(page: Page, keys: str = "42") -> None:
         page.keyboard.press(key)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", profiles.chosen(WIDTHS, WIDTHS[1:]))
 def test_twenty_questions_by_keyboard_killed_in_between(opened: Opened, tmp_path: Path, width: int) -> None:
     path = answers_file(tmp_path / "r.duckdb", questions=21)
     command = Command(path)
@@ -234,8 +235,7 @@ def test_two_raters_at_once(opened: Opened, tmp_path: Path) -> None:
     assert scores == [("ann", [4.0, 5.0], 18), ("bob", [1.0, 2.0], 18)]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("width", "scheme"), profiles.crossed(WIDTHS, ["light", "dark"]))
 def test_it_fits_and_is_accessible(opened: Opened, tmp_path: Path, width: int, scheme: str) -> None:
     hostile = HOSTILE[:-1]
     path = answers_file(tmp_path / "r.duckdb", output="{run} " + hostile, question="{n} " + hostile)

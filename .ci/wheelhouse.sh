@@ -4,7 +4,8 @@
 #
 #     .ci/wheelhouse.sh [cpu|cuda|llama]       into wheelhouse/cpu ...; `just wheelhouse` is the first
 #
-# llama has llama.cpp alone, for CPUs: no torch, no transformers, a third of the size.
+# llama has llama.cpp alone, for CPUs: no torch, no transformers, a third of the size. LLAMA_VARIANT=own takes the wheel of
+# .venv, whose CPU variants are those of this processor and AVX2; the default has one for each processor.
 #
 # Everything in requirements.lock is checked against its hash. SHA256SUMS covers all of it, and the build checks that.
 # Where pip finds torch only as its CUDA build, PIP_EXTRA_INDEX_URL can name PyTorch's index of CPU builds.

@@ -35,6 +35,7 @@ NOT_RUN = {
     "inspect": "opens a browser; test_inspect_log.py shows the same logs",
     "python3": "makes a virtual environment and needs the network",
     ".venv/bin/pip": "needs the network",
+    ".venv/bin/python": "test_what_is_generated_is_current and test_site.py call both scripts",
     ".": "activates that environment",
     "python": "the demo's GGUF is made by the fixture demo_gguf; SmolLM2's files need the network",
     **dict.fromkeys(

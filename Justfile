@@ -19,7 +19,7 @@ demo *args:
 # tests of the README's promises (listed in tests/promises.py); arguments replace the selection
 [positional-arguments]
 test *args: setup
-    pytest -n 3 --dist worksteal "${@:--mpromise}"
+    pytest -n 4 --dist worksteal "${@:--mpromise}"
 
 # every test; --hypothesis-profile=all: all examples of property tests, architectures and series of kills (hours)
 [positional-arguments]
@@ -28,7 +28,7 @@ test-all *args: setup
     .ci/exchange-tools.sh || true
     .ci/vulkan-build.sh >/dev/null || true
     .ci/server-tools.sh || true
-    pytest -n 3 --dist worksteal -m '' "$@"
+    pytest -n 4 --dist worksteal -m '' "$@"
 
 # compare lbx with all official scores: records and largest difference by metric
 golden: setup

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.contest import REPOSITORY, table
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench import tasks as longbench_tasks
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.scoring.adding_up import add_up
 from lbx.store import RunRow, Store
 

@@ -25,11 +25,10 @@ from typing import NamedTuple
 from lbx.backends.cards import Chat
 from lbx.backends.tokenizer_loading import hash_tokenizer, open_tokenizer
 from lbx.base.layout import Bundle
-from lbx.benchmarks.ruler.essays import read_essays
+from lbx.benchmarks.ruler.needles import read_essays
 from lbx.benchmarks.ruler.samples import SampleSet
 from lbx.benchmarks.ruler.sentences import PARAMETERS_FILE
-from lbx.benchmarks.ruler.settings import RulerSettings
-from lbx.benchmarks.ruler.tasks import TASKS, task_name
+from lbx.benchmarks.ruler.tasks import TASKS, RulerSettings, task_name
 
 _MIB = 1 << 20
 

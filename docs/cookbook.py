@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.scoring.scores import add_up
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.store.queries import attach_files, open_query

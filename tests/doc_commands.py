@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import typer
 from markdown_it import MarkdownIt
 
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.cli.main import COMMANDS, app, load_command
 from lbx.report.report_types import BOARD
 from lbx.report.reports import REPORTS

@@ -15,9 +15,9 @@ from itertools import combinations
 from pathlib import Path
 
 from lbx.base.records import Sample, sha256_text
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.judge import Round
 from lbx.benchmarks.longbench.tasks import METRICS, TASKS, kind_of
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.ruler.tasks import TASKS as RULER_TASKS
 from lbx.benchmarks.ruler.tasks import task_name
 from lbx.scoring.adding_up import add_up

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lbx import benchmarks
 from lbx.base.columns import number_column
 from lbx.base.layout import Bundle
 from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
+from lbx.benchmarks import registry
 from lbx.benchmarks.base.aggregates import Average, numbers_by_task, task_score
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.layout import (
@@ -95,7 +95,7 @@ class Colours(Benchmark):
 
 def main(folder: Path) -> None:
     """What the rooms make of the family, of files below a folder."""
-    benchmarks.BENCHMARKS = benchmarks._Benchmarks(*benchmarks.BENCHMARKS.values(), Colours())
+    registry.BENCHMARKS = registry._Benchmarks(*registry.BENCHMARKS.values(), Colours())
     from made_runs import add_run
 
     from lbx.exchange.exporting import export

@@ -8,8 +8,7 @@ from dataclasses import replace
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
 from lbx.benchmarks.base.aggregates import task_score
-from lbx.benchmarks.base.asked_model import AskedModel
-from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, TaskCatalogue, no_model_error
+from lbx.benchmarks.base.benchmark import AskedModel, AskingProtocol, Benchmark, TaskCatalogue, no_model_error
 from lbx.benchmarks.own.benchmark import CustomFormat
 
 NAME = "words"

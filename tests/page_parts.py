@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report import page as report_page
 from lbx.scoring.adding_up import add_up
 from lbx.store import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Store

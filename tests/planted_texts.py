@@ -11,8 +11,8 @@ from gallery_files import MODELS, Sizes, results_file
 from judged_rounds import Said, add_judge, both_orders
 
 from lbx.base.records import Sample, sha256_text
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.judge import Round
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.running.rescoring import score_with
 from lbx.scoring.opinions import write_ratings
 from lbx.store import GenerationRow, RunRow, SampleRow, Store

@@ -6,10 +6,10 @@ import random
 from collections.abc import Mapping
 
 from lbx.base.records import Sample, ScoredSample
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.leval.tasks import KINDS
-from lbx.benchmarks.longbench_pro.groups import CATEGORIES
-from lbx.benchmarks.longbench_v2.benchmark import DOMAINS
+from lbx.benchmarks.longbench_pro.tables import CATEGORIES
+from lbx.benchmarks.longbench_v2 import DOMAINS
+from lbx.benchmarks.registry import BENCHMARKS
 
 Imported = dict[str, dict[str, list[ScoredSample]]]
 """Model -> task -> its scored rows."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import lbx
-from lbx.benchmarks import BENCHMARKS, official_judge
+from lbx.benchmarks.registry import BENCHMARKS, official_judge
 from lbx.running.judge_spec import OFFICIAL
 
 ROOMS = tuple(

@@ -90,5 +90,12 @@ def test_commands_that_read_archives_load_little(command: str, tmp_path: Path) -
     assert not {"numpy", "duckdb", "huggingface_hub", "jinja2"} & set(modules)
 
 
+def test_one_benchmark_loads_no_other() -> None:
+    code = "import sys, lbx.benchmarks.mrcr; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[2] for name in done.stdout.split() if name.startswith("lbx.benchmarks.")}
+    assert "mrcr" in loaded and loaded <= {"mrcr", "base"}, loaded
+
+
 def test_every_reason_is_needed() -> None:
     assert set(REASONS) <= set(local_imports())

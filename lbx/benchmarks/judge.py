@@ -32,7 +32,7 @@ from lbx.base.records import (
 )
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.rubric import Rubric, judgement
-from lbx.benchmarks.base.templates import fill_format
+from lbx.benchmarks.base.sources import fill_format
 
 NAME = "judge"
 _ID_LENGTH = 24

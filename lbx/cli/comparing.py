@@ -16,7 +16,7 @@ from lbx.backends.weights import refuse_embedding
 from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.benchmarks import benchmarks_with
+from lbx.benchmarks.registry import benchmarks_with
 from lbx.cli.measure_options import DEFAULT_PARITY_LIMIT, ParityOptions
 from lbx.cli.options import BUNDLE_VARIABLE
 from lbx.cli.output import RunBar, answer, answer_json, note

@@ -8,7 +8,7 @@ from typing import Any
 
 from lbx.backends.listing import list_models
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS, EXPORT_FORMATS, IMPORT_FORMATS, all_tasks, format_names
+from lbx.benchmarks.registry import BENCHMARKS, EXPORT_FORMATS, IMPORT_FORMATS, all_tasks, format_names
 from lbx.exchange.prediction_files import OPINION_FORMATS
 from lbx.store import Store
 

@@ -12,7 +12,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.option import key_values
 from lbx.base.units import format_count
-from lbx.benchmarks import BENCHMARKS, EXPORT_FORMATS, official_judge
+from lbx.benchmarks.registry import BENCHMARKS, EXPORT_FORMATS, official_judge
 from lbx.cli.exchange_options import ExportOptions, ImportOptions, ScoreOptions
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.tables import show_sheets

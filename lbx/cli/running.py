@@ -15,7 +15,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.units import duration, format_count, size
 from lbx.base.visible import one_line
-from lbx.benchmarks import BENCHMARKS, all_tasks
+from lbx.benchmarks.registry import BENCHMARKS, all_tasks
 from lbx.cli.failures import reporting_interrupts
 from lbx.cli.measure_options import PlanOptions, RunOptions, TasksOptions
 from lbx.cli.options import BUNDLE_VARIABLE, LocalSessionOptions

@@ -12,7 +12,7 @@ from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.inputs import open_input
 from lbx.base.outputs import temporary_folder
 from lbx.base.records import SampleKey
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.cluster.folder import RunFolder, Submission
 from lbx.cluster.schedulers import SCHEDULERS
 from lbx.forecast.shards import ShardPlan

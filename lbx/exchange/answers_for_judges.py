@@ -18,10 +18,10 @@ from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Mode, Sample
-from lbx.benchmarks import BENCHMARKS, judged_samples, official_judge
-from lbx.benchmarks.base.judge_marks import marks_in
+from lbx.benchmarks.base.benchmark import marks_in
 from lbx.benchmarks.base.prediction_lines import read_bytes, split_rows
 from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, file_part
+from lbx.benchmarks.registry import BENCHMARKS, judged_samples, official_judge
 from lbx.exchange.exporting import ExportSummary, write_files
 from lbx.exchange.prediction_files import (
     PredictionFiles,

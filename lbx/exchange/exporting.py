@@ -13,8 +13,8 @@ from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.inputs import path_inside, read_input
 from lbx.base.outputs import write_all
-from lbx.benchmarks import BENCHMARKS, EXPORT_FORMATS
 from lbx.benchmarks.base.predictions import PredictionFormat, file_part
+from lbx.benchmarks.registry import BENCHMARKS, EXPORT_FORMATS
 from lbx.exchange.prediction_files import find_format
 from lbx.exchange.run_answers import answered_tasks, has_source_rows, scored_run, stored_answers
 from lbx.store import Store

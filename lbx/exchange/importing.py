@@ -16,10 +16,10 @@ from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.base.units import format_count, line_spans
-from lbx.benchmarks import BENCHMARKS, IMPORT_FORMATS, custom_names, judge_files, official_judge
 from lbx.benchmarks.base.benchmark import needs_model
 from lbx.benchmarks.base.prediction_lines import read_bytes
 from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
+from lbx.benchmarks.registry import BENCHMARKS, IMPORT_FORMATS, custom_names, official_judge
 from lbx.exchange.answers_for_judges import has_judge_answers, match_judge_answers, read_judge_answers
 from lbx.exchange.field.harness_runs import HarnessRun
 from lbx.exchange.field.imported_lm_eval import read_lm_eval
@@ -157,7 +157,7 @@ def _refuse_verdicts(path: Path) -> None:
         return
     with suppress(ValueError, RecursionError):  # other problems are reported by the format's own reader
         row = json.loads(read_bytes(path).partition(b"\n")[0])
-        if isinstance(row, dict) and {"judge", *judge_files.WINNER_KEYS} <= row.keys():
+        if isinstance(row, dict) and {"judge", *official_judge.WINNER_KEYS} <= row.keys():
             raise UsageError(
                 f"{path} contains a judge's verdicts, not a model's answers.",
                 fix=f"Import it as {official_judge.JUDGEMENT_FORMAT}:",

@@ -12,12 +12,12 @@ from typing import Any
 from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
-from lbx.benchmarks import judge_files, official_judge, official_rubric
-from lbx.benchmarks.base.judge_marks import row_count
+from lbx.benchmarks.base.benchmark import row_count
 from lbx.benchmarks.base.predictions import file_part
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.benchmarks.base.templates import fill_format
+from lbx.benchmarks.base.sources import fill_format
 from lbx.benchmarks.judge import NAME
+from lbx.benchmarks.registry import official_judge, official_rubric
 from lbx.exchange.exporting import ExportSummary, incomplete_import_error, stored_files, write_files
 from lbx.exchange.prediction_files import find_format
 from lbx.store import Store
@@ -70,7 +70,7 @@ def export_judgements(
         elif "rubric" in settings and "imported" not in settings:
             pairs, missing = _pairs(store, run, _checked_rubric(run_id, settings, bundle))
             new_files = {
-                name: [f"{line}\n" for line in (*(pair.line.raw for pair in some), *judge_files.number_lines(some))]
+                name: [f"{line}\n" for line in (*(pair.line.raw for pair in some), *official_judge.number_lines(some))]
                 for name, some in pairs.items()
             }
             rows += sum(map(len, pairs.values()))
@@ -121,7 +121,9 @@ def _checked_rubric(run_id: str, settings: Mapping[str, Any], bundle: Bundle | N
     return rubric
 
 
-def _pairs(store: Store, run: Mapping[str, Any], rubric: Rubric) -> tuple[dict[str, list[judge_files.JudgedPair]], int]:
+def _pairs(
+    store: Store, run: Mapping[str, Any], rubric: Rubric
+) -> tuple[dict[str, list[official_judge.JudgedPair]], int]:
     """Return {file: its rows}, and the number of rounds that lack their reversed order."""
     rounds: dict[tuple[Any, ...], dict[bool, dict[str, Any]]] = {}
     for row in store.query(_ROUNDS, [run["run_id"]]).dicts():
@@ -134,7 +136,7 @@ def _pairs(store: Store, run: Mapping[str, Any], rubric: Rubric) -> tuple[dict[s
         rounds.setdefault(key, {})[row["answer_first"] is not False] = row
     # A question with both marks is one round; it takes two rows if questions of both marks were judged.
     asked_marks = {marks[0] for *_, marks in rounds if len(marks) == 1}
-    pairs: dict[str, list[judge_files.JudgedPair]] = {}
+    pairs: dict[str, list[official_judge.JudgedPair]] = {}
     complete = [(orders[True], orders[False]) for orders in rounds.values() if len(orders) == 2]
     names = _labels(store, {first[name] for first, _ in complete for name in ("run_id", "against_run_id")})
     for first, second in complete:
@@ -172,7 +174,7 @@ def _pair(
     *,
     first: Mapping[str, Any],
     second: Mapping[str, Any],
-) -> judge_files.JudgedPair:
+) -> official_judge.JudgedPair:
     texts = first["answer_text"], first["against_text"]
     for run_id, text in zip((first["run_id"], first["against_run_id"]), texts, strict=True):
         if text is None:
@@ -182,6 +184,6 @@ def _pair(
         "".join(fill_format(rubric.user, {**fields, "a": a, "b": b}, document="document", source=rubric.source))
         for a, b in (texts, texts[::-1])
     )
-    answers = [judge_files.NO_ANSWER if row["error"] is not None else row["output"] or "" for row in (first, second)]
+    answers = [official_judge.NO_ANSWER if row["error"] is not None else row["output"] or "" for row in (first, second)]
     time = second["created_at"].replace(tzinfo=UTC).timestamp()
-    return judge_files.make_pair(judge, names, (prompt, swapped), (answers[0], answers[1]), time)
+    return official_judge.make_pair(judge, names, (prompt, swapped), (answers[0], answers[1]), time)

@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
-from lbx.benchmarks import judge_files, official_judge
-from lbx.benchmarks.base.benchmark import with_unique_ids
-from lbx.benchmarks.base.judge_marks import LLM, copy_marks, marks_in
+from lbx.benchmarks.base.benchmark import LLM, copy_marks, marks_in, with_unique_ids
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 from lbx.benchmarks.base.predictions import NO_TASK, Prediction, file_part, judged_sample
 from lbx.benchmarks.judge import NAME, JudgeBenchmark, Round
+from lbx.benchmarks.registry import official_judge
 from lbx.exchange.answers_for_judges import group_by_task, match_judge_answers
 from lbx.exchange.importing import sample_rows
 from lbx.exchange.prediction_files import PredictionFiles, find_format
@@ -35,14 +34,14 @@ _ANSWER_KEYS = ("answer_sha256", "against_sha256", "answer_words", "against_word
 class Judgements:
     """A parsed file of judgements; its first run is called ``name``, its second has the suffix "-2"."""
 
-    file: judge_files.JudgeFile
+    file: official_judge.JudgeFile
     name: str
     model: str
     bundle: Bundle | None = None
     metadata: Mapping[str, str] | None = None
 
     @property
-    def rows(self) -> list[judge_files.JudgedPair]:
+    def rows(self) -> list[official_judge.JudgedPair]:
         return [row for attempt in self.file.attempts for row in attempt]
 
 
@@ -86,7 +85,7 @@ class _NewRun:
     model: str
     answers: dict[tuple[str, str, str], list[str]] = field(default_factory=dict)
 
-    def iteration(self, sample: Sample, contents: judge_files.PromptContents | None, side: int) -> int:
+    def iteration(self, sample: Sample, contents: official_judge.PromptContents | None, side: int) -> int:
         """Return the iteration of a prompt's answer, which is added if it is new; 0 if the contents are unknown."""
         texts = self.answers.setdefault(sample.key[:3], [])
         if contents is None:
@@ -102,18 +101,21 @@ class _StoredRun:
     model: str
     answers: dict[QuestionAndReference, list[tuple[Sample, int, str]]] = field(default_factory=dict)
 
-    def answer(self, contents: judge_files.PromptContents | None, side: int) -> tuple[Sample, int] | None:
+    def answer(self, contents: official_judge.PromptContents | None, side: int) -> tuple[Sample, int] | None:
         for sample, iteration, text in self.answers.get(contents[:2], ()) if contents else ():
             if contents and text == contents.answers[side]:
                 return sample, iteration
         return None
 
-    def iteration(self, _sample: Sample, contents: judge_files.PromptContents | None, side: int) -> int:
+    def iteration(self, _sample: Sample, contents: official_judge.PromptContents | None, side: int) -> int:
         match = self.answer(contents, side)
         return match[1] if match else 0
 
     def has_all(
-        self, contents: Sequence[judge_files.PromptContents], side: int, samples: Mapping[QuestionAndReference, Sample]
+        self,
+        contents: Sequence[official_judge.PromptContents],
+        side: int,
+        samples: Mapping[QuestionAndReference, Sample],
     ) -> bool:
         """Whether the run gave all answers of one side: to the same samples, if ``samples`` is not empty."""
         for texts in contents:
@@ -146,12 +148,12 @@ def read_judgements(
         UsageError: the path or a line in it is malformed.
         BundleError: the bundle's rubric differs from the supported one.
     """
-    file = judge_files.read_judge_file(path, bundle)
+    file = official_judge.read_judge_file(path, bundle)
     model = model or file.attempts[0][0].judge
     return Judgements(file, run_id or f"{model}-{_name_suffix(file)}", model, bundle, metadata)
 
 
-def _name_suffix(file: judge_files.JudgeFile) -> str:
+def _name_suffix(file: official_judge.JudgeFile) -> str:
     return f"{official_judge.JUDGEMENT_FORMAT}-{file.sha256[:8]}"
 
 
@@ -177,7 +179,7 @@ def _write_attempt(
     store: Store,
     judgements: Judgements,
     number: int,
-    rows: Sequence[judge_files.JudgedPair],
+    rows: Sequence[official_judge.JudgedPair],
     comparisons: Sequence[_Comparison],
 ) -> JudgeRun:
     run = _run_row(judgements, number, len(rows))
@@ -189,7 +191,7 @@ def _write_attempt(
         tuple(dict.fromkeys(answer.run_id for comparison in comparisons for answer in comparison.answers)),
         len(generations),
         sum(row.error is not None for row in generations),
-        (*judge_files.win_lines(rows), *judge_files.number_lines(rows)),
+        (*official_judge.win_lines(rows), *official_judge.number_lines(rows)),
         tuple(f"{row.line.location}: {row.note}." for row in rows if row.note),
     )
 
@@ -213,7 +215,7 @@ def _run_row(judgements: Judgements, number: int, rows: int) -> RunRow:
 
 
 def _rounds(
-    judgements: Judgements, rows: Sequence[judge_files.JudgedPair], comparisons: Sequence[_Comparison]
+    judgements: Judgements, rows: Sequence[official_judge.JudgedPair], comparisons: Sequence[_Comparison]
 ) -> Iterator[Sample]:
     """Yield samples of the rounds, two per row."""
     seen: dict[object, int] = {}
@@ -231,13 +233,13 @@ def _rounds(
 
 
 def _generations(
-    run_id: str, task: str, rows: Sequence[judge_files.JudgedPair], samples: Sequence[Sample]
+    run_id: str, task: str, rows: Sequence[official_judge.JudgedPair], samples: Sequence[Sample]
 ) -> Iterator[GenerationRow]:
     """Yield two generations per row; only the first stores the row's line."""
     for position, sample in enumerate(samples):
         row, second = rows[position // 2], position % 2
         text = row.judgements[second]
-        failed = text == judge_files.NO_ANSWER
+        failed = text == official_judge.NO_ANSWER
         yield GenerationRow(
             run_id, NAME, task, sample.sample_id, 0,
             output=None if failed else text, error=text if failed else None,
@@ -271,14 +273,14 @@ def _write_comparisons(store: Store, judgements: Judgements) -> list[_Comparison
     ]
 
 
-def _run_ids(names: tuple[str, str], file: judge_files.JudgeFile) -> tuple[str, str]:
+def _run_ids(names: tuple[str, str], file: official_judge.JudgeFile) -> tuple[str, str]:
     """Names of the two compared runs, distinct even if both are of one model."""
     first, second = names
     suffix = _name_suffix(file)
     return f"{first}-{suffix}", f"{second}-{'against-' * (first == second)}{suffix}"
 
 
-def _unknown_sample(row: judge_files.JudgedPair) -> Sample:
+def _unknown_sample(row: official_judge.JudgedPair) -> Sample:
     name = sha256_text(canonical_json(list(row.prompts)))[:16]
     return Sample(official_judge.BENCHMARK, NO_TASK, name, "", "", (), meta={"evaluation": LLM})
 

@@ -17,7 +17,6 @@ from typing import Any
 from lbx.base.errors import BundleError, ConflictError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS, format_names, official_judge
 from lbx.benchmarks.base.prediction_lines import (
     FileRows,
     PredictionLine,
@@ -26,6 +25,7 @@ from lbx.benchmarks.base.prediction_lines import (
     split_rows,
 )
 from lbx.benchmarks.base.predictions import UNMATCHED, Prediction, PredictionFormat, TaskFiles, differences
+from lbx.benchmarks.registry import BENCHMARKS, format_names, official_judge
 from lbx.exchange.ratings.pages import RATING_FORMAT
 from lbx.store import Store
 from lbx.store.rows import stored_sample

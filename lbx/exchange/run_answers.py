@@ -10,10 +10,16 @@ from typing import Any
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.records import ScoredSample
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.aggregates import numbers_by_task
-from lbx.benchmarks.base.predictions import AnswerToExport, PredictionFormat
-from lbx.benchmarks.base.results import JudgeResult, ScoredLine, ScoredRun, rows_by_task
+from lbx.benchmarks.base.predictions import (
+    AnswerToExport,
+    JudgeResult,
+    PredictionFormat,
+    ScoredLine,
+    ScoredRun,
+    rows_by_task,
+)
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.store import Store
 from lbx.store.harnesses import harness_of
 from lbx.store.rows import stored_sample

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
-from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.benchmark import needs_model
-from lbx.benchmarks.base.judge_marks import BY_NAME, marks_in
+from lbx.benchmarks.base.benchmark import BY_NAME, marks_in, needs_model
 from lbx.benchmarks.judge import JudgeBenchmark
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.judging.rating_sets import PAIR, Item, RatingAnswer, RatingSet, agreement_sample, make_pairs
 from lbx.judging.task_texts import task_text
 from lbx.store.answers import matches_pattern

@@ -16,10 +16,10 @@ from fnmatch import fnmatchcase
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS, official_judge
-from lbx.benchmarks.base.judge_marks import BY_NAME, MARKS, copy_pairs, has_copies, marks_in
+from lbx.benchmarks.base.benchmark import BY_NAME, MARKS, copy_pairs, has_copies, marks_in
 from lbx.benchmarks.base.rubric import PAIR, Rubric
 from lbx.benchmarks.judge import JudgeBenchmark, Round
+from lbx.benchmarks.registry import BENCHMARKS, official_judge
 from lbx.judging.task_texts import task_text
 from lbx.store import Store
 from lbx.store.rows import stored_sample

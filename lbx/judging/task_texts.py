@@ -7,8 +7,8 @@ from dataclasses import replace
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.benchmark import needs_model
+from lbx.benchmarks.registry import BENCHMARKS
 
 _DOCUMENT = "[...]"
 _QUESTION = "{the question}"

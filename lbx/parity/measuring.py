@@ -19,7 +19,7 @@ from lbx.base.errors import BackendError, PromptError
 from lbx.base.layout import Bundle
 from lbx.base.records import Completion, Prompt, Request, Sample, SampleKey, Sampling, Task, Truncation
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.benchmarks.needle.benchmark import Needle, NeedleSettings, make_prompt, make_sample
+from lbx.benchmarks.needle import Needle, NeedleSettings, make_prompt, make_sample
 from lbx.inference.completing import complete
 from lbx.inference.model import Backend, BackendInfo, LocalBackend
 from lbx.inference.prefix import common_prefix

@@ -11,8 +11,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from lbx.base.number_key import NumberKey, task_number
-from lbx.benchmarks import BENCHMARKS, unit_of
 from lbx.benchmarks.base.layout import BoardEntry, IntervalValues, file_names
+from lbx.benchmarks.registry import BENCHMARKS, unit_of
 from lbx.report.expecting import answer_counts
 from lbx.report.labels import number_label
 from lbx.report.reference import PublishedModel, find_published, load_published

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from lbx.base.columns import Column
 from lbx.base.marks import COUNT_WORDS
 from lbx.base.number_key import NumberKey, group_number
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.layout import AnswerLengthRule, Board, BoardEntry, BoardPart, BoardRow
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report.board_entries import entries, pair_entries
 from lbx.report.cells import interval_notes
 from lbx.report.curves import Curves, curves

@@ -9,7 +9,7 @@ from typing import Any
 
 from lbx.base.columns import Column
 from lbx.base.visible import one_line, visible
-from lbx.benchmarks import unit_of
+from lbx.benchmarks.registry import unit_of
 from lbx.report.digits import WHY_NONE, interval_decimals, number, quantity, quantity_with_interval, with_interval
 from lbx.report.labels import LABELS
 from lbx.report.report_types import ReportDefinition

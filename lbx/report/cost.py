@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from lbx.benchmarks.base.columns import Array, Bools, ScoredRows
+from lbx.benchmarks.base.aggregates import Array, Bools, ScoredRows
 from lbx.report.report_types import ReportQuery
 from lbx.scoring.score_columns import (
     INTERVAL_COLUMNS,

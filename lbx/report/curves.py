@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from weakref import WeakKeyDictionary
 
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.layout import LengthCurve
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.scoring.score_columns import read_scores
 from lbx.store import Store
 

@@ -21,10 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lbx.base.errors import UsageError
-from lbx.benchmarks import BENCHMARKS, unit_of
-from lbx.benchmarks.base.aggregates import average
+from lbx.benchmarks.base.aggregates import ScoredRows, average
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.benchmarks.base.columns import ScoredRows
+from lbx.benchmarks.registry import BENCHMARKS, unit_of
 from lbx.report.labels import number_label
 from lbx.report.reference import PublishedModel, find_published, starred_name
 from lbx.report.report_types import ReportQuery

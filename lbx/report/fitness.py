@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lbx.benchmarks import official_judge
+from lbx.benchmarks.registry import official_judge
 from lbx.scoring import opinions
 from lbx.statistics import LEVEL
 from lbx.statistics.differences import difference

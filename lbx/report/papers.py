@@ -14,8 +14,8 @@ from lbx.base.columns import Column
 from lbx.base.number_key import NumberKey, group_number
 from lbx.base.units import format_count
 from lbx.base.visible import one_line, visible
-from lbx.benchmarks import BENCHMARKS, CustomBenchmark
 from lbx.benchmarks.base.layout import Paper, TableCell
+from lbx.benchmarks.registry import BENCHMARKS, CustomBenchmark
 from lbx.report.cells import cell_text, interval_notes
 from lbx.report.comparing import TIES_NOTE
 from lbx.report.curves import Curves

@@ -11,7 +11,6 @@ layouts ignore further columns.
 from __future__ import annotations
 
 import csv
-import inspect
 import io
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,10 +19,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
+from lbx import benchmarks
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.layout import PublishedFigures
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report.labels import number_label
 from lbx.report.report_types import ReportQuery
 from lbx.store import Store, Table
@@ -88,8 +88,8 @@ def _doubt(figures: Mapping[str, Figure], line: str, parts: Mapping[str, int]) -
 
 def load_published() -> list[PublishedModel]:
     """Read the figures that ship with the package."""
-    folders = [Path(inspect.getfile(type(BENCHMARKS[name]))).parent for name in sorted(BENCHMARKS)]
-    files = [file for folder in folders if (file := folder / "published.csv").is_file()]
+    folder = Path(benchmarks.__file__).parent / "published"
+    files = [file for name in sorted(BENCHMARKS) if (file := folder / f"{name}.csv").is_file()]
     return [model for file in files for model in _parse_figures(file.read_text("utf-8"), str(file))]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from lbx.benchmarks import unit_of
+from lbx.benchmarks.registry import unit_of
 from lbx.report.labels import Row
 from lbx.report.papers import OVERALL_COLUMNS
 

@@ -14,9 +14,8 @@ import numpy as np
 
 from lbx.base.number_key import task_number
 from lbx.base.records import TaskScore
-from lbx.benchmarks.base.aggregates import average
+from lbx.benchmarks.base.aggregates import Array, ScoredRows, average
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.benchmarks.base.columns import Array, ScoredRows
 from lbx.report.pairs import find_run
 from lbx.report.report_types import ReportQuery
 from lbx.report.sides import RunScore, restrict_to_common

@@ -11,9 +11,8 @@ from lbx.backends.tokenizer_loading import context_window_of, load_tokenizer
 from lbx.base.errors import BackendError
 from lbx.base.layout import Bundle
 from lbx.base.run_options import EFFORTS
-from lbx.benchmarks import model_families
-from lbx.benchmarks.base.asked_model import AskedModel, ModelTokenizer
-from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.base.benchmark import AskedModel, Benchmark, ModelTokenizer
+from lbx.benchmarks.registry import model_families
 from lbx.prompting.prompter import ChatTemplate, Tokenizer
 from lbx.prompting.reasoning import find_switch
 from lbx.prompting.wrapping import Wrapper

@@ -20,7 +20,7 @@ from lbx.base.layout import Bundle
 from lbx.base.marks import OUTDATED, QUESTION_CHANGED, QUESTION_REMOVED
 from lbx.base.records import PLAIN, Mode
 from lbx.base.version import __version__
-from lbx.benchmarks import BENCHMARKS, custom_names, reserved_names
+from lbx.benchmarks.registry import BENCHMARKS, custom_names, reserved_names
 from lbx.bundle import check_unchanged
 from lbx.running.listening import Listener
 from lbx.running.task_revision import TaskChanges, moved_ids, read_revision

@@ -15,10 +15,9 @@ from lbx.base.option import fields_of
 from lbx.base.records import Sample
 from lbx.base.tables import entry_error, read_table
 from lbx.base.units import format_count
-from lbx.benchmarks import BENCHMARKS, official_judge, official_rubric, rubric_file
-from lbx.benchmarks.base.rubric import PAIR, Rubric
-from lbx.benchmarks.base.rubric_table import parse_rubric_table
+from lbx.benchmarks.base.rubric import PAIR, Rubric, parse_rubric_table
 from lbx.benchmarks.judge import JudgeBenchmark
+from lbx.benchmarks.registry import BENCHMARKS, official_judge, official_rubric, rubric_file
 from lbx.exchange.importing import published_run
 from lbx.judging.rounds import QuestionChoice, Rounds, RunAnswers, has_length_hint, make_rounds, read_answers
 from lbx.judging.same_family import judged_models

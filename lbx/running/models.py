@@ -15,7 +15,7 @@ from lbx.backends.endpoint.options import EndpointEmbeddingOptions, EndpointOpti
 from lbx.backends.options import ScriptedOptions
 from lbx.base.errors import DoesNotFitError, UsageError
 from lbx.base.run_options import ASKING, CARD_TEMPLATE, EFFORTS, MODES
-from lbx.benchmarks import BENCHMARKS, select
+from lbx.benchmarks.registry import BENCHMARKS, select
 from lbx.inference.model import AnsweringBackend
 from lbx.prompting.control_tokens import THINK
 from lbx.prompting.prompter import ChatTemplate, Prompter, Tokenizer

@@ -15,8 +15,8 @@ from lbx.base.layout import Bundle
 from lbx.base.option import key_values
 from lbx.base.records import canonical_json, sha256_text
 from lbx.base.version import __version__
-from lbx.benchmarks import benchmarks_with
 from lbx.benchmarks.base.benchmark import needs_model
+from lbx.benchmarks.registry import benchmarks_with
 from lbx.inference.model import Backend, BackendInfo
 from lbx.judging.same_family import same_family, tokenizer_sha256
 from lbx.running.asked_model import bind_families

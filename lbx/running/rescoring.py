@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.running.bundle_rules import refuse_new_rules, score_by_bundle
 from lbx.running.listening import Listener
 from lbx.running.models import load_embedding_model

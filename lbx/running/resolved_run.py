@@ -12,8 +12,8 @@ from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Sample, Task
-from lbx.benchmarks import benchmarks_with
 from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.registry import benchmarks_with
 from lbx.judging.same_family import JudgedModel
 from lbx.running.judge_spec import read_spec, spec_of
 from lbx.running.retrieving import Finder

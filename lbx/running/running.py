@@ -22,7 +22,7 @@ from lbx.base.outputs import remove_leftovers
 from lbx.base.resources import describe_cpu_limit
 from lbx.base.units import format_count
 from lbx.base.waiting_threads import CpuTimes, describe_neighbours
-from lbx.benchmarks import BENCHMARKS, embedding_tasks
+from lbx.benchmarks.registry import BENCHMARKS, embedding_tasks
 from lbx.bundle import check_unchanged
 from lbx.forecast.memory_use import FreeMemory
 from lbx.running.answering import Asker, LocalAsker

@@ -17,7 +17,7 @@ from lbx.backends.options import AUTO, MOST_THREADS
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.resources import usable_cpu_count
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.forecast.calibration import calibrate, decode_capacity_of
 from lbx.forecast.estimate import Costs
 from lbx.forecast.run_plan import make_plan

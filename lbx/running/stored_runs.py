@@ -12,7 +12,7 @@ from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.option import fields_of
 from lbx.base.units import format_count
-from lbx.benchmarks import official_judge
+from lbx.benchmarks.registry import official_judge
 from lbx.judging.content_names import content_set_ids, renamed_rounds
 from lbx.judging.journal import journal_of
 from lbx.scoring import opinions

@@ -11,7 +11,7 @@ from typing import Any
 from lbx.base.layout import Bundle
 from lbx.base.records import Mode, canonical_json, sha256_text
 from lbx.base.units import format_count
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.store import SampleRow, Store
 from lbx.store.rows import EARLIER
 from lbx.store.same_samples import ASKED_META, RULES, differing_parts

@@ -11,11 +11,10 @@ import numpy as np
 
 from lbx.base.marks import QUESTION_REMOVED
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
-from lbx.benchmarks import CustomBenchmark
-from lbx.benchmarks.base.aggregates import Average
+from lbx.benchmarks.base.aggregates import Average, ScoredRows
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.judge import NAME as JUDGE
+from lbx.benchmarks.registry import CustomBenchmark
 from lbx.scoring import opinions
 from lbx.scoring.score_columns import find_benchmark, headline_of, plain_numbers, query_scores, score_interval_columns
 from lbx.statistics.estimates import Estimate, interval, labels_of

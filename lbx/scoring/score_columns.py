@@ -13,10 +13,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from lbx.base.records import GroupScore, Sample, ScoredSample, TaskScore
-from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.aggregates import first_overall, task_score
+from lbx.benchmarks.base.aggregates import Array, ScoreColumns, ScoredRows, first_overall, task_score
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.benchmarks.base.columns import Array, ScoreColumns, ScoredRows
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.statistics.estimates import Interval, encode_labels
 from lbx.store import Store, Table
 from lbx.store.number_rows import INTERVAL_COLUMNS as WHOLE

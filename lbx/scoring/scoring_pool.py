@@ -29,7 +29,7 @@ FEWEST = 256
 """Number of outputs below which starting processes takes longer than scoring in this process."""
 
 _CHUNK = 24
-_PRELOADED = ["lbx.benchmarks", "lbx.scoring.scoring_pool"]
+_PRELOADED = ["lbx.benchmarks.registry", "lbx.scoring.scoring_pool"]
 
 
 class ScoringInput(NamedTuple):

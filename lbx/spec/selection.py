@@ -16,9 +16,8 @@ from itertools import islice
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Task, sha256_text
-from lbx.benchmarks import rubric_file
-from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.benchmarks.base.judge_marks import marks_in
+from lbx.benchmarks.base.benchmark import Benchmark, marks_in
+from lbx.benchmarks.registry import rubric_file
 from lbx.spec.settings import JUDGED, SampleChoice
 
 

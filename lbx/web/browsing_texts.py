@@ -9,8 +9,8 @@ from typing import Any
 from lbx.base.errors import LbxError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.benchmark import needs_model
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.store import Store
 from lbx.store.answers import StoredAnswer
 from lbx.web.documents import Documents, SearchableDocument

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from lbx.benchmarks.needle.text import CHINESE, ENGLISH, Language
+from lbx.benchmarks.needle import CHINESE, ENGLISH, Language
 
 BOS, EOS = "<s>", "</s>"
 

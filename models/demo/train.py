@@ -24,8 +24,18 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from lbx.benchmarks.needle.benchmark import KINDS, Needle, NeedleSettings, make_document, make_needles, make_sample
-from lbx.benchmarks.needle.text import LANGUAGES, Language, pick, pick_several
+from lbx.benchmarks.needle import (
+    KINDS,
+    LANGUAGES,
+    Language,
+    Needle,
+    NeedleSettings,
+    make_document,
+    make_needles,
+    make_sample,
+    pick,
+    pick_several,
+)
 
 IGNORED = -100
 CONTEXT_WINDOW = 4096

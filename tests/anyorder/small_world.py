@@ -13,7 +13,7 @@ from leval_scripts import CONFIG_PY, FOUNDING_PY, JUDGE_PY, SCRIPT_PY
 
 from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 
 RECIPE = """
 name = "small"

@@ -36,7 +36,7 @@ def _make_small(folder: Path) -> None:
     from attack_parts import main
 
     from lbx.base.layout import Bundle
-    from lbx.benchmarks import BENCHMARKS
+    from lbx.benchmarks.registry import BENCHMARKS
 
     (folder / "needle").mkdir()
     (folder / "needle/needle.toml").write_text(NEEDLE)

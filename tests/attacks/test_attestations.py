@@ -21,7 +21,7 @@ from attested_file import attest, changed_rows, check, make_key
 
 from lbx.attesting.attestation import attestation_path, encode_attestation
 from lbx.base.records import canonical_json
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.bundle.signing.signature import NAMESPACE, RESULTS_NAMESPACE, sign
 from lbx.scoring.adding_up import add_up
 from lbx.store import Store

@@ -140,7 +140,7 @@ _CHILD = """
 import os, random, signal, sys, time
 from results_parts import lbx as call
 import lbx.running.running, lbx.running.runner, lbx.running.workers.pool
-import lbx.store, lbx.benchmarks, lbx.backends.scripted
+import lbx.store, lbx.benchmarks.registry, lbx.backends.scripted
 from lbx.store import Store
 part, kills, arguments = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 lbx.running.runner.BATCH_ROWS = 8
@@ -216,7 +216,7 @@ _AT_MOMENTS = """
 import contextlib, json, os, pathlib, signal, sys
 from results_parts import lbx as call
 import lbx.running.running, lbx.running.runner, lbx.running.workers.pool
-import lbx.store, lbx.benchmarks, lbx.backends.scripted
+import lbx.store, lbx.benchmarks.registry, lbx.backends.scripted
 from lbx.store import Store
 folder, wanted, arguments = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 lbx.running.runner.BATCH_ROWS = 8

@@ -15,7 +15,7 @@ from lbx.backends.cards import window_of
 from lbx.backends.headers import declared_window
 from lbx.base.errors import BackendError, BundleError
 from lbx.base.inputs import expand_user
-from lbx.benchmarks.base.literals import assigned_texts, read_literals
+from lbx.benchmarks.base.sources import assigned_texts, read_literals
 
 
 def test_a_sum_of_many_is_read() -> None:

@@ -31,8 +31,8 @@ from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
 from lbx.benchmarks.base import files as data_files
 from lbx.benchmarks.base import prediction_lines
-from lbx.benchmarks.longbench_pro import data as longbench_pro_data
-from lbx.benchmarks.needle.benchmark import NeedleSettings
+from lbx.benchmarks.longbench_pro import tasks as longbench_pro_data
+from lbx.benchmarks.needle import NeedleSettings
 from lbx.bundle.making import delta, recipe, request, sources
 from lbx.bundle.receiving import check
 from lbx.bundle.signing.signature import load_keys

@@ -12,7 +12,7 @@ from lbx.attesting.attestation import attestation_path
 from lbx.attesting.checking import ResultsReport, check_results
 from lbx.attesting.making import attest_results
 from lbx.base.records import Chunk, Sample, sha256_text
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.bundle.signing.signature import RESULTS_NAMESPACE
 from lbx.bundle.signing.trust import Trust
 from lbx.scoring.adding_up import add_up

@@ -15,7 +15,7 @@ from lbx.backends import load, read_card, resolve_model
 from lbx.base.errors import BackendError, EndpointError, PromptError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
-from lbx.benchmarks.needle.benchmark import KINDS, Needle, NeedleSettings, make_sample
+from lbx.benchmarks.needle import KINDS, Needle, NeedleSettings, make_sample
 from lbx.inference.completing import complete
 from lbx.prompting.prompter import Prompter
 

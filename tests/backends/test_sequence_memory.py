@@ -182,7 +182,7 @@ def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def test_needles_are_found_together_as_alone(demo: object) -> None:
     """The demo model's answers to ten prompts at a time, some of which share their document."""
-    from lbx.benchmarks.needle.benchmark import Needle, NeedleSettings, make_sample
+    from lbx.benchmarks.needle import Needle, NeedleSettings, make_sample
     from lbx.prompting.prompter import Prompter
 
     prompter = Prompter(demo.tokenizer, context_window=demo.info.context_window)

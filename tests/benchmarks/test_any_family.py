@@ -20,15 +20,13 @@ from profiles import examples
 from lbx.base.errors import BundleError, NoDataError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Score
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks import graphwalks, lveval, mrcr
 from lbx.benchmarks.base.files import DataRow
-from lbx.benchmarks.graphwalks import benchmark as graphwalks
 from lbx.benchmarks.leval import tasks as leval
 from lbx.benchmarks.longbench import tasks as longbench
 from lbx.benchmarks.longbench.benchmark import make_sample
 from lbx.benchmarks.longbench_pro import tasks as longbench_pro
-from lbx.benchmarks.lveval import tasks as lveval
-from lbx.benchmarks.mrcr import benchmark as mrcr
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.ruler.aggregates import metrics_of as ruler_metrics
 from lbx.metrics.keyword_gate import NO_KEYWORDS
 

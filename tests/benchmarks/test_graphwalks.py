@@ -19,9 +19,8 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import BundleError, NoDataError, PromptError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Sampling, ScoredSample, Truncation, sha256_text
-from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.graphwalks.benchmark import read_nodes
-from lbx.benchmarks.graphwalks.tables import LEVELS, TASKS
+from lbx.benchmarks.graphwalks import LEVELS, TASKS, read_nodes
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.prompting.prompter import Prompter
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]

@@ -13,9 +13,9 @@ import pytest
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Truncation, sha256_text
-from lbx.benchmarks import BENCHMARKS, benchmarks_with, reserved_names, select
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.judge import NAME, JudgeBenchmark, Round
+from lbx.benchmarks.registry import BENCHMARKS, benchmarks_with, reserved_names, select
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 MARKS = (("[[A]]", "first"), ("[[B]]", "second"), ("[[C]]", "tie"))

@@ -15,9 +15,9 @@ import pytest
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Mode, Sample, ScoredSample, Truncation
-from lbx.benchmarks import BENCHMARKS, LEval, judged_samples
 from lbx.benchmarks.leval.prompts import RETRIEVAL_SCRIPT, SCRIPT, STUFF
 from lbx.benchmarks.leval.tasks import KINDS
+from lbx.benchmarks.registry import BENCHMARKS, LEval, judged_samples
 from lbx.spec.selection import select_samples
 from lbx.spec.settings import SampleChoice
 

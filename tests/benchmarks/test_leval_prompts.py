@@ -13,9 +13,9 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import BundleError, EmptyPromptError
 from lbx.base.layout import Bundle
 from lbx.base.records import Mode, Prompt, Sample, Sampling, Truncation
-from lbx.benchmarks import LEval
 from lbx.benchmarks.leval.prompts import CONFIG, FOUNDING_ANSWERS, FOUNDING_SCRIPT, SCRIPT
 from lbx.benchmarks.leval.tasks import KINDS
+from lbx.benchmarks.registry import LEval
 from lbx.prompting.prompter import ChatTemplate, Prompter
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]

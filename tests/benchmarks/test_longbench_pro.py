@@ -18,8 +18,8 @@ from lbx.base.layout import Bundle
 from lbx.base.records import GroupScore, Mode, Sample, ScoredSample, Truncation
 from lbx.benchmarks.base.sources import JsonArray
 from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, TASKS, LongBenchPro
-from lbx.benchmarks.longbench_pro.data import Data, _index_rows
-from lbx.benchmarks.longbench_pro.groups import CATEGORIES, missing_category
+from lbx.benchmarks.longbench_pro.tables import CATEGORIES, missing_category
+from lbx.benchmarks.longbench_pro.tasks import Data, _index_rows
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 PLACE = "hub:caskcsg/LongBench-Pro/longbench_pro.json"

@@ -13,8 +13,7 @@ import pytest
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, ScoredSample, Truncation
-from lbx.benchmarks.lveval.benchmark import CONFIG, REPO, LVEval
-from lbx.benchmarks.lveval.tasks import DATASETS, LEVELS, METRICS
+from lbx.benchmarks.lveval import CONFIG, DATASETS, LEVELS, METRICS, REPO, LVEval
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 ROW: dict[str, object] = {

@@ -20,10 +20,9 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import BundleError, NoDataError, PromptError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Sampling, ScoredSample, Truncation
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.files import DataRow
-from lbx.benchmarks.mrcr.benchmark import _messages, _sample, grade
-from lbx.benchmarks.mrcr.tables import LENGTHS, TASKS
+from lbx.benchmarks.mrcr import LENGTHS, TASKS, _messages, _sample, grade
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.prompting.prompter import ChatTemplate, Prompter, ReadPrompt
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]

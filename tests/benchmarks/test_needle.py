@@ -13,8 +13,7 @@ from profiles import examples
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, ScoredSample, Truncation, canonical_json
-from lbx.benchmarks.needle.benchmark import KINDS, Needle, NeedleSettings, make_sample
-from lbx.benchmarks.needle.text import LANGUAGES
+from lbx.benchmarks.needle import KINDS, LANGUAGES, Needle, NeedleSettings, make_sample
 
 NUMBER = re.compile(r"\d+")
 DEFAULTS = NeedleSettings()

@@ -12,7 +12,7 @@ import pytest
 
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS, select
+from lbx.benchmarks.registry import BENCHMARKS, select
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 

@@ -18,11 +18,10 @@ from made_ruler import QUESTIONS, SCRIPTS, MakeBundle, ruler_files
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
-from lbx.benchmarks.ruler import token_counts
+from lbx.benchmarks.ruler import generator
 from lbx.benchmarks.ruler.benchmark import Ruler
 from lbx.benchmarks.ruler.samples import SampleSet
-from lbx.benchmarks.ruler.settings import RulerSettings
-from lbx.benchmarks.ruler.tasks import NEEDLES, TASKS, family_of
+from lbx.benchmarks.ruler.tasks import NEEDLES, TASKS, RulerSettings, family_of
 
 TIMEOUT_S = 60
 LENGTHS = {"vt": 900, "qa_1": 500, "qa_2": 400}
@@ -46,7 +45,7 @@ def timeout() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def no_kept_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(token_counts, "_LOGS", {})
+    monkeypatch.setattr(generator, "_LOGS", {})
 
 
 def count_words(text: str) -> int:

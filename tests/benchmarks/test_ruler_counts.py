@@ -11,10 +11,10 @@ import pytest
 from made_ruler import MakeBundle
 
 from lbx.base.records import canonical_json, sha256_text
-from lbx.benchmarks.ruler import token_counts
+from lbx.benchmarks.ruler import generator
+from lbx.benchmarks.ruler.generator import CountLog, kept_counts, kept_folder
 from lbx.benchmarks.ruler.samples import SampleSet
-from lbx.benchmarks.ruler.settings import RulerSettings
-from lbx.benchmarks.ruler.token_counts import CountLog, kept_counts, kept_folder
+from lbx.benchmarks.ruler.tasks import RulerSettings
 
 DESCRIPTION = {"task": "vt_4096"}
 TEXTS = ["one", "two words", "three more words"]
@@ -23,13 +23,13 @@ TEXTS = ["one", "two words", "three more words"]
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(token_counts, "_LOGS", {})
+    monkeypatch.setattr(generator, "_LOGS", {})
     yield
 
 
 def count_all(texts: list[str] = TEXTS, bundled: Path | None = None) -> tuple[list[int], list[str]]:
     """Return the counts of texts, and the texts that were counted, in a process of its own."""
-    token_counts._LOGS.clear()
+    generator._LOGS.clear()
     counted: list[str] = []
     with kept_counts(DESCRIPTION, bundled) as log:
         count = log.counter(lambda text: counted.append(text) or len(text.split()))  # type: ignore[func-returns-value]
@@ -116,7 +116,7 @@ def test_other_texts_have_other_ids(make_bundle: MakeBundle) -> None:
     scripts = "files/NVIDIA/RULER/scripts/data"
 
     def make_ids(template: str = "Read: {context}") -> list[str]:
-        token_counts._LOGS.clear()
+        generator._LOGS.clear()
         texts = {"template": template, "answer_prefix": " Words:", "tokens_to_generate": 50}
         files = {
             f"{scripts}/synthetic/constants.py": f"TASKS = {{'freq_words_extraction': {texts}}}",

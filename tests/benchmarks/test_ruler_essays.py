@@ -12,12 +12,11 @@ from made_ruler import ruler_files
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.benchmarks import select
-from lbx.benchmarks.ruler import essays
-from lbx.benchmarks.ruler.essays import FOLDER, WHOLE_FILE, essay_files, read_essays
-from lbx.benchmarks.ruler.official import CONSTANTS
+from lbx.benchmarks.registry import select
+from lbx.benchmarks.ruler import needles
+from lbx.benchmarks.ruler.needles import FOLDER, WHOLE_FILE, essay_files, read_essays
 from lbx.benchmarks.ruler.samples import SampleSet
-from lbx.benchmarks.ruler.settings import RulerSettings
+from lbx.benchmarks.ruler.tasks import CONSTANTS, RulerSettings
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 
@@ -38,7 +37,7 @@ def bundle(root: Path, files: Mapping[str, str]) -> Bundle:
 
 @pytest.fixture
 def known_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(essays, "_SHA256_OF_49", sha256(JOINED.encode()).hexdigest())
+    monkeypatch.setattr(needles, "_SHA256_OF_49", sha256(JOINED.encode()).hexdigest())
 
 
 @pytest.mark.usefixtures("known_parts")
@@ -82,7 +81,7 @@ def test_a_search_near_the_end_of_the_parts_is_refused(
     """Texts of the search that exceed the parts repeat words, and may be too long only for that reason."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     text = "word " * words
-    monkeypatch.setattr(essays, "_SHA256_OF_49", sha256(text.encode()).hexdigest())
+    monkeypatch.setattr(needles, "_SHA256_OF_49", sha256(text.encode()).hexdigest())
     files = {name: content for name, content in ruler_files().items() if "PaulGraham" not in name}
     made = make_bundle({**files, f"files/{FOLDER}/a.txt": text.encode()})
     samples = SampleSet(made, RulerSettings(samples=1), "words", lambda text: len(text.split()))

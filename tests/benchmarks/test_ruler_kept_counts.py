@@ -19,11 +19,11 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import LbxError
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Sample
-from lbx.benchmarks.base.asked_model import AskedModel, ModelTokenizer
-from lbx.benchmarks.ruler import token_counts
+from lbx.benchmarks.base.benchmark import AskedModel, ModelTokenizer
+from lbx.benchmarks.ruler import generator
 from lbx.benchmarks.ruler.benchmark import Ruler
 from lbx.benchmarks.ruler.samples import SampleSet
-from lbx.benchmarks.ruler.settings import RulerSettings
+from lbx.benchmarks.ruler.tasks import RulerSettings
 
 TASKS = ("niah_single_2_2000", "vt_1200", "cwe_900", "fwe_900", "qa_1_700")
 SAMPLES = 6
@@ -51,14 +51,14 @@ class WordCounter:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folder of kept counts."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(token_counts, "_LOGS", {})
+    monkeypatch.setattr(generator, "_LOGS", {})
     return tmp_path / "cache" / "lbx" / "ruler"
 
 
 @pytest.fixture
 def forget(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Returns a function that forgets the counts in memory, like a new process."""
-    return lambda: monkeypatch.setattr(token_counts, "_LOGS", {})
+    return lambda: monkeypatch.setattr(generator, "_LOGS", {})
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_wrong_counts_with_a_right_checksum(
     right = json.dumps(content["counts"])
     POISON[poison](content["counts"])
     assert json.dumps(content["counts"]) != right
-    digest = token_counts._digest_of([tuple(entry) for entry in content["counts"]])
+    digest = generator._digest_of([tuple(entry) for entry in content["counts"]])
     file.write_text(json.dumps(content | {"sha256": digest}))
     if is_bundled:
         cache.rename(bundle.root / "data" / "files" / "ruler" / "counts")
@@ -206,7 +206,7 @@ def test_a_wrong_count_after_the_first_sample(
     counts = content["counts"][-120:]  # each sample fits at once
     for entry in {changed, 100} if has_yielded_it else {changed}:
         counts[entry][1] -= 1
-    file.write_text(json.dumps(content | {"sha256": token_counts._digest_of(content["counts"])}))
+    file.write_text(json.dumps(content | {"sha256": generator._digest_of(content["counts"])}))
     forget()
     if has_yielded_it:
         with pytest.raises(LbxError, match=r"wrong token counts.*Repeat the command"):
@@ -265,7 +265,7 @@ import sys
 from pathlib import Path
 from lbx.base.layout import Bundle
 from lbx.benchmarks.ruler.samples import SampleSet
-from lbx.benchmarks.ruler.settings import RulerSettings
+from lbx.benchmarks.ruler.tasks import RulerSettings
 made = SampleSet(Bundle(Path(sys.argv[1])), RulerSettings(samples=40), "words", lambda text: len(text.split()))
 for task in sys.argv[2:]:
     for sample in made.samples("ruler", task):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lbx.base.records import Sample, ScoredSample
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.ruler import aggregates
 from lbx.benchmarks.ruler.aggregates import EFFECTIVE, FALLING, LABELS, RISING, effective_length, groups, length_weights
 from lbx.benchmarks.ruler.tasks import LENGTHS, TASKS, task_name

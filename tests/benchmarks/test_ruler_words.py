@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lbx.base.layout import Bundle
+from lbx.benchmarks.ruler.needles import WordPairs, word_list
 from lbx.benchmarks.ruler.sentences import SentenceSplitter, read_parameters
-from lbx.benchmarks.ruler.words import WordPairs, word_list
 
 WORDS = st.lists(st.text(st.sampled_from("ab-.é"), max_size=4), max_size=8)
 

@@ -13,8 +13,8 @@ import pytest
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Task
-from lbx.benchmarks import BENCHMARKS, embedding_tasks, format_names, select
 from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.registry import BENCHMARKS, embedding_tasks, format_names, select
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 

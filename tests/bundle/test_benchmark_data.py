@@ -14,7 +14,7 @@ from command_line import Lbx, fails
 from hubserver import Faults, HubServer, serve
 
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS, select
+from lbx.benchmarks.registry import BENCHMARKS, select
 
 Shared = Callable[[str], Path]
 PARQUET = "refs/convert/parquet"

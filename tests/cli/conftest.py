@@ -10,7 +10,7 @@ import pytest
 from command_line import Lbx
 
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 

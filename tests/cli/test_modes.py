@@ -11,7 +11,7 @@ import pytest
 from command_line import Lbx, fails
 
 from lbx.benchmarks.longbench_pro.benchmark import REPO, TASKS
-from lbx.benchmarks.longbench_pro.groups import CATEGORIES
+from lbx.benchmarks.longbench_pro.tables import CATEGORIES
 from lbx.report.reports import REPORTS
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"

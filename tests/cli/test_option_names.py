@@ -20,7 +20,7 @@ from store_rows import RUN
 from lbx.base.errors import StoreError
 from lbx.base.option import fields_of
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.cli import cluster, completing
 from lbx.cli.loading import import_object
 from lbx.cli.main import COMMANDS, load_command

@@ -13,9 +13,9 @@ from command_line import Lbx, fails
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS, reserved_names
-from lbx.benchmarks.own import documents
+from lbx.benchmarks.own import rows as documents
 from lbx.benchmarks.own.benchmark import read_for_bundle
+from lbx.benchmarks.registry import BENCHMARKS, reserved_names
 
 TOML = """
 name = "mine"

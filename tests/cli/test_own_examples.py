@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Sample
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "own-benchmark.md").read_text("utf-8")
 

@@ -11,7 +11,7 @@ import real_slurm
 from command_line import Lbx
 
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 
 NEEDLE = """
 lengths = [64, 128]

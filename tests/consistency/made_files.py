@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from judged_rounds import PAIR, SCALE, Said, add_judge
 
 from lbx.base.records import Sample, sha256_text
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.judge import Round
-from lbx.benchmarks.longbench_pro.groups import CATEGORIES
+from lbx.benchmarks.longbench_pro.tables import CATEGORIES
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.scoring.adding_up import add_up
 from lbx.scoring.opinions import write_ratings
 from lbx.scoring.scores import Rescoring, rescore, score_rows

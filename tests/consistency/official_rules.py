@@ -13,9 +13,9 @@ from stored_file import Answer
 
 from lbx.benchmarks.leval.tasks import KINDS
 from lbx.benchmarks.longbench.tasks import TASKS as LONGBENCH
-from lbx.benchmarks.longbench_pro.groups import CATEGORIES as PRO_GROUPS
-from lbx.benchmarks.longbench_v2.benchmark import DOMAINS
-from lbx.benchmarks.lveval.tasks import DATASETS, LEVELS
+from lbx.benchmarks.longbench_pro.tables import CATEGORIES as PRO_GROUPS
+from lbx.benchmarks.longbench_v2 import DOMAINS
+from lbx.benchmarks.lveval import DATASETS, LEVELS
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from recomputed import Numbers
 
 from lbx.base.columns import Column
 from lbx.base.errors import LbxError
-from lbx.benchmarks import unit_of
+from lbx.benchmarks.registry import unit_of
 from lbx.exchange.exporting import export
 from lbx.report import overview
 from lbx.report.report_types import ALL

@@ -11,7 +11,7 @@ from readers import Row
 from recomputed import Numbers, every
 from stored_file import Answer, File, Key
 
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 
 Made = dict[Key, Numbers]
 

@@ -16,7 +16,7 @@ from typing import Any
 from official_rules import Number, average, group_numbers, headline, task_numbers
 from stored_file import Answer, File
 
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 
 
 def _metrics_if(benchmark: str, metrics: Iterable[str], value: float) -> dict[str, float]:

@@ -12,7 +12,7 @@ import pytest
 from command_line import Lbx
 
 from lbx.base.records import Sample, ScoredSample
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.store import Store
 from lbx.store.runs import set_metadata
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from import_parts import import_predictions
 
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.exporting import export
 from lbx.store import Store
 

@@ -18,8 +18,7 @@ from import_parts import bundle_of, import_predictions
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
 from lbx.benchmarks.judge import JudgeBenchmark, Round
-from lbx.benchmarks.leval.judge import SCRIPT, parse_rubric
-from lbx.benchmarks.leval.judge_files import read_judge_file
+from lbx.benchmarks.leval.judge import SCRIPT, parse_rubric, read_judge_file
 from lbx.exchange.exporting import export
 from lbx.exchange.judgement_export import export_judgements
 from lbx.exchange.judgements import JudgeRun, read_judgements, write_judgements

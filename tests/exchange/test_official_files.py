@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from import_parts import import_predictions
 
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.store import Store
 
 Shared = Callable[[str], Path]

@@ -12,7 +12,7 @@ from import_parts import bundle_of
 from judge_parts import make_home
 
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.importing import parse_predictions, write_predictions
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import Store

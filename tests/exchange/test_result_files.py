@@ -16,8 +16,8 @@ from judged_rounds import PAIR, add_judge, both_orders
 
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.records import SimilarityInput
-from lbx.benchmarks import BENCHMARKS, format_names
 from lbx.benchmarks.judge import Round
+from lbx.benchmarks.registry import BENCHMARKS, format_names
 from lbx.exchange.exporting import export
 from lbx.exchange.prediction_files import OPINION_FORMATS
 from lbx.scoring.scores import Rescoring, rescore

@@ -15,8 +15,8 @@ from import_parts import bundle_of, import_predictions, real_bundle
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, sha256_text
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.prediction_lines import split_rows
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.exporting import export
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import GenerationRow, RunRow, SampleRow, Store

@@ -12,7 +12,7 @@ import pytest
 from import_parts import bundle_of, import_predictions
 
 from lbx.base.errors import UsageError
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.exporting import export
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import Store

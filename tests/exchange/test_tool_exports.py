@@ -12,8 +12,8 @@ from judged_rounds import add_judge, both_orders
 from page_parts import results_file
 from tool_export_parts import exported, numbers_of, odd_file
 
-from lbx.benchmarks import EXPORT_FORMATS
 from lbx.benchmarks.judge import Round
+from lbx.benchmarks.registry import EXPORT_FORMATS
 from lbx.exchange.field.exporting import NOTICE
 from lbx.exchange.field.run_records import TaskRecord, task_names
 from lbx.store import Store

@@ -10,7 +10,7 @@ from case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 
 from lbx.base.records import GroupScore, Sample, Score, ScoredSample
 from lbx.benchmarks.longbench_pro.benchmark import TASK_OF, TASKS, LongBenchPro, accepted_answers
-from lbx.benchmarks.longbench_pro.groups import missing_category
+from lbx.benchmarks.longbench_pro.tables import missing_category
 
 FAMILY = "longbench_pro"
 _BENCHMARK = LongBenchPro()

@@ -11,8 +11,8 @@ from families import FAMILIES, KINDS, cases
 from rich.console import Console
 from table import report
 
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.statistics.estimates import interval
 
 SHARED_IS_HERE = pytest.param(

@@ -23,14 +23,13 @@ from case import SOURCES
 from bench.inputs import link_tree
 from lbx.base.layout import FILES, Bundle
 from lbx.base.records import PLAIN, Sample
-from lbx.benchmarks.base.asked_model import AskedModel, ModelTokenizer
-from lbx.benchmarks.ruler import token_counts
+from lbx.benchmarks.base.benchmark import AskedModel, ModelTokenizer
+from lbx.benchmarks.ruler import generator
 from lbx.benchmarks.ruler.benchmark import Ruler
 from lbx.benchmarks.ruler.generator import Draft
 from lbx.benchmarks.ruler.questions import QuestionTexts
 from lbx.benchmarks.ruler.samples import SampleSet
-from lbx.benchmarks.ruler.settings import SETTINGS_FILE, RulerSettings
-from lbx.benchmarks.ruler.tasks import TASKS
+from lbx.benchmarks.ruler.tasks import SETTINGS_FILE, TASKS, RulerSettings
 
 FOLDER = SOURCES["shared"] / "ruler"
 GOLDEN = [path.name.removesuffix(".jsonl.gz") for path in sorted(FOLDER.glob("*.jsonl.gz"))]
@@ -49,7 +48,7 @@ pytestmark = pytest.mark.skipif(not GOLDEN, reason="needs the golden samples in 
 @pytest.fixture(autouse=True)
 def no_kept_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(token_counts, "_LOGS", {})
+    monkeypatch.setattr(generator, "_LOGS", {})
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +148,7 @@ def test_all_samples(name: str, ruler_bundle: Find, counter: Find, monkeypatch: 
     for run, golden in runs(name):
         if run["set"] == LEFT_OUT:
             continue
-        monkeypatch.setattr(token_counts, "_LOGS", {})  # counts of one run are not the evidence of another
+        monkeypatch.setattr(generator, "_LOGS", {})  # counts of one run are not the evidence of another
         start_at(run["pre_samples"] or 0, monkeypatch)
         bundle = ruler_bundle("3.0.1" if run["set"] == "F" else "2.2.0")
         compare(run, generate(run, run["rows"], bundle, counter(run["tokenizer"])), golden)

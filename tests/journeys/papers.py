@@ -101,7 +101,7 @@ def longbench_v2(made: Made, _shared: object) -> Numbers:
 
 def _domains(rows: Iterable[Row]) -> Numbers:
     from lbx.base.records import Sample
-    from lbx.benchmarks.longbench_v2.benchmark import LongBenchV2
+    from lbx.benchmarks.longbench_v2 import LongBenchV2
 
     found: dict[tuple[str, ...], list[float]] = {}
     for row in rows:

@@ -27,7 +27,7 @@ from same_rows import same_rows
 from lbx.backends.scripted import ScriptedBackend
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.cluster.folder import RunFolder
 from lbx.report import render
 from lbx.report.boards import BOARDS

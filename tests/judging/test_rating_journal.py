@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rated_file import answers_file, rate_all, session_of, set_of
 
 from lbx.base.errors import StoreError, UsageError
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.judging.journal import Journal, collect_ratings, journal_of, read_journal
 from lbx.judging.rating_session import Opinion, RatingSession
 from lbx.judging.rating_sets import PAIR, RatingSet

@@ -9,7 +9,7 @@ import pytest
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Sampling
-from lbx.benchmarks.needle.benchmark import Needle, NeedleSettings, make_sample
+from lbx.benchmarks.needle import Needle, NeedleSettings, make_sample
 from lbx.inference.completing import complete
 from lbx.prompting.prompter import Prompter
 
@@ -110,7 +110,7 @@ def test_committed_tokenizer_is_the_one_that_the_script_makes() -> None:
 def test_keys_are_one_token_and_values_two() -> None:
     from tokenizers import Tokenizer
 
-    from lbx.benchmarks.needle.text import LANGUAGES
+    from lbx.benchmarks.needle import LANGUAGES
 
     tokenizer = Tokenizer.from_file(str(HF / "tokenizer.json"))
     for language in LANGUAGES.values():

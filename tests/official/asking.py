@@ -11,7 +11,7 @@ from lbx.backends.hf.tokenizer import HfTokenizer
 from lbx.base.errors import PromptError
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Sample
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.prompting.prompter import ChatTemplate, Prompter
 from lbx.spec.settings import RunSettings
 from tests.official.calls import ANSWER, Call

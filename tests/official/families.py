@@ -10,14 +10,13 @@ from typing import Any
 
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, Mode, Sample
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks import longbench_v2, lveval
 from lbx.benchmarks.base.sources import RowSource
 from lbx.benchmarks.leval import benchmark as leval
 from lbx.benchmarks.leval import tasks as leval_tasks
 from lbx.benchmarks.longbench import benchmark as longbench
 from lbx.benchmarks.longbench_pro import benchmark as longbench_pro
-from lbx.benchmarks.longbench_v2 import benchmark as longbench_v2
-from lbx.benchmarks.lveval import benchmark as lveval
+from lbx.benchmarks.registry import BENCHMARKS
 from tests.official.asking import Asker, Sent
 from tests.official.calls import Script
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from bench.inputs import link_tree
 from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
+from lbx.benchmarks import lveval as lveval_tasks
 from lbx.benchmarks.longbench import tasks as longbench_tasks
 from lbx.benchmarks.longbench_pro import tasks as longbench_pro_tasks
-from lbx.benchmarks.longbench_pro.groups import CATEGORIES
-from lbx.benchmarks.lveval import tasks as lveval_tasks
+from lbx.benchmarks.longbench_pro.tables import CATEGORIES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHARED = REPOSITORY.parent / "shared"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.base.records import Prompt, Sample, Truncation
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.inference.model import BackendInfo
 from lbx.parity.differences import NO_DIFFERENCE, LogitDifference, compare, merge
 from lbx.parity.measuring import Parity, ParityPrompt, PromptParity

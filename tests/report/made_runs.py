@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.scoring.scores import add_up, score_rows
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 

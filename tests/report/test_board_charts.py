@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import pytest
 
 from lbx.benchmarks.longbench.tables import CATEGORIES
-from lbx.benchmarks.longbench_pro.groups import CATEGORIES as DIMENSIONS
-from lbx.benchmarks.lveval.tasks import LEVELS
-from lbx.benchmarks.mrcr.tables import LENGTHS
+from lbx.benchmarks.longbench_pro.tables import CATEGORIES as DIMENSIONS
+from lbx.benchmarks.lveval import LEVELS
+from lbx.benchmarks.mrcr import LENGTHS
 from lbx.benchmarks.ruler.aggregates import LABELS
 from lbx.report import board_charts
 from lbx.report.board_charts import MOST

@@ -10,7 +10,7 @@ from made_runs import add_run, trec
 from page_parts import Page
 from test_boards import HOSTILE, lveval, pro, v2
 
-from lbx.benchmarks.lveval.tasks import LEVELS
+from lbx.benchmarks.lveval import LEVELS
 from lbx.report.boards import BOARDS
 from lbx.store import Store
 

@@ -19,8 +19,8 @@ from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks.longbench.tables import CATEGORIES
 from lbx.benchmarks.longbench.tasks import TASKS
-from lbx.benchmarks.longbench_pro.groups import CATEGORIES as DIMENSIONS
-from lbx.benchmarks.lveval.tasks import LEVELS
+from lbx.benchmarks.longbench_pro.tables import CATEGORIES as DIMENSIONS
+from lbx.benchmarks.lveval import LEVELS
 from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.report_types import ReportQuery

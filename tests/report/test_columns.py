@@ -12,8 +12,8 @@ from made_answers import Answer, make
 from scored_parts import TASKS, made_sample, made_scores
 
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
-from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.base.columns import ScoredRows
+from lbx.benchmarks.base.aggregates import ScoredRows
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.scoring.score_columns import RowsByTask, find_benchmark, read_scores
 from lbx.store import Store
 

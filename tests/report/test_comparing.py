@@ -18,7 +18,7 @@ from scipy import stats
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report.comparison_reports import cautions
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report

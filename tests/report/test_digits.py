@@ -18,7 +18,7 @@ from scored_parts import TASKS, made_sample, made_scores
 
 from lbx.base.errors import LbxError
 from lbx.base.records import Sample, Score
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report import latex, overview, papers, render
 from lbx.report.cells import sheet
 from lbx.report.digits import short_length

@@ -11,7 +11,7 @@ from made_answers import Answer, make
 from scored_parts import TASKS, made_sample, made_scores
 
 from lbx.base.records import Sample, Score
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, has_number_reports, read_report
 from lbx.scoring.adding_up import add_up

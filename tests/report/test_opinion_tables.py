@@ -30,7 +30,7 @@ from scipy import stats
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.cluster.merge import merge
 from lbx.report import papers
 from lbx.report.figures import figures

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import UsageError
-from lbx.benchmarks import BENCHMARKS
-from lbx.benchmarks.longbench_pro.groups import CATEGORIES
-from lbx.benchmarks.longbench_v2.benchmark import DOMAINS
+from lbx.benchmarks.longbench_pro.tables import CATEGORIES
+from lbx.benchmarks.longbench_v2 import DOMAINS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.ruler.aggregates import EFFECTIVE, LABELS
-from lbx.benchmarks.ruler.tables import HEADINGS
+from lbx.benchmarks.ruler.benchmark import HEADINGS
 from lbx.report.reference import (
     Figure,
     PublishedModel,
@@ -188,10 +188,10 @@ def test_the_figures_of_the_package() -> None:
     }  # fmt: skip
     assert len(set(names)) == len(names), "a model stands twice"
     assert {("longbench_v2", name) for name in ("Human", "Random", "Experts")} <= set(names)
-    folder = ROOT / "lbx/benchmarks"
-    readme = (folder / "PUBLISHED.md").read_text("utf-8")
-    assert all(f"| {name}/published.csv |" in readme for name, _ in names)
-    assert sum(len(file.read_bytes()) for file in folder.glob("*/published.csv")) < 64_000
+    folder = ROOT / "lbx/benchmarks/published"
+    readme = (folder / "README.md").read_text("utf-8")
+    assert all(f"| {name}.csv |" in readme for name, _ in names)
+    assert sum(len(file.read_bytes()) for file in folder.glob("*.csv")) < 64_000
 
 
 def test_the_packages_figures_are_those_that_were_copied(shared: Callable[[str], Path]) -> None:
@@ -225,6 +225,6 @@ def test_they_are_in_the_wheel(tmp_path: Path) -> None:
 
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     names = zipfile.ZipFile(wheel).namelist()
-    files = [*(ROOT / "lbx/benchmarks").glob("*/published.csv"), ROOT / "lbx/benchmarks/PUBLISHED.md"]
+    files = [*(ROOT / "lbx/benchmarks/published").iterdir()]
     assert len(files) == 7
     assert {path.relative_to(ROOT).as_posix() for path in files} <= set(names)

@@ -13,7 +13,7 @@ from made_answers import make
 from made_runs import Answer, add_run
 
 from lbx.base.records import Sample
-from lbx.benchmarks.longbench.groups import MIN_ANSWERS
+from lbx.benchmarks.longbench.tables import MIN_ANSWERS
 from lbx.report.cells import sheet
 from lbx.report.papers import sheets
 from lbx.report.report_types import ReportQuery

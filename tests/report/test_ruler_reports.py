@@ -11,7 +11,7 @@ from made_answers import make
 from made_runs import Answer, add_run
 
 from lbx.base.records import Sample
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.ruler.tasks import LENGTHS, TASKS, task_name
 from lbx.report import page
 from lbx.report.cells import sheet

@@ -10,7 +10,7 @@ import pytest
 from made_answers import Answer, make
 
 from lbx.base.records import ScoredSample, sha256_text
-from lbx.benchmarks.base.columns import ScoredRows
+from lbx.benchmarks.base.aggregates import ScoredRows
 from lbx.scoring.score_columns import RowsByTask, headline_of, read_scores
 from lbx.store import Store
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lbx.base.layout import Bundle
-from lbx.benchmarks import BENCHMARKS, select
+from lbx.benchmarks.registry import BENCHMARKS, select
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import read_report
 from lbx.spec.settings import RunSettings

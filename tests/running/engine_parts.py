@@ -14,9 +14,9 @@ from lbx.backends.cards import ModelCard, read_card
 from lbx.backends.scripted import ScriptedBackend, load
 from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.base.records import Task
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench_pro.benchmark import TASKS as PRO_TASKS
-from lbx.benchmarks.longbench_pro.groups import CATEGORIES
+from lbx.benchmarks.longbench_pro.tables import CATEGORIES
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.prompting.prompter import ChatTemplate, Prompter
 from lbx.running.answering import LocalAsker
 from lbx.running.runner import Outcome, Runner, record_end_status

@@ -28,10 +28,10 @@ from hypothesis import strategies as st
 from lbx.backends.scripted import EOS
 from lbx.base.layout import Bundle
 from lbx.base.records import Prompt, Request, Sample, SampleKey, Truncation
-from lbx.benchmarks import LongBenchV2
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
+from lbx.benchmarks.registry import LongBenchV2
 from lbx.running.answering import answer_job, is_reference_cut
 from lbx.spec.jobs import PendingSample, Work
 from lbx.spec.settings import RunSettings

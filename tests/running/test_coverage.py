@@ -12,8 +12,8 @@ import pytest
 from engine_parts import Watcher, longbench_bundle, longbench_row, scripted, write_bundle
 from engine_parts import make_work as work_of
 
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.leval.prompts import CONFIG, SCRIPT
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report import render
 from lbx.report.cells import sheet
 from lbx.report.report_types import ReportQuery

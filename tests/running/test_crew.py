@@ -24,7 +24,7 @@ from lbx.base.errors import BackendError, InterruptedByUserError, LbxError, Usag
 from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey, Task
 from lbx.base.resources import visible_gpus
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.running.plan import use_one_share
 from lbx.running.preparing import prepare_worker
 from lbx.running.resolved_run import ResolvedRun

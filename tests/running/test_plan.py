@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.forecast.run_plan import TaskPlan, make_plan
 from lbx.inference.prefix import pack, plan_prefixes
 from lbx.running.retrieving import Finder, Retrieval, StoredChunks, retrieve_all

@@ -15,9 +15,9 @@ from lbx.backends.embedding import EmbedderInfo
 from lbx.base.errors import BackendError, BundleError, UsageError
 from lbx.base.layout import HUB, Bundle, repo_folder
 from lbx.base.records import Chunk, Sample, Task
-from lbx.benchmarks import BENCHMARKS, LongBenchV2
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
+from lbx.benchmarks.registry import BENCHMARKS, LongBenchV2
 from lbx.retrieval.chunks import ChunkTokenizer
 from lbx.retrieval.retriever import RetrievalRules
 from lbx.running.retrieving import Finder, Retrieval, StoredChunks, retrieve_all, rules_of

@@ -15,7 +15,7 @@ import profiles
 import pytest
 from command_line import Lbx, fails
 
-from lbx.benchmarks.ruler import token_counts
+from lbx.benchmarks.ruler import generator
 from lbx.running.preparing import resolve
 from lbx.running.sent_prompts import SentPrompt, prompts
 from lbx.spec.run_spec import RunSpec
@@ -38,7 +38,7 @@ def lbx() -> Lbx:
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folder of kept token counts."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(token_counts, "_LOGS", {})
+    monkeypatch.setattr(generator, "_LOGS", {})
     return tmp_path / "cache" / "lbx" / "ruler"
 
 
@@ -289,21 +289,21 @@ def test_a_sample_that_fills_the_window_is_answered(
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Number of characters of each text of which a sample set counts the tokens."""
     texts: list[int] = []
-    counter = token_counts.CountLog.counter
+    counter = generator.CountLog.counter
 
-    def counting(log: token_counts.CountLog, count: token_counts.CountTokens) -> token_counts.CountTokens:
+    def counting(log: generator.CountLog, count: generator.CountTokens) -> generator.CountTokens:
         def counted_tokens(text: str) -> int:
             texts.append(len(text))
             return count(text)
 
         return counter(log, counted_tokens)
 
-    monkeypatch.setattr(token_counts.CountLog, "counter", counting)
+    monkeypatch.setattr(generator.CountLog, "counter", counting)
     return texts
 
 
 def sample_ids(run: RunSpec) -> list[str]:
-    token_counts._LOGS.clear()  # as in another process
+    generator._LOGS.clear()  # as in another process
     return [row.sample.sample_id + row.sample.context for row in resolve(run).sample_rows()]
 
 

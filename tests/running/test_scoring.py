@@ -30,10 +30,10 @@ from lbx.backends.options import thread_count
 from lbx.base.errors import StoreError
 from lbx.base.records import ScoredSample
 from lbx.base.resources import bound_cpus, usable_cpu_count
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.bundle.progress import Tally
 from lbx.running.workers.devices import share_out
 from lbx.scoring.reading import open_with_numbers
@@ -337,7 +337,7 @@ def test_an_end_from_outside_keeps_finished_tasks_and_leaves_no_process(tmp_path
 SCRIPT = """
 import sys
 from pathlib import Path
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.running.offline import block_network
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import Store

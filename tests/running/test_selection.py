@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Task
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.spec.selection import EVERYTHING, SampleChoice, Selection, select_samples
 
 BUNDLE: Any = SimpleNamespace()

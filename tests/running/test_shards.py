@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Task
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.forecast.estimate import Costs, DecodeCapacity
 from lbx.forecast.run_plan import PrefixOrder
 from lbx.forecast.shards import (

@@ -16,8 +16,8 @@ from lbx.backends.embedding import Embedder, EmbedderInfo, load_embedder
 from lbx.backends.weights import resolve_embedder
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import SimilarityInput
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, LongBenchPro
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.running.rescoring import Embedding, score_with
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.scoring.similarity import Similarities, identity

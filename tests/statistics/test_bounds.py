@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scored_parts import TASKS, Imported, made_sample, made_scores
 
 from lbx.base.records import GroupScore, Sample, ScoredSample, TaskScore
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.scoring.adding_up import add_up
 from lbx.statistics.estimates import interval
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scored_parts import Imported
 
-from lbx.benchmarks import BENCHMARKS
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.statistics.estimates import interval
 
 RUN = "llama2-13b-chat-4k"

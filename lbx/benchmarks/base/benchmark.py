@@ -1,9 +1,14 @@
 """Base class of benchmark families: data in the bundle, prompts, metrics and official aggregates.
 
-A family is a folder with a subclass of ``Benchmark`` in ``benchmark.py``. It defines its data, tasks, asking protocol
-and scoring rules as values, and implements the methods that need code. ``predictions.py`` has the format of its
-official files, ``tables.py`` its tables, boards and published figures. Its entry in
-``lbx.benchmarks.BENCHMARKS`` is the only other place that names it.
+A family is a module, or a folder, with a subclass of ``Benchmark``. It defines its data, tasks, asking protocol and
+scoring rules as values, implements the methods that need code, and has the format of its official files, its tables,
+boards and published figures. Its entry in ``lbx.benchmarks.registry.BENCHMARKS`` is the only other place that names it.
+
+Marks of questions that a model or people should judge, and the copies of a question.
+
+Official files contain a question with both marks twice. It is asked once; each copy counts by itself.
+
+The model that a run asks, for families with samples that depend on its tokenizer.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
@@ -28,13 +33,88 @@ from lbx.base.records import (
     Task,
     TaskScore,
 )
-from lbx.benchmarks.base.asked_model import AskedModel
-from lbx.benchmarks.base.columns import ScoredRows
+from lbx.benchmarks.base.aggregates import ScoredRows
 from lbx.benchmarks.base.layout import Boards, LengthCurve, Paper, PublishedFigures
-from lbx.benchmarks.base.predictions import PredictionFormat
-from lbx.benchmarks.base.results import ResultFormat
+from lbx.benchmarks.base.predictions import PredictionFormat, ResultFormat
 from lbx.benchmarks.base.sources import DataSource
+from lbx.prompting.wrapping import Tokenizer
 from lbx.retrieval.retriever import RetrievalRules
+
+LLM, HUMAN = MARKS = ("LLM", "human")
+"""Marks of questions for a judge or for people, in the order of a question's copies."""
+BY_NAME: Mapping[str, tuple[str, ...]] = {"llm": (LLM,), "human": (HUMAN,), "both": MARKS}
+"""Marks by the value of a command-line option."""
+
+
+def marks_in(meta: object) -> tuple[str, ...]:
+    """Return the marks in a sample's ``meta``, which comes from a file, so any value is possible."""
+    fields = meta if isinstance(meta, Mapping) else {}
+    copy_marks = fields.get("judged_by")
+    values = [fields.get("evaluation"), *(copy_marks if isinstance(copy_marks, list | tuple) else ())]
+    return tuple(mark for mark in MARKS if mark in values)
+
+
+def has_copies(marks: Sequence[str]) -> bool:
+    return len(marks) == len(MARKS)
+
+
+def copy_marks(marks: Sequence[str], index: int) -> tuple[str, ...]:
+    """Return the mark of a question's copy; () after the last one."""
+    return tuple(marks[index : index + 1])
+
+
+def row_count(marks: Sequence[str], asked_marks: Collection[str]) -> int:
+    """Return the number of rows that an official file has for a question with these marks; at least one."""
+    return sum(mark in asked_marks for mark in marks) or 1
+
+
+def copy_pairs(
+    marks: Sequence[str], answers: Collection[int], opponent_answers: Collection[int]
+) -> dict[tuple[int, int], tuple[str, ...]]:
+    """Return {(iteration, opponent's iteration): marks of the copies that this pair counts for}.
+
+    If a side answered each copy, each is a pair of its own; if it was asked once, one pair counts for both.
+    """
+    pairs: dict[tuple[int, int], tuple[str, ...]] = {}
+    for index, mark in enumerate(marks):
+        pair = (
+            index if index in answers else min(answers),
+            index if index in opponent_answers else min(opponent_answers),
+        )
+        pairs[pair] = (*pairs.get(pair, ()), mark)
+    return pairs
+
+
+class ModelTokenizer(NamedTuple):
+    """A model's tokenizer, loaded without the weights.
+
+    Attributes:
+        sha256: hash of the tokenizer's definition; of a GGUF file, hash of the header's keys of the tokenizer, so that
+            all quantisations of a model share it.
+        wrapping_tokens: tokens that the card's chat template adds to a user's message, BOS included, with the reasoning
+            on or off, whichever adds more; 0 without a template.
+        count: returns the number of tokens of a text, without BOS and with control tokens as single tokens.
+    """
+
+    tokenizer: Tokenizer
+    sha256: str
+    wrapping_tokens: int
+    count: Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class AskedModel:
+    """A model before its weights are loaded. It can be pickled.
+
+    Attributes:
+        context_window: tokens; None if only the loaded model, or its server, has the number.
+        load_tokenizer: takes seconds with a large vocabulary. Raises UsageError if the card has no tokenizer, and
+            BackendError if its files are damaged.
+    """
+
+    context_window: int | None
+    load_tokenizer: Callable[[], ModelTokenizer]
+
 
 WINDOWS_OF_128K = range(128_000, 131_073)
 """Context windows, in tokens, that are called 128k: from 128 x 1000 to 128 x 1024."""
@@ -61,7 +141,7 @@ class TaskCatalogue:
         selections: names of groups of tasks for ``--tasks``.
         embedding_tasks: tasks that an embedding model scores half of (``Benchmark.compared``).
         open_tasks: tasks with free-text answers, which people or a judge can rate; None for all.
-        has_marks: whether the authors mark questions for judges and people (``lbx.benchmarks.base.judge_marks``).
+        has_marks: whether the authors mark questions for judges and people (``lbx.benchmarks.base.benchmark``).
         length_groups: {task: name of its group of tasks that ask the same about documents of other lengths}.
         accepts: whether the family has a task that ``names`` lacks, for example of another length. Patterns match
             ``names`` only.

@@ -1,14 +1,22 @@
 """A task's data in either form in the bundle: the authors' files, or the hub's parquet conversion.
 
 Sites with a mirror that carries only parquet can bundle that, and get the same samples.
+
+Official prompt templates, split around the document: before + document + after is the official text.
+
+Settings in the authors' Python files: literals are read, and the file is never run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import ast
+import string
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from lbx.base.commands import as_command
 from lbx.base.database import count_parquet_rows, parquet_rows
@@ -22,6 +30,7 @@ from lbx.benchmarks.base.files import (
     first_byte,
     read_json_array,
     read_jsonl,
+    read_text,
     read_zip_jsonl,
 )
 
@@ -180,3 +189,187 @@ def find_parquet(folder: Path, config: str) -> RowSource | None:
         if "/partial-" in split:
             raise damaged_file_error(str(folder), f"{split} has only part of the rows")
     return next((Parquet(tuple(paths)) for paths in splits.values()), None)
+
+
+def fill_format(template: str, values: Mapping[str, str], *, document: str, source: str) -> tuple[str, str, str]:
+    """Fill in a ``str.format`` template: the text before the document, the document, and the rest.
+
+    Args:
+        template: with fields like ``{context}``; ``{}`` counts up from "0".
+        document: the document's name in ``values``; the text is split at its first occurrence.
+        source: the template's file, for messages.
+
+    Raises:
+        BundleError: the template is invalid, or has a field that ``values`` lacks.
+    """
+    pieces = [""]
+    document_text = ""
+    try:
+        for literal, name in template_fields(template):
+            pieces[-1] += literal
+            if name == document and len(pieces) == 1:
+                document_text = values[name]
+                pieces.append("")
+            elif name is not None:
+                pieces[-1] += values[name]
+    except (ValueError, KeyError) as exc:
+        raise BundleError(
+            f"Cannot fill in the prompt template in {source}: {exc}.",
+            fix="lbx supports only the pinned version of this file; bundle that version.",
+            command="lbx bundle RECIPE",
+        ) from exc
+    return (pieces[0], document_text, pieces[1]) if len(pieces) == 2 else (pieces[0], "", "")
+
+
+def fill_placeholders(template: str, document: tuple[str, str], values: Mapping[str, str]) -> tuple[str, str, str]:
+    """Fill in a template with marks like ``$Q$``: the text before the document, the document, and the rest.
+
+    Args:
+        document: the document's mark and its text; a template without the mark gives ("...", "", "").
+        values: the other marks, in order. As officially, a mark in a text that was filled in earlier is replaced, too,
+            including the document's.
+    """
+    placeholder, text = document
+    before, mark_text, after = template.partition(placeholder)
+    pieces = [before, text if mark_text else "", after.replace(placeholder, text)]
+    for name, value in values.items():
+        pieces = [piece.replace(name, value) for piece in pieces]
+    return pieces[0], pieces[1], pieces[2]
+
+
+def template_fields(template: str) -> Iterator[tuple[str, str | None]]:
+    """Yield (literal text, name of the field after it); the last name is None if the template ends in text."""
+    count = 0
+    for literal, name, spec, conversion in string.Formatter().parse(template):
+        if spec or conversion:
+            raise ValueError(f"the field {{{name}}} has a conversion or a format")
+        yield literal, str(count) if name == "" else name
+        count += name == ""
+
+
+_FAULTS = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
+"""Errors of parsing and of ast.literal_eval; text that is nested too deeply raises the last two."""
+
+
+def read_literals(path: Path, names: tuple[str, ...]) -> Mapping[str, Any]:
+    """Return the values that a Python file's top level assigns to ``names``; the last assignment counts, as in Python.
+
+    Raises:
+        BundleError: the file is not Python, lacks a name, or assigns it anything but a literal; names file and line.
+    """
+    return _read_literals(read_text(path), str(path), names)
+
+
+@lru_cache(maxsize=8)
+def _read_literals(text: str, location: str, names: tuple[str, ...]) -> dict[str, Any]:
+    nodes = {name: node for name, node in _assignments(text, location) if name in names}
+    for name in names:
+        if name not in nodes:
+            raise damaged_file_error(location, f"it assigns no value to {name}")
+    return {name: _literal_value(nodes[name], name, location) for name in names}
+
+
+def assigned_texts(text: str, location: str, name: str) -> list[str]:
+    """Return every text that a Python file assigns to a name anywhere, in the file's order, as ``text_of`` reads it.
+
+    Raises:
+        BundleError: the file is not Python.
+    """
+    return [value for node in assigned_values(text, location, name) if (value := text_of(node)) is not None]
+
+
+def assigned_values(text: str, location: str, name: str) -> list[ast.expr]:
+    """Return every expression that a Python file assigns to a name anywhere, in the file's order.
+
+    Raises:
+        BundleError: the file is not Python.
+    """
+    nodes = [node for node in ast.walk(parse_python(text, location)) if isinstance(node, ast.Assign)]
+    assignments = [
+        node for node in nodes if any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+    ]
+    return [node.value for node in sorted(assignments, key=lambda node: node.lineno)]
+
+
+def texts_of_keys(text: str, location: str, name: str, keys: tuple[str, ...]) -> dict[str, str]:
+    """Return the texts under some keys of a dict that a Python file assigns to a name anywhere.
+
+    The dict's other values need not be literals.
+
+    Raises:
+        BundleError: the file is not Python, or has no dict of that name with a text under each key; names the file.
+    """
+    for node in assigned_values(text, location, name):
+        if isinstance(node, ast.Dict):
+            pairs = [(text_of(key), text_of(value)) for key, value in zip(node.keys, node.values, strict=True) if key]
+            values = {key: content for key, content in pairs if key in keys and content is not None}
+            if len(values) == len(keys):
+                return {key: values[key] for key in keys}
+    raise damaged_file_error(location, f"it assigns {name} no dict with text under {', '.join(keys)}")
+
+
+def text_of(node: ast.expr) -> str | None:
+    """Return a text literal, each value of an f-string as its expression between "\0"; None for other nodes."""
+    match node:
+        case ast.Constant(str(text)):
+            return text
+        case ast.FormattedValue(value):
+            return f"\0{unparse(value)}\0"
+        case ast.JoinedStr(values):
+            return "".join(text_of(value) or "" for value in values)
+        case ast.BinOp(_, ast.Add()):
+            parts = [text_of(part) for part in _summands(node)]
+            return None if None in parts else "".join(map(str, parts))
+    return None
+
+
+def _summands(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield the summands of a sum of any length from left to right."""
+    waiting = [node]
+    while waiting:
+        match waiting.pop():
+            case ast.BinOp(left, ast.Add(), right):
+                waiting += [right, left]
+            case other:
+                yield other
+
+
+def unparse(node: ast.expr) -> str:
+    """Return an expression as text; "..." for one nested deeper than any author's prompt."""
+    try:
+        return ast.unparse(node)
+    except RecursionError:
+        return "..."
+
+
+def parse_python(text: str, location: str) -> ast.Module:
+    """Return a Python file's syntax tree. Raises BundleError if it is not Python; names file and line."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # stray backslashes in the authors' files
+            return ast.parse(text)
+    except _FAULTS as exc:
+        line = f", line {exc.lineno}" if isinstance(exc, SyntaxError) and exc.lineno else ""
+        reason = exc.msg if isinstance(exc, SyntaxError) else str(exc) or type(exc).__name__
+        raise damaged_file_error(location + line, f"it is not valid Python ({reason})") from exc
+
+
+def _assignments(text: str, location: str) -> list[tuple[str, ast.expr]]:
+    """Return the assignments to plain names at the top level, in order."""
+    tree = parse_python(text, location)
+    assignments: list[tuple[str, ast.expr]] = []
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            assignments += [(target.id, node.value) for target in node.targets if isinstance(target, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
+            assignments.append((node.target.id, node.value))
+    return assignments
+
+
+def _literal_value(node: ast.expr, name: str, location: str) -> object:
+    try:
+        return ast.literal_eval(node)
+    except _FAULTS as exc:
+        raise damaged_file_error(
+            f"{location}, line {node.lineno}", f"the value of {name} is not a literal, and lbx does not run the file"
+        ) from exc

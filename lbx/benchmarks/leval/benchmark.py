@@ -34,10 +34,18 @@ from lbx.base.commands import as_command
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
-from lbx.benchmarks.base.aggregates import Average, average, estimate, mean, numbers_by_task, question_means, task_score
+from lbx.benchmarks.base.aggregates import (
+    Average,
+    ScoredRows,
+    average,
+    estimate,
+    mean,
+    numbers_by_task,
+    question_means,
+    task_score,
+)
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
-from lbx.benchmarks.base.columns import ScoredRows
-from lbx.benchmarks.base.results import ResultFormat
+from lbx.benchmarks.base.predictions import ResultFormat
 from lbx.benchmarks.leval.predictions import LEvalFormat, join_tables, result_files
 from lbx.benchmarks.leval.prompts import (
     CONFIG,

@@ -36,18 +36,21 @@ from statistics import fmean
 from typing import Any
 
 from lbx.base.records import Sample, canonical_json, sha256_text
-from lbx.benchmarks.base.judge_marks import MARKS
+from lbx.benchmarks.base.benchmark import MARKS
 from lbx.benchmarks.base.prediction_lines import PredictionLine, describe_value, prediction_file_error
 from lbx.benchmarks.base.predictions import (
     NO_TASK,
     AnswerToExport,
     ExportedFile,
+    JudgeResult,
     Prediction,
     PredictionFormat,
+    ScoredRun,
     file_part,
+    join_csv,
     judged_sample,
+    to_csv,
 )
-from lbx.benchmarks.base.results import JudgeResult, ScoredRun, join_csv, to_csv
 from lbx.benchmarks.leval.judge import published_run_id
 from lbx.benchmarks.leval.tasks import BASELINE, KINDS, OPEN, SCORED
 

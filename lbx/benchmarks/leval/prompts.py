@@ -38,8 +38,14 @@ from typing import NamedTuple
 
 from lbx.base.records import Chunk, Prompt, Sample, Truncation
 from lbx.benchmarks.base.files import damaged_file_error, read_jsonl, read_text
-from lbx.benchmarks.base.literals import assigned_texts, assigned_values, parse_python, read_literals, unparse
-from lbx.benchmarks.base.templates import fill_format
+from lbx.benchmarks.base.sources import (
+    assigned_texts,
+    assigned_values,
+    fill_format,
+    parse_python,
+    read_literals,
+    unparse,
+)
 from lbx.benchmarks.leval.tasks import KINDS, OPEN
 from lbx.retrieval import BM25_ELASTICSEARCH
 from lbx.retrieval.retriever import RetrievalRules
@@ -52,7 +58,7 @@ MAX_NEW_TOKENS = 512
 _FOUNDING_NEW_TOKENS, _FOUNDING_ROOM = 1024, 1000
 
 WORDS = "\0len(out.split())\0"
-"""The number of a reference's words as ``lbx.benchmarks.base.literals.text_of`` returns it."""
+"""The number of a reference's words as ``lbx.benchmarks.base.sources.text_of`` returns it."""
 
 
 class _Branch(NamedTuple):

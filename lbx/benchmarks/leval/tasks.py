@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
+from lbx.benchmarks.base.benchmark import MARKS
 from lbx.benchmarks.base.files import DataRow, damaged_file_error
-from lbx.benchmarks.base.judge_marks import MARKS
 from lbx.benchmarks.base.sources import DataSource, JsonLines, RowSource, find_in_folder
 
 NAME = "leval"

@@ -35,16 +35,13 @@ from lbx.base.records import (
     TaskScore,
     Truncation,
 )
-from lbx.benchmarks.base.aggregates import numbers_by_task, numpy_percent, task_score
+from lbx.benchmarks.base.aggregates import ScoredRows, numbers_by_task, numpy_percent, task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue, with_unique_ids
-from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.files import DataRow, damaged_file_error, read_json, zip_members
-from lbx.benchmarks.base.results import ResultFormat, ScoredRun
-from lbx.benchmarks.base.sources import DataSource, RowSource, ZippedJsonLines, find_in_folder
-from lbx.benchmarks.base.templates import fill_format
-from lbx.benchmarks.longbench.groups import curves, groups
+from lbx.benchmarks.base.predictions import ResultFormat, ScoredRun
+from lbx.benchmarks.base.sources import DataSource, RowSource, ZippedJsonLines, fill_format, find_in_folder
 from lbx.benchmarks.longbench.predictions import LongBenchFormat, folder_of
-from lbx.benchmarks.longbench.tables import BOARDS, PAPER
+from lbx.benchmarks.longbench.tables import BOARDS, PAPER, curves, groups
 from lbx.benchmarks.longbench.tasks import (
     BUCKETS,
     METRICS,
@@ -229,7 +226,7 @@ class LongBench(Benchmark):
         return next(iter(task_score(METRICS[kind_of(task).metric][0], rows, METRICS[kind_of(task).metric][0], 2)), None)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
-        """Return the authors' tables of averages, from ``lbx.benchmarks.longbench.groups``."""
+        """Return the authors' tables of averages, from ``lbx.benchmarks.longbench.tables``."""
         return groups(numbers_by_task(self.aggregate, tasks))
 
 

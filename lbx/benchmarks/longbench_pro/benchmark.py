@@ -39,12 +39,10 @@ from lbx.base.records import (
 from lbx.benchmarks.base.aggregates import task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue, with_unique_ids
 from lbx.benchmarks.base.files import DataRow, damaged_file_error
-from lbx.benchmarks.base.results import ResultFormat
+from lbx.benchmarks.base.predictions import ResultFormat
 from lbx.benchmarks.base.sources import DataSource
-from lbx.benchmarks.longbench_pro.data import Data, find_data
-from lbx.benchmarks.longbench_pro.groups import LANGUAGES, group_scores
 from lbx.benchmarks.longbench_pro.predictions import MODEL_INFO, LongBenchProFormat, join_model_info, result_files
-from lbx.benchmarks.longbench_pro.tables import BOARDS, PAPER, PUBLISHED
+from lbx.benchmarks.longbench_pro.tables import BOARDS, LANGUAGES, PAPER, PUBLISHED, group_scores
 from lbx.benchmarks.longbench_pro.tasks import (
     LIMITS,
     LONG_WINDOW,
@@ -52,7 +50,9 @@ from lbx.benchmarks.longbench_pro.tasks import (
     TASK_OF,
     TASKS,
     TEXT_META,
+    Data,
     accepted_answers,
+    find_data,
 )
 from lbx.metrics import longbench_pro as metrics
 

@@ -35,9 +35,15 @@ from typing import Any
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error, require_references
-from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat, differences, file_part
-from lbx.benchmarks.base.results import ScoredRun
-from lbx.benchmarks.longbench_pro.groups import CATEGORIES, headline, missing_category, report
+from lbx.benchmarks.base.predictions import (
+    AnswerToExport,
+    Prediction,
+    PredictionFormat,
+    ScoredRun,
+    differences,
+    file_part,
+)
+from lbx.benchmarks.longbench_pro.tables import CATEGORIES, headline, missing_category, report
 from lbx.benchmarks.longbench_pro.tasks import LIMITS, TASK_OF, TASKS, TEXT_META
 
 _CODES = {"English": "en", "Chinese": "zh"}

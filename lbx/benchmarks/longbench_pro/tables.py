@@ -1,12 +1,27 @@
-"""LongBench Pro's tables: the leaderboard, dimensions of questions, several tries, and published figures."""
+"""LongBench Pro's tables: the leaderboard, dimensions of questions, several tries, and published figures.
+
+LongBench Pro's report: averages, best of n and pass@n, over everything and by five properties of a question.
+
+Source: caskcsg/longcontext, LongBench-Pro/modules/{evaluation,utils}.py at 88fbeb85 (Evaluator.metric_summary); the
+numbers come in its order and are equal to its file, to the digit, if the rows are in the same order.
+
+Runs with rows missing (a limit, failed generations) are aggregated as in the official code: a question's average
+is over the iterations it has, and a question without any of the first n has no part in bon@n and pass@n. Numbers
+over empty sets are left out. The official code stops if a category has no question at all, and then has no
+numbers: ``official`` is None throughout.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from lbx.base.columns import Column, number_column
 from lbx.base.number_key import OVERALL, NumberKey, group_number
+from lbx.base.records import GroupScore, Sample, ScoredSample
+from lbx.benchmarks.base.aggregates import ScoredRows, estimate, mean
 from lbx.benchmarks.base.layout import (
     Board,
     BoardEntry,
@@ -27,8 +42,234 @@ from lbx.benchmarks.base.layout import (
     first_value,
     thousands,
 )
-from lbx.benchmarks.longbench_pro.groups import CATEGORIES, OVERALL_AVERAGE
 from lbx.benchmarks.longbench_pro.tasks import LIMITS
+
+PASS_SUMMARY = 0.65
+"""Score that a summary must exceed to pass; other answers must score 1."""
+
+HEADLINES = ("summary", "rouge_l", "ndcg", "pairwise_accuracy", "accuracy", "f1", "subem")
+"""Headline metrics by priority: the first that a row has counts."""
+
+CATEGORIES: dict[str, tuple[str, ...]] = {
+    "length": ("8k", "16k", "32k", "64k", "128k", "256k"),
+    "requirement": ("Full", "Partial"),
+    "difficulty": ("Easy", "Moderate", "Hard", "Extreme"),
+    "primary_task": (
+        "T1. Retrieval & Ranking",
+        "T2. Sequencing & Structure Reconstruction",
+        "T3. Evidence-Grounded QA",
+        "T4. Summarization & Synthesis",
+        "T5. Attribution & Citation Alignment",
+        "T6. Aggregation & Clustering",
+        "T7. Consistency & Compliance Checking",
+        "T8. Structured & Numeric Reasoning",
+        "T9. Version & Code Diff Analysis",
+        "T10. Rule Induction & In-Context Learning",
+        "T11. Dialogue Memory & Long-Horizon Tracking",
+    ),
+    "language": ("Chinese", "English"),
+}
+"""The groupings and their groups, in the official order. A question of any other group counts in "overall" only."""
+
+OVERALL_AVERAGE = group_number(OVERALL, metric="average")
+
+LANGUAGES = {"zh": "Chinese", "en": "English"}
+
+_PROPERTIES: dict[str, Callable[[Sample], str]] = {
+    "length": lambda sample: str(sample.meta["token_length"]),
+    "requirement": lambda sample: str(sample.meta["contextual_requirement"]),
+    "difficulty": lambda sample: str(sample.meta["difficulty"]),
+    "primary_task": lambda sample: str(sample.meta["primary_task"]),
+    "language": lambda sample: LANGUAGES.get(sample.language, sample.language),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _ScoredAnswer:
+    row_index: int
+    row: ScoredSample
+    value: float
+    partial: bool
+    answers: int = 1
+    """Number of answers that the value is computed from."""
+
+    @property
+    def sample(self) -> Sample:
+        return self.row.sample
+
+    @property
+    def iteration(self) -> int:
+        return self.row.iteration
+
+
+@dataclass(frozen=True, slots=True)
+class _ReportRows:
+    """Inputs of the report.
+
+    Attributes:
+        rows: all rows; an answer's ``place`` is an index into these.
+        items: every row that has a score, by its question's position in the data, then by iteration.
+        averages: one for each question, over its iterations.
+        answers: inputs of the averages: every row if all questions have equally many, else the averages.
+        best: best[n - 1] has the best of each question's first n iterations; a tie goes to the earlier.
+        official: whether the official code gets so far.
+    """
+
+    rows: ScoredRows
+    items: Sequence[_ScoredAnswer]
+    averages: Sequence[_ScoredAnswer]
+    answers: Sequence[_ScoredAnswer]
+    best: Sequence[Sequence[_ScoredAnswer]]
+    official: bool = False
+
+
+def group_scores(tasks: Mapping[str, Sequence[ScoredSample]], *, with_tries: bool = True) -> list[GroupScore]:
+    """Return the report over the answers in the data's order."""
+    return report(_in_order(tasks), tries=with_tries)
+
+
+def report(rows: Sequence[ScoredSample], *, tries: bool = True) -> list[GroupScore]:
+    """Return metrics "average", "iteration 1".., "bon@1".., "pass@1"..; ``n`` counts questions.
+
+    Only "overall" has iterations and pass@n. A number that includes a summary without similarity is
+    partial and has no official value. Sums are computed in the rows' order, which affects their last digit.
+
+    Args:
+        tries: whether to include other metrics than "average"; without them no number is official.
+    """
+    report_rows = _report_rows(ScoredRows.of(rows), tries=tries)
+    if not report_rows.items:
+        return []
+    report_rows = replace(report_rows, official=tries and _missing_group(report_rows) is None)
+    numbers = _overall("average", report_rows.averages, report_rows, answers=report_rows.answers)
+    for iteration in range(len(report_rows.best) if tries else 0):
+        items = [item for item in report_rows.items if item.iteration == iteration]
+        numbers += _overall(f"iteration {iteration + 1}", items, report_rows)
+    numbers += _by_category("average", report_rows.averages, report_rows, answers=report_rows.answers)
+    for n, best in enumerate(report_rows.best if tries else (), 1):
+        numbers += _overall(f"bon@{n}", best, report_rows)
+        numbers += _by_category(f"bon@{n}", best, report_rows)
+        numbers += _overall(f"pass@{n}", [_pass_or_fail(item) for item in best], report_rows)
+    return numbers
+
+
+def missing_category(tasks: Mapping[str, Sequence[ScoredSample]]) -> str | None:
+    """Return the category at which the official code stops with a KeyError, because it has no question."""
+    return _missing_group(_report_rows(_in_order(tasks)))
+
+
+def _in_order(tasks: Mapping[str, Sequence[ScoredSample]]) -> ScoredRows:
+    rows = ScoredRows.concatenate([ScoredRows.of(rows) for rows in tasks.values()])
+    keys = [(row.sample.meta.get("row", 0), row.iteration) for row in rows]
+    return rows.take(sorted(range(len(keys)), key=keys.__getitem__))
+
+
+def _report_rows(rows: ScoredRows, *, tries: bool = True) -> _ReportRows:
+    items = [
+        _ScoredAnswer(index, row, value, row.partial)
+        for index, row in enumerate(rows)
+        if (value := headline(row)) is not None
+    ]
+    questions: dict[tuple[str, str], list[_ScoredAnswer]] = {}
+    for item in items:
+        questions.setdefault((item.sample.task, item.sample.sample_id), []).append(item)
+    iterations = max((item.iteration for item in items), default=-1) + 1
+    averages = [_average(rows) for rows in questions.values()]
+    even = len(items) == iterations * len(averages)
+    best = [_best(items, n) for n in range(iterations if tries else 0)]
+    return _ReportRows(rows, items, averages, items if even else averages, best)
+
+
+def headline(row: ScoredSample) -> float | None:
+    """Return the score that the report counts for an answer; None without one."""
+    return next((row.scores[name] for name in HEADLINES if name in row.scores), None)
+
+
+def _average(rows: Sequence[_ScoredAnswer]) -> _ScoredAnswer:
+    value = mean([row.value for row in rows])
+    return _ScoredAnswer(rows[0].row_index, rows[0].row, value, any(row.partial for row in rows), len(rows))
+
+
+def _best(items: Sequence[_ScoredAnswer], last: int) -> list[_ScoredAnswer]:
+    best: dict[tuple[str, str], _ScoredAnswer] = {}
+    partial: set[tuple[str, str]] = set()
+    answers: Counter[tuple[str, str]] = Counter()
+    for item in items:
+        key = (item.sample.task, item.sample.sample_id)
+        if item.iteration > last:
+            continue
+        answers[key] += 1
+        if item.partial:
+            partial.add(key)  # the whole value of another iteration might have been the better one
+        if key not in best or item.value > best[key].value:
+            best[key] = item
+    return [replace(item, partial=key in partial, answers=answers[key]) for key, item in best.items()]
+
+
+def _pass_or_fail(item: _ScoredAnswer) -> _ScoredAnswer:
+    summary = "T4" in _PROPERTIES["primary_task"](item.sample)
+    passed = item.value > PASS_SUMMARY if summary else item.value == 1.0
+    return replace(item, value=float(passed))
+
+
+def _missing_group(report_rows: _ReportRows) -> str | None:
+    for rows in (report_rows.averages, *report_rows.best):
+        for grouping, names in CATEGORIES.items():
+            present = {_PROPERTIES[grouping](item.sample) for item in rows}
+            for name in names:
+                if name not in present:
+                    return name
+    return None
+
+
+def _overall(
+    metric: str, items: Sequence[_ScoredAnswer], report_rows: _ReportRows, *, answers: Sequence[_ScoredAnswer] = ()
+) -> list[GroupScore]:
+    return [_group("overall", "all", metric, items, report_rows, answers=answers)] if items else []
+
+
+def _by_category(
+    metric: str, items: Sequence[_ScoredAnswer], report_rows: _ReportRows, *, answers: Sequence[_ScoredAnswer] = ()
+) -> list[GroupScore]:
+    groups = []
+    for grouping, names in CATEGORIES.items():
+        items_by_group, answers_by_group = _group_by_property(grouping, items), _group_by_property(grouping, answers)
+        groups += [
+            _group(grouping, name, metric, items_by_group[name], report_rows, answers=answers_by_group.get(name, ()))
+            for name in names
+            if name in items_by_group
+        ]
+    return groups
+
+
+def _group_by_property(grouping: str, items: Iterable[_ScoredAnswer]) -> dict[str, list[_ScoredAnswer]]:
+    by_value: dict[str, list[_ScoredAnswer]] = {}
+    for item in items:
+        by_value.setdefault(_PROPERTIES[grouping](item.row.sample), []).append(item)
+    return by_value
+
+
+def _group(
+    grouping: str,
+    name: str,
+    metric: str,
+    items: Sequence[_ScoredAnswer],
+    report_rows: _ReportRows,
+    *,
+    answers: Sequence[_ScoredAnswer],
+) -> GroupScore:
+    value = mean([item.value for item in items])
+    partial = any(item.partial for item in items)
+    inputs = answers or items
+    group_estimate = estimate(
+        report_rows.rows.take([item.row_index for item in inputs]), [item.value for item in inputs]
+    )
+    official_value = value if report_rows.official and not partial else None
+    return GroupScore(
+        grouping, name, metric, len(items), value, official_value, partial, group_estimate,
+        sum(item.answers for item in items),
+    )  # fmt: skip
+
 
 _GROUPINGS = {
     "token_length": "length",

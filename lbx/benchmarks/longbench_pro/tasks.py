@@ -1,10 +1,29 @@
-"""Properties of each task of LongBench Pro: its official name and its metric; and its accepted answers."""
+"""Properties of each task of LongBench Pro: its official name and its metric; and its accepted answers.
+
+LongBench Pro's data file, read a task at a time: half a gigabyte of one JSON array with all 25 tasks.
+
+Parsing all of it for each task would take longer than many reports, so one pass over the bytes finds the start and the
+task of each row. The pass relies on properties of valid JSON: inside a string a quotation mark follows
+a backslash, so ``"secondary_task":`` is always a key, and ``}, {"...":`` is always between two rows. If the
+counts of rows and keys differ, every row is parsed, and every error gets its file and line.
+"""
 
 from __future__ import annotations
 
+import json
+import mmap
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from lbx.base.inputs import open_input
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K
+from lbx.benchmarks.base.files import DataRow, damaged_file_error
+from lbx.benchmarks.base.sources import RowSource, find_parquet, json_rows
 
 METRICS: dict[str, tuple[str, ...]] = {
     "ndcg": ("ndcg",),
@@ -69,3 +88,137 @@ def accepted_answers(answer: object) -> tuple[tuple[str, ...], bool]:
     if not isinstance(answer, list | tuple | str):
         return (), False
     return tuple(item for item in answer if isinstance(item, str)), all(isinstance(item, str) for item in answer)
+
+
+FILE = "longbench_pro.json"
+_FIELD = "secondary_task"
+_KEY = f'"{_FIELD}"'.encode()
+_VALUE = re.compile(rb'[ \t\r\n]*:[ \t\r\n]*("(?:[^"\\]|\\.)*")')
+_BETWEEN = re.compile(rb'\}[ \t\r\n]*(,[ \t\r\n]*)\{[ \t\r\n]*"(?:[^"\\]|\\.){0,99}"[ \t\r\n]*:')
+_HEAD = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[[ \t\r\n]*(?=\{)")
+_TAIL = re.compile(rb"[ \t\r\n]*\][ \t\r\n]*\Z")
+
+
+class RowSpan(NamedTuple):
+    """A row's place in the file: bytes from ``start`` to ``end``, its first line, its secondary task."""
+
+    start: int
+    end: int
+    line: int
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """All rows of the benchmark, numbered from 0 in the file's order.
+
+    Attributes:
+        source: every row, in the bundle's form.
+        path: the JSON file; None if the bundle has the hub's parquet.
+    """
+
+    source: RowSource
+    path: Path | None
+
+    def counts(self) -> Mapping[str, int]:
+        """Return the number of rows of each secondary task. Raises BundleError."""
+        entries = self._entries()
+        if entries is not None:
+            return Counter(entry.task for entry in entries)
+        return Counter(row.get(_FIELD, str) for row in self.source.rows())
+
+    def rows(self, task: str) -> Iterator[tuple[int, DataRow]]:
+        """Yield the rows of one secondary task with their numbers. Raises BundleError."""
+        entries = self._entries()
+        if entries is None or self.path is None:
+            yield from ((at, row) for at, row in enumerate(self.source.rows()) if row.get(_FIELD, str) == task)
+            return
+        with open_input(self.path) as file:
+            for at, entry in enumerate(entries):
+                if entry.task == task:
+                    file.seek(entry.start)
+                    yield at, _parse_row(self.path, entry, file.read(entry.end - entry.start))
+
+    def _entries(self) -> tuple[RowSpan, ...] | None:
+        if self.path is None:
+            return None
+        try:
+            stat = self.path.stat()
+            return _index_rows(self.path, stat.st_mtime_ns, stat.st_size) if stat.st_size else None
+        except OSError as exc:
+            raise damaged_file_error(str(self.path), str(exc)) from exc
+
+
+def find_data(folder: Path | None) -> Data | None:
+    """Return the data in a dataset's snapshot: JSON array, JSON lines or the hub's parquet; None without any."""
+    if folder is None:
+        return None
+    path = folder / FILE
+    if not path.is_file():
+        parquet = find_parquet(folder, "default")
+        return Data(parquet, None) if parquet else None
+    return Data(json_rows(path, _FIELD), path)
+
+
+def _parse_row(path: Path, entry: RowSpan, content: bytes) -> DataRow:
+    location = f"{path}, line {entry.line}"
+    try:
+        values: Any = json.loads(content.decode("utf-8"))
+    except UnicodeDecodeError as exc:
+        raise damaged_file_error(location, f"it is not UTF-8 ({exc.reason})") from exc
+    except json.JSONDecodeError as exc:
+        raise damaged_file_error(
+            f"{path}, line {entry.line + exc.lineno - 1}", f"{exc.msg} at column {exc.colno}"
+        ) from exc
+    if not isinstance(values, dict) or values.get(_FIELD) != entry.task:
+        raise damaged_file_error(location, f"the field {_FIELD!r} is not at the top level of the row")
+    return DataRow(location, values)
+
+
+@lru_cache(maxsize=8)
+def _index_rows(path: Path, mtime_ns: int, size: int) -> tuple[RowSpan, ...] | None:
+    """Return the places of the rows; None if they cannot be found without parsing."""
+    with open_input(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+        spans = _array_spans(view) if _HEAD.match(view) else _line_spans(view)
+        keys = list(_keys(view))
+        if len(keys) != len(spans):
+            return None
+        entries, line, counted = [], 1, 0
+        for (start, end), (at, task) in zip(spans, keys, strict=True):
+            if not start < at < end:
+                return None
+            line, counted = line + view[counted:start].count(b"\n"), start
+            entries.append(RowSpan(start, end, line, task))
+        return tuple(entries)
+
+
+def _array_spans(view: mmap.mmap) -> list[tuple[int, int]]:
+    head = _HEAD.match(view)
+    last = view.rfind(b"}") + 1
+    if head is None or not _TAIL.match(view, last):
+        return []
+    cuts = [match.span(1) for match in _BETWEEN.finditer(view)]
+    starts = [head.end(), *(after for _, after in cuts)]
+    return list(zip(starts, [*(before for before, _ in cuts), last], strict=True))
+
+
+def _line_spans(view: mmap.mmap) -> list[tuple[int, int]]:
+    spans, start = [], 0
+    while start < len(view):
+        end = view.find(b"\n", start) + 1 or len(view)
+        if view[start:end].strip():
+            spans.append((start, end))
+        start = end
+    return spans
+
+
+def _keys(view: mmap.mmap) -> Iterator[tuple[int, str]]:
+    at = view.find(_KEY)
+    while at >= 0:
+        value = _VALUE.match(view, at + len(_KEY))
+        if value and view[max(at - 1, 0) : at] != b"\\":
+            try:
+                yield at, json.loads(value[1])
+            except ValueError:
+                yield at, ""
+        at = view.find(_KEY, at + len(_KEY))

@@ -33,7 +33,7 @@ from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark
 from lbx.benchmarks.base.files import cached_by_mtime
 from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
 from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat
-from lbx.benchmarks.base.templates import fill_format
+from lbx.benchmarks.base.sources import fill_format
 from lbx.benchmarks.own.definition import (
     FILE,
     LETTERS,
@@ -43,8 +43,7 @@ from lbx.benchmarks.own.definition import (
     choice_lines,
     read_definition,
 )
-from lbx.benchmarks.own.documents import document_files
-from lbx.benchmarks.own.rows import count_samples, samples_in
+from lbx.benchmarks.own.rows import count_samples, document_files, samples_in
 from lbx.metrics.registry import METRICS, VERSION, ScoringTarget
 
 FOLDER = "benchmarks"

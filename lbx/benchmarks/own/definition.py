@@ -36,9 +36,8 @@ from lbx.benchmarks.base.files import (
     read_json_array,
     read_jsonl,
 )
-from lbx.benchmarks.base.rubric import Rubric
-from lbx.benchmarks.base.rubric_table import parse_rubric_table
-from lbx.benchmarks.base.templates import fill_format, template_fields
+from lbx.benchmarks.base.rubric import Rubric, parse_rubric_table
+from lbx.benchmarks.base.sources import fill_format, template_fields
 from lbx.metrics.registry import METRICS
 
 FILE = "benchmark.toml"

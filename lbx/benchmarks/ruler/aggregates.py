@@ -15,8 +15,7 @@ from dataclasses import replace
 
 from lbx.base.number_key import ALL, OVERALL
 from lbx.base.records import GroupScore, Sample, Score, ScoredSample, TaskScore
-from lbx.benchmarks.base.aggregates import Average, mean, task_score
-from lbx.benchmarks.base.columns import ScoredRows
+from lbx.benchmarks.base.aggregates import Average, ScoredRows, mean, task_score
 from lbx.benchmarks.ruler.tasks import LENGTHS, QUESTIONS, TASKS, split_task
 from lbx.metrics import ruler
 from lbx.statistics.estimates import Estimate, Stratum

@@ -10,10 +10,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from lbx.benchmarks.ruler.generator import Draft, Generator, Room, UnusableDrawError
-from lbx.benchmarks.ruler.official import TaskTexts
-from lbx.benchmarks.ruler.shaping import join_lines
-from lbx.benchmarks.ruler.token_counts import CountTokens
+from lbx.benchmarks.ruler.generator import CountTokens, Draft, Generator, Room, UnusableDrawError, join_lines
+from lbx.benchmarks.ruler.tasks import TaskTexts
 
 _NAMES = 5
 """Variables of a chain: four hops."""

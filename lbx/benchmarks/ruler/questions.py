@@ -13,7 +13,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks.base.files import DataRow, damaged_file_error, read_json, read_json_array
 from lbx.benchmarks.ruler.generator import Draft, Generator, Room, UnusableDrawError
-from lbx.benchmarks.ruler.official import DATA, SCRIPTS, document_text
+from lbx.benchmarks.ruler.tasks import DATA, SCRIPTS, document_text
 
 
 def question_file(dataset: str) -> str:

@@ -18,27 +18,34 @@ from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.base.run_options import CARD_TEMPLATE
 from lbx.benchmarks.base.files import cached_by_mtime, damaged_file_error, read_text
 from lbx.benchmarks.ruler.chains import Chains
-from lbx.benchmarks.ruler.essays import WHOLE_FILE, essay_files
-from lbx.benchmarks.ruler.generator import Draft, Room
-from lbx.benchmarks.ruler.needles import Needles
-from lbx.benchmarks.ruler.official import (
-    CONSTANTS,
-    DATA,
-    SCRIPTS,
-    TASK_TEMPLATE,
-    TaskTexts,
-    model_template,
-    noise_text,
-    task_texts,
+from lbx.benchmarks.ruler.generator import (
+    CountLog,
+    CountTokens,
+    Draft,
+    Room,
+    join_lines,
+    kept_counts,
+    split_answer_prefix,
 )
+from lbx.benchmarks.ruler.needles import WHOLE_FILE, Needles, essay_files, shuffled_words, word_file
 from lbx.benchmarks.ruler.questions import QuestionTexts, question_file
 from lbx.benchmarks.ruler.sentences import PARAMETERS_FILE
-from lbx.benchmarks.ruler.settings import RulerSettings
-from lbx.benchmarks.ruler.shaping import join_lines, split_answer_prefix
-from lbx.benchmarks.ruler.tasks import NEEDLES, QUESTIONS, family_of, split_task
-from lbx.benchmarks.ruler.token_counts import CountLog, CountTokens, kept_counts
+from lbx.benchmarks.ruler.tasks import (
+    CONSTANTS,
+    DATA,
+    NEEDLES,
+    QUESTIONS,
+    SCRIPTS,
+    TASK_TEMPLATE,
+    RulerSettings,
+    TaskTexts,
+    family_of,
+    model_template,
+    noise_text,
+    split_task,
+    task_texts,
+)
 from lbx.benchmarks.ruler.word_counts import CommonWords, FrequentWords
-from lbx.benchmarks.ruler.words import shuffled_words, word_file
 
 log = logging.getLogger("lbx")
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from lbx.base.layout import Bundle
 from lbx.benchmarks.base.files import damaged_file_error, read_zip_text
-from lbx.benchmarks.ruler.official import DATA
+from lbx.benchmarks.ruler.tasks import DATA
 
 PARAMETERS_FILE = "nltk/punkt_tab.zip"
 _MEMBERS = "punkt_tab/english"

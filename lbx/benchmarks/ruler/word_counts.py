@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from lbx.base.errors import UsageError
-from lbx.benchmarks.ruler.generator import Draft, Generator, Room, no_tokens_error, too_short_error
-from lbx.benchmarks.ruler.token_counts import CountTokens
+from lbx.benchmarks.ruler.generator import CountTokens, Draft, Generator, Room, no_tokens_error, too_short_error
 
 _COMMON = 10
 """Number of common words."""

@@ -12,8 +12,8 @@ from lbx.base.errors import BundleError, NoDataError, UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.base.outputs import link_files, write_file
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.benchmark import Benchmark, needs_model
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.bundle.making.delta import BaseFile
 from lbx.bundle.making.fetch import LocalFile
 from lbx.bundle.making.file_plan import SourcePlan

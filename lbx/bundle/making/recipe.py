@@ -43,10 +43,10 @@ from typing import Any
 from lbx.backends.cards import ModelCard, parse_card
 from lbx.base.errors import UsageError
 from lbx.base.tables import check_table, nearest, read_table, texts
-from lbx.benchmarks import reserved_names
 from lbx.benchmarks.own.benchmark import FOLDER as OWN_FOLDER
 from lbx.benchmarks.own.benchmark import read_for_bundle
 from lbx.benchmarks.own.definition import FILE as OWN_FILE
+from lbx.benchmarks.registry import reserved_names
 from lbx.bundle.making.sources import KINDS, BundleSource, HttpsSource, HubSource, PathSource
 from lbx.bundle.names import is_bundle_name, unsafe_format
 

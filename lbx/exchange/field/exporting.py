@@ -38,7 +38,7 @@ def export_for_tool(
     """Write tasks' numbers and answers of runs as files of another tool, with a notice if they contain references.
 
     Args:
-        format_name: one of ``lbx.benchmarks.EXPORT_FORMATS``.
+        format_name: one of ``lbx.benchmarks.registry.EXPORT_FORMATS``.
 
     Raises:
         UsageError: a run is unknown or has nothing to export, two runs need the same file, or a file already exists.

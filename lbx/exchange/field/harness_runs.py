@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.predictions import PredictionFormat
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.prediction_files import PredictionFiles
 from lbx.store.harnesses import Harness, HarnessTask, Verdict
 

@@ -13,7 +13,6 @@ from typing import Any
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.units import format_count
-from lbx.benchmarks import BENCHMARKS, longbench_harnesses
 from lbx.benchmarks.base.prediction_lines import (
     PredictionLine,
     describe_value,
@@ -23,6 +22,7 @@ from lbx.benchmarks.base.prediction_lines import (
     split_rows,
 )
 from lbx.benchmarks.base.predictions import Prediction
+from lbx.benchmarks.registry import BENCHMARKS, longbench_harnesses
 from lbx.exchange.field.harness_runs import HarnessRun, judge_task, sort_tasks
 from lbx.exchange.field.run_records import TASK_PREFIX
 from lbx.exchange.prediction_files import PredictionFiles, file_entry

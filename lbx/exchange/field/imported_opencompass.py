@@ -15,7 +15,6 @@ from pathlib import Path
 
 from lbx.base.errors import UsageError
 from lbx.base.units import format_count
-from lbx.benchmarks import BENCHMARKS, longbench_harnesses
 from lbx.benchmarks.base.prediction_lines import (
     PredictionLine,
     describe_value,
@@ -24,6 +23,7 @@ from lbx.benchmarks.base.prediction_lines import (
     read_bytes,
     require_references,
 )
+from lbx.benchmarks.registry import BENCHMARKS, longbench_harnesses
 from lbx.exchange.field.harness_runs import HarnessRun, judge_task, sort_tasks
 from lbx.exchange.prediction_files import PredictionFiles
 from lbx.store.harnesses import Harness, HarnessTask, finite_number

@@ -12,7 +12,7 @@ from typing import NoReturn
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, open_input
-from lbx.benchmarks import IMPORT_FORMATS
+from lbx.benchmarks.registry import IMPORT_FORMATS
 from lbx.exchange.field import imported_lm_eval, imported_opencompass
 
 _MODULES = {imported_lm_eval.NAME: imported_lm_eval, imported_opencompass.NAME: imported_opencompass}

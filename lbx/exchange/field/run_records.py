@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lbx.base.records import encodable, sha256_text
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.judge import NAME as JUDGE
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.store import Store
 from lbx.store.runs import check_runs, metadata_of
 from lbx.store.texts import texts_of

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
-from lbx.benchmarks import BENCHMARKS
 from lbx.benchmarks.base.predictions import judged_sample
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.prediction_files import find_format
 from lbx.exchange.ratings.pages import (
     HIGHEST,

@@ -9,6 +9,20 @@ config.py, which is never run. One line of hotpotwikiqa_mixup.zip's hotpotwikiqa
 
 A task is a dataset at a level. The five levels of a dataset ask the same questions in the same order, so that a
 sample's id, its place in the file, names the same question in all of them.
+
+LV-Eval's tables: datasets by length level, with their means, and published figures.
+
+Properties of each task of LV-Eval: dataset and level, category, metric, language; and its answers.
+
+LV-Eval's prediction files: a folder with {dataset}_{level}.jsonl.
+
+Source: prediction.py and evaluation.py of
+https://github.com/infinigence/LVEval/tree/63e7ae939bd347c76b2cdb1cebfb216faca26897
+
+    {"pred": "...", "answers": ["..."], "gold_ans": "the keywords, or null", "input": "the question",
+     "all_classes": null, "length": 15342}
+
+A row does not identify its sample: without a bundle its position in the file does, which is also the bundle's id.
 """
 
 from __future__ import annotations
@@ -17,10 +31,13 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
+from lbx.base.columns import Column, number_column
 from lbx.base.layout import Bundle
+from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
 from lbx.base.records import (
     PLAIN,
     Chunk,
@@ -38,26 +55,257 @@ from lbx.base.resources import usable_cpu_count
 from lbx.benchmarks.base.aggregates import Average, task_score
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.files import DataRow, damaged_file_error, zip_members
-from lbx.benchmarks.base.literals import read_literals
-from lbx.benchmarks.base.results import ResultFormat, ScoredRun, to_csv
-from lbx.benchmarks.base.sources import DataSource, RowSource, ZippedJsonLines, find_in_folder
-from lbx.benchmarks.base.templates import fill_format
-from lbx.benchmarks.lveval.predictions import LVEvalFormat
-from lbx.benchmarks.lveval.tables import BOARDS, PAPER, PUBLISHED
-from lbx.benchmarks.lveval.tasks import (
-    DATASETS,
-    KEYWORDS_NO_TEXT,
-    LEVELS,
-    METRICS,
-    MULTI_HOP,
-    SINGLE_HOP,
-    TASKS,
-    DatasetRules,
-    first_answers,
-    kind_of,
-    split_task,
+from lbx.benchmarks.base.layout import (
+    MODE,
+    Board,
+    BoardEntry,
+    BoardPart,
+    Boards,
+    CsvRow,
+    HeatMap,
+    LineChart,
+    Paper,
+    PublishedFigures,
+    TableCell,
+)
+from lbx.benchmarks.base.prediction_lines import (
+    PredictionLine,
+    describe_value,
+    prediction_file_error,
+    require_references,
+    row_length,
+)
+from lbx.benchmarks.base.predictions import (
+    AnswerToExport,
+    Prediction,
+    PredictionFormat,
+    ResultFormat,
+    ScoredRun,
+    differences,
+    to_csv,
+)
+from lbx.benchmarks.base.sources import (
+    DataSource,
+    RowSource,
+    ZippedJsonLines,
+    fill_format,
+    find_in_folder,
+    read_literals,
 )
 from lbx.metrics import f1, keyword_gate
+
+METRICS: dict[str, tuple[str, ...]] = {
+    "keyword_f1": ("keyword_f1", "keyword_f1_paper", "f1"),
+    "f1": ("f1",),
+    "rouge_l": ("rouge_l", "rouge_l_unlimited"),
+}
+"""Metrics stored by a dataset's kind.
+
+keyword_f1 is F1 if the answer names enough of the keywords, else 0; keyword_f1_paper leaves stop words out of the
+F1, as in the paper but not in the code; f1 is without the gate. rouge_l_unlimited is rouge_l without the official
+run's recursion limit.
+"""
+
+NO_TEXT = "The first answer in the data is no text, on which the official script stops."
+KEYWORDS_NO_TEXT = "The answer keywords in the data are no text, on which the official script stops."
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetRules:
+    """Properties of a dataset.
+
+    Attributes:
+        category: the paper's group.
+        metric: a key of ``METRICS``.
+    """
+
+    category: str
+    metric: str
+    language: str
+
+
+SINGLE_HOP = "single-hop QA"
+MULTI_HOP = "multi-hop QA"
+
+DATASETS: dict[str, DatasetRules] = {
+    "hotpotwikiqa_mixup": DatasetRules(MULTI_HOP, "keyword_f1", "en"),
+    "loogle_SD_mixup": DatasetRules(SINGLE_HOP, "keyword_f1", "en"),
+    "loogle_CR_mixup": DatasetRules(MULTI_HOP, "keyword_f1", "en"),
+    "loogle_MIR_mixup": DatasetRules(MULTI_HOP, "keyword_f1", "en"),
+    "multifieldqa_en_mixup": DatasetRules(SINGLE_HOP, "keyword_f1", "en"),
+    "multifieldqa_zh_mixup": DatasetRules(SINGLE_HOP, "keyword_f1", "zh"),
+    "factrecall_en": DatasetRules(SINGLE_HOP, "f1", "en"),
+    "factrecall_zh": DatasetRules(SINGLE_HOP, "f1", "zh"),
+    "cmrc_mixup": DatasetRules(SINGLE_HOP, "keyword_f1", "zh"),
+    "lic_mixup": DatasetRules(MULTI_HOP, "keyword_f1", "zh"),
+    "dureader_mixup": DatasetRules(MULTI_HOP, "rouge_l", "zh"),
+}
+LEVELS = ("16k", "32k", "64k", "128k", "256k")
+TASKS = tuple(f"{dataset}_{level}" for dataset in DATASETS for level in LEVELS)
+
+
+def split_task(task: str) -> tuple[str, str]:
+    """Split a task into dataset and level: ("factrecall_en", "16k") for "factrecall_en_16k"."""
+    dataset, _, level = task.rpartition("_")
+    return dataset, level
+
+
+def kind_of(task: str) -> DatasetRules:
+    return DATASETS[split_task(task)[0]]
+
+
+def first_answers(answers: object) -> tuple[tuple[str, ...], str | None]:
+    """Return the references of a row's ``answers``, and why the official script would stop on them.
+
+    Only the first answer is scored, so only that one can stop it. A bare string counts as its characters, as there.
+    """
+    if not isinstance(answers, list | tuple | str):
+        return (), NO_TEXT
+    if answers and not isinstance(answers[0], str):
+        return (), NO_TEXT
+    return tuple(answer for answer in answers if isinstance(answer, str)), None
+
+
+def _figures(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
+    return [(row["model"], task_number(f"{row['dataset']}_{row['level']}"), row["score_percent"])]
+
+
+# Files of published figures have a row for each dataset and level: benchmark,model,dataset,level,score_percent
+PUBLISHED = PublishedFigures(("dataset", "level", "score_percent"), _figures)
+
+
+def _table_cell(key: NumberKey) -> TableCell | None:
+    if key.grouping == "length":
+        return TableCell("levels", "average", key.name)
+    return TableCell("levels", key.name, "average") if key.grouping else TableCell("levels", *split_task(key.name))
+
+
+PAPER = Paper({"levels": "LV-Eval: datasets by length level"}, _table_cell, averages=(("levels", "average"),))
+
+
+_ALL = "all"
+_OVERALL = group_number(OVERALL, metric="average")
+_LEVEL_MEANS = {level: group_number("length", level, metric="average") for level in LEVELS}
+_DATASET_MEANS = {name: group_number("dataset", name, metric="average") for name in DATASETS}
+_COLUMNS = {level: level for level in LEVELS}
+
+
+def _complete_entry(entry: BoardEntry) -> BoardEntry:
+    """Add the means that an entry's figures determine.
+
+    The mean of all is lbx's own, and never official: it is whole if every level's is.
+    """
+    if entry.run_id is None:
+        return replace(entry, figures={**_means(entry.figures), **entry.figures})
+    levels = set(_LEVEL_MEANS.values())
+    is_complete = levels <= entry.figures.keys() and not levels & entry.unofficial
+    return replace(entry, unofficial=entry.unofficial - {_OVERALL}) if is_complete else entry
+
+
+def _means(figures: Mapping[NumberKey, float]) -> dict[NumberKey, float]:
+    """Return a published model's averages by level, by dataset and over all; an average needs all of its tasks."""
+    cells = {split_task(key.task): value for key, value in figures.items() if split_task(key.task)[1] in LEVELS}
+    datasets = dict.fromkeys(dataset for dataset, _ in cells)
+    parts = {
+        **{key: [(dataset, level) for dataset in datasets] for level, key in _LEVEL_MEANS.items()},
+        **{_DATASET_MEANS[name]: [(name, level) for level in LEVELS] for name in datasets if name in _DATASET_MEANS},
+        _OVERALL: [(dataset, level) for dataset in datasets for level in LEVELS],
+    }
+    return {
+        key: round(sum(cells[cell] for cell in needed) / len(needed), 2)
+        for key, needed in parts.items()
+        if needed and cells.keys() >= set(needed)
+    }
+
+
+def _part(dataset: str, levels: Mapping[str, NumberKey], mean: NumberKey) -> BoardPart:
+    return BoardPart({**levels, "mean": mean}, texts={"dataset": dataset})
+
+
+BOARDS = Boards(
+    {
+        "board_lveval": Board(
+            "LV-Eval: by dataset and level, with the means of both (percent)",
+            (MODE, *(number_column(level, level, across=True) for level in LEVELS), number_column("mean", "mean")),
+            [
+                _part(_ALL, _LEVEL_MEANS, _OVERALL),
+                *(
+                    _part(name, {level: task_number(f"{name}_{level}") for level in LEVELS}, mean)
+                    for name, mean in _DATASET_MEANS.items()
+                ),
+            ],
+            first=(Column("dataset", "dataset"),),
+            ordered_by=_OVERALL,
+            charts=[
+                LineChart(
+                    "LV-Eval: mean over the datasets by level, percent",
+                    "Five lengths",
+                    _COLUMNS,
+                    by="dataset",
+                    only=_ALL,
+                ),
+                HeatMap("LV-Eval: {} by dataset and level, percent", "datasets", _COLUMNS, by="dataset", only=_ALL),
+            ],
+        )
+    },
+    complete_entry=_complete_entry,
+)
+
+
+class LVEvalFormat(PredictionFormat):
+    folder = True
+    score_keys = ("answer_keywords", "fault")
+
+    def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
+        return [self._prediction(task, number, line) for number, line in enumerate(lines)]
+
+    def _prediction(self, task: str, number: int, line: PredictionLine) -> Prediction:
+        kind = kind_of(task)
+        keywords = line.values.get("gold_ans")
+        if kind.metric == "keyword_f1" and keywords and not isinstance(keywords, str):
+            raise prediction_file_error(
+                line.location, f"'gold_ans' must be text or null, not {describe_value(keywords)}"
+            )
+        meta: dict[str, Any] = {"category": kind.category, **({"answer_keywords": str(keywords)} if keywords else {})}
+        sample = Sample(
+            benchmark=self.name,
+            task=task,
+            sample_id=f"{number:04d}",
+            context="",
+            question=line.optional_text("input"),
+            references=tuple(require_references(line, "answers")),
+            language=kind.language,
+            length=row_length(line),
+            length_unit="characters" if kind.language == "zh" else "words",
+            meta=meta,
+        )
+        return self.make_prediction(line, number, sample, "pred")
+
+    def identity(self, sample: Sample) -> object:
+        """Return question and answers: a level asks each question once."""
+        return sample.question, sample.references
+
+    def may_match_by_position(self, prediction: Prediction, sample: Sample) -> bool:
+        """Accept rows without the question: evaluation.py never reads it, and some files leave it out."""
+        mine = prediction.sample
+        if mine is None or mine.question or mine.references != sample.references:
+            return False
+        return not differences(mine, sample, self.score_keys)
+
+    def file_name(self, model: str, task: str) -> str:
+        """Return {dataset}_{level}.jsonl, the name that evaluation.py looks for in its --input-dir."""
+        return f"{task}.jsonl"
+
+    def row(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
+        return {
+            "pred": answer.output,
+            "answers": list(answer.sample.references),
+            "gold_ans": answer.sample.meta.get("answer_keywords"),
+            "input": answer.sample.question,
+            "all_classes": None,
+            "length": answer.sample.length,
+        }
+
 
 T = TypeVar("T")
 

@@ -15,15 +15,34 @@ The ways to ask, as in pred.py, each step at temperature 0.1 and cut in its midd
 
 cot can be combined with no_context or with rag: the first step then has *their* prompt, and 1,024 tokens. (pred.py
 accepts no_context together with rag, too, but then ignores no_context; lbx refuses that.)
+
+LongBench v2's tables: difficulty, length and domain, the leaderboard plain and with CoT, and published figures.
+
+LongBench v2's prediction files: one JSON lines file a model.
+
+Source: pred.py and result.py of https://github.com/THUDM/LongBench/tree/2e00731f8d0bff23dc4325161044d0ed8af94c1e
+
+    {"_id": "66ec...", "domain": "...", "sub_domain": "...", "difficulty": "hard", "length": "short", "question": "...",
+     "choice_A": "...", ..., "choice_D": "...", "answer": "C", "context": "its first 1,000 characters",
+     "response_cot": "only with --cot", "response": "...", "pred": "C", "judge": true}
+
+result.py reads ``judge``, ``difficulty`` and ``length``, and ``pred`` if it compensates, from JSON lines or from one
+JSON array. Other programs' files have only these and no ``answer`` or ``response``, and rows {"_id": ..., "error": ...}
+for questions without an answer. A question that is answered several times counts once for each answer, as iterations.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
+from lbx.base.columns import Column, number_column
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
+from lbx.base.number_key import OVERALL, NumberKey, group_number
 from lbx.base.records import (
     PLAIN,
     Chunk,
@@ -38,17 +57,322 @@ from lbx.base.records import (
     Truncation,
 )
 from lbx.base.visible import one_line
-from lbx.benchmarks.base.aggregates import task_score
+from lbx.benchmarks.base.aggregates import ScoredRows, task_score
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
-from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.files import DataRow, read_text
-from lbx.benchmarks.base.results import ResultFormat, ScoredRun
-from lbx.benchmarks.base.sources import DataSource, RowSource, find_in_folder, json_rows
-from lbx.benchmarks.base.templates import fill_placeholders
-from lbx.benchmarks.longbench_v2.predictions import LongBenchV2Format
-from lbx.benchmarks.longbench_v2.tables import BOARDS, PAPER, PUBLISHED
+from lbx.benchmarks.base.layout import (
+    MODE,
+    Board,
+    BoardEntry,
+    BoardPart,
+    BoardRow,
+    Boards,
+    CsvRow,
+    ModelDotChart,
+    Paper,
+    PublishedFigures,
+    TableCell,
+    best_of,
+    first_value,
+)
+from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
+from lbx.benchmarks.base.predictions import (
+    AnswerToExport,
+    Prediction,
+    PredictionFormat,
+    ResultFormat,
+    ScoredRun,
+    SplitReasoning,
+    differences,
+    file_part,
+)
+from lbx.benchmarks.base.sources import DataSource, RowSource, fill_placeholders, find_in_folder, json_rows
 from lbx.metrics.longbench import LETTERS, chosen_letter
 from lbx.retrieval.retriever import RetrievalRules
+
+NUMBERS = {
+    "overall": group_number(OVERALL, metric="accuracy"),
+    **{name: group_number("difficulty", name, metric="accuracy") for name in ("easy", "hard")},
+    **{name: group_number("length", name, metric="accuracy") for name in ("short", "medium", "long")},
+}
+"""{column of the leaderboard: its number}"""
+
+
+def _figures(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
+    return [(row["model"], key, row[column]) for column, key in NUMBERS.items()]
+
+
+# Files of published figures have a row for each model: benchmark,model,overall,easy,hard,short,medium,long
+PUBLISHED = PublishedFigures(
+    columns=tuple(NUMBERS),
+    figures=_figures,
+    several_rows=False,
+    means=(
+        (NUMBERS["overall"], {NUMBERS["easy"]: 192, NUMBERS["hard"]: 311}),
+        (NUMBERS["overall"], {NUMBERS["short"]: 180, NUMBERS["medium"]: 215, NUMBERS["long"]: 108}),
+    ),
+)
+
+
+def _table_cell(key: NumberKey) -> TableCell | None:
+    if not key.grouping:
+        return None  # the groups repeat it
+    return TableCell("domain" if key.grouping == "domain" else "overall", key.metric, key.name)
+
+
+PAPER = Paper(
+    {"overall": "LongBench v2: difficulty and length", "domain": "LongBench v2: domains"},
+    _table_cell,
+    averages=(("overall", "accuracy"),),
+)
+
+
+_ATTRIBUTES: Mapping[str, Callable[[BoardEntry], object]] = {
+    "params": lambda entry: entry.describe("params"),
+    "context": lambda entry: entry.describe("context") or entry.window,
+    "date": lambda entry: entry.describe("date"),
+}
+
+
+def _overall(row: BoardRow) -> float | None:
+    plain, with_cot = best_of("overall")(row), best_of("overall_cot")(row)
+    return plain if with_cot is None else with_cot
+
+
+BOARDS = Boards(
+    {
+        "board_longbench_v2": Board(
+            "LongBench v2: leaderboard (accuracy in percent, plain and with CoT; by Overall with CoT)",
+            (
+                MODE,
+                *(
+                    Column(name, name.title(), value=first_value(describe), optional=True, rank=2)
+                    for name, describe in _ATTRIBUTES.items()
+                ),
+                *(
+                    number_column(f"{part}{cot}", f"{part.title()}{' w/ CoT' if cot else ''}", across=True)
+                    for part in NUMBERS
+                    for cot in ("", "_cot")
+                ),
+            ),
+            [BoardPart(NUMBERS, {f"{part}_cot": key for part, key in NUMBERS.items()})],
+            by=_overall,
+            pairs_modes=True,
+            keeps_empty=True,
+            charts=[
+                ModelDotChart(
+                    "LongBench v2: Overall, percent; plain, and with CoT below it",
+                    "as in the table",
+                    {"overall": "", "overall_cot": "w/ CoT"},
+                )
+            ],
+        )
+    },
+    reference_models=("Human", "Random"),
+)
+
+
+class LongBenchV2Format(PredictionFormat):
+    folder = False
+    array = True
+    appends = True
+    score_keys = ("difficulty", "length")
+
+    def read(self, task: str, lines: Sequence[PredictionLine]) -> list[Prediction]:
+        """Read rows; ids are the rows' own, else their positions."""
+        task = self.known_tasks[0]
+        times: Counter[str] = Counter()
+        first_rows: dict[str, tuple[Sample, PredictionLine]] = {}
+        predictions = []
+        for number, line in enumerate(lines):
+            name = _sample_id(line, number)
+            prediction = self._prediction(task, name, number, times[name], line)
+            times[name] += 1
+            if sample := prediction.sample:
+                first_sample, first_line = first_rows.setdefault(name, (sample, line))
+                if other := differences(sample, first_sample, self.score_keys):
+                    raise prediction_file_error(
+                        line.location, f"it has the same _id as {first_line.location} but differs in {other}"
+                    )
+                if sample.references and not first_sample.references:
+                    first_rows[name] = sample, line
+            predictions.append(prediction)
+        return [
+            replace(row, sample=first_rows[row.sample_id][0]) if row.sample and times[row.sample_id] > 1 else row
+            for row in predictions
+        ]
+
+    def _prediction(self, task: str, name: str, number: int, iteration: int, line: PredictionLine) -> Prediction:
+        if "pred" not in line.values and "judge" not in line.values and line.values.get("error") is not None:
+            return Prediction(line, task, name, number, None, error=str(line.values["error"]), iteration=iteration)
+        judge = _is_judged_right(line)
+        answer, letter = _letter(line, judge=judge)
+        cot = line.optional_text("response_cot")
+        prediction = Prediction(
+            line,
+            task,
+            name,
+            number,
+            _predicted_sample((self.name, task, name), line, letter, judge=judge),
+            output=_output(line, letter),
+            iteration=iteration,
+            steps=[{"output": cot}] if cot else None,
+            reasoning=line.optional_text("reasoning") or None,
+            marked_right=judge,
+            note=f"'pred' is {answer!r}, which is not one of {', '.join(LETTERS)}, and counts as no answer"
+            if answer and not letter
+            else "",
+        )
+        assert prediction.sample is not None
+        if problem := self.contradiction(prediction, prediction.sample):
+            raise prediction_file_error(line.location, problem)
+        return prediction
+
+    def identity(self, sample: Sample) -> object:
+        return sample.sample_id
+
+    def split_reasoning(self, prediction: Prediction, split: SplitReasoning) -> Prediction:
+        """Return the row with its reasoning split off.
+
+        The letter is the answer's, even if pred.py found another in the reasoning.
+        """
+        response = prediction.line.optional_text("response")
+        reasoning, answer, _ = split(response)
+        if reasoning is None:
+            return prediction
+        if chosen_letter(answer) != chosen_letter(prediction.output or "") and not prediction.line.values.get("answer"):
+            raise prediction_file_error(
+                prediction.line.location,
+                "the letter after the reasoning differs from 'pred', and 'answer', the right letter, is missing",
+            )
+        return PredictionFormat.split_reasoning(self, replace(prediction, output=response, marked_right=None), split)
+
+    def contradiction(self, prediction: Prediction, sample: Sample) -> str | None:
+        """Return why ``judge``, which result.py counts, contradicts the answer: no number would be right."""
+        letter = chosen_letter(prediction.output or "")
+        if prediction.marked_right and letter is None:
+            return "'judge' marks an answer without a letter as right"
+        if prediction.marked_right is None or not sample.references:
+            return None
+        if (letter in sample.references) == prediction.marked_right:
+            return None
+        marked_as = "right" if prediction.marked_right else "wrong"
+        return (
+            f"'judge' marks the answer {letter} as {marked_as}, but the question's answer is "
+            f"{'/'.join(sample.references)}"
+        )
+
+    def label(self, model: str, settings: Mapping[str, Any]) -> str:
+        """Return the model's name with its first mode of rag, no_context and cot, as pred.py names files."""
+        if settings.get("rag"):
+            return f"{model}_rag_{settings['rag']}"
+        if settings.get("no_context"):
+            return f"{model}_no_context"
+        return f"{model}_cot" if settings.get("cot") else model
+
+    def file_name(self, model: str, task: str) -> str:
+        return f"{file_part(model)}.jsonl"
+
+    def row(self, model: str, task: str, answer: AnswerToExport) -> dict[str, Any]:
+        """Return a row; results files have no documents, so ``context`` is "" (the document's beginning in pred.py)."""
+        sample, response = answer.sample, answer.output.strip()
+        choices = sample.meta.get("choices") or {}
+        letter = chosen_letter(response)
+        right = sample.references[0] if sample.references else None
+        row: dict[str, Any] = {"_id": sample.sample_id}
+        row |= {key: sample.meta.get(key, "") for key in ("domain", "sub_domain", "difficulty", "length")}
+        row |= {"question": sample.question}
+        row |= {f"choice_{key}": choices.get(key, "") for key in LETTERS}
+        row |= {"answer": right, "context": ""}
+        if answer.steps:
+            row["response_cot"] = str(answer.steps[0].get("output") or "").strip()
+        row |= {"response": response, "pred": letter, "judge": letter is not None and letter == right}
+        return row
+
+    def omission_reason(self, answer: AnswerToExport) -> str:
+        """Return a reason also for empty outputs, which pred.py drops; an answer that is all reasoning is wrong."""
+        empty = not answer.output and answer.reasoning is None
+        return PredictionFormat.omission_reason(self, answer) or ("empty answers" if empty else "")
+
+
+def _sample_id(line: PredictionLine, number: int) -> str:
+    value = line.values.get("_id")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value if isinstance(value, str) else f"{number:04d}"
+
+
+def _is_judged_right(line: PredictionLine) -> bool:
+    """Return whether a row's 'judge' marks it as right. Like result.py, convert the value with ``int``.
+
+    Without a judgement, at which result.py stops, the letters decide.
+    """
+    value = line.values.get("judge")
+    if value is None and line.optional_text("answer"):
+        return _letter(line, judge=False)[1] == line.text("answer")
+    try:
+        judge = int(line.require("judge"))
+    except (TypeError, ValueError, OverflowError):
+        judge = -1
+    if isinstance(value, float) and judge != value:
+        judge = -1
+    if judge not in (0, 1):
+        raise prediction_file_error(line.location, "'judge' must be true or false")
+    return bool(judge)
+
+
+def _letter(line: PredictionLine, *, judge: bool) -> tuple[object, str | None]:
+    """Return ``pred`` and the letter that it means; without ``pred``, the letter of the response."""
+    answer = line.values.get("pred")
+    if "pred" not in line.values:
+        letter = chosen_letter(line.optional_text("response"))
+        if letter is None and judge:
+            letter = line.text("answer")
+        return letter, letter
+    letter = answer.strip(" \t\r\n().:*").upper() if isinstance(answer, str) else ""
+    return answer, letter if letter in LETTERS else None
+
+
+def _predicted_sample(names: tuple[str, str, str], line: PredictionLine, letter: str | None, *, judge: bool) -> Sample:
+    answer = line.values.get("answer")
+    answer = "" if answer is None else answer
+    if answer not in ("", *LETTERS):
+        raise prediction_file_error(line.location, f"'answer' must be one of {', '.join(LETTERS)}, not {answer!r:.40}")
+    return Sample(
+        *names,
+        context="",
+        question=line.optional_text("question"),
+        # Without the answer, a right choice reveals it; a wrong one leaves it unknown, and no sample matches then.
+        references=(answer,) if answer else (letter,) if judge and letter else (),
+        length_unit="characters",
+        meta={
+            # result.py compares them with "easy", "short" and "medium"; all other values are hard and long.
+            **{key: _text(line.require(key)) for key in ("difficulty", "length")},
+            **{key: line.values[key] for key in ("domain", "sub_domain") if line.optional_text(key)},
+            **_choices(line),
+        },
+    )
+
+
+def _choices(line: PredictionLine) -> dict[str, dict[str, str]]:
+    choices = {letter: line.values.get(f"choice_{letter}") for letter in LETTERS}
+    return {"choices": {letter: _text(choice) for letter, choice in choices.items()}} if any(choices.values()) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+def _output(line: PredictionLine, letter: str | None) -> str:
+    """Return the model's output, or the row's choice in official words if the output is missing or chose another.
+
+    pred.py strips outputs when it writes them and drops empty ones before: an empty ``response`` was white space.
+    """
+    response = line.values.get("response")
+    if isinstance(response, str) and chosen_letter(response) == letter:
+        return response or " "
+    return " " if letter is None else f"The correct answer is ({letter})"
+
 
 REPO = "THUDM/LongBench-v2"
 DATA = DataSource("bundle/longbench_v2.toml", (REPO, "zai-org/LongBench-v2"))

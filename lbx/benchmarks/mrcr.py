@@ -4,10 +4,10 @@ Source: the dataset's card, with the code that asks and grades,
 https://huggingface.co/datasets/openai/mrcr/blob/f4c69fae7cf81f7ca26b9fee34b392a50f6b8a1d/README.md (MIT). The prompts
 are the rows' own messages, in parquet files, 2needle/2needle_0.parquet and so on:
 
-    {"prompt": "[{\"role\": \"user\", \"content\": \"Here are some examples of ...\"},
-                 {\"role\": \"user\", \"content\": \"write a poem about tapirs\"},
-                 {\"role\": \"assistant\", \"content\": \"...\"}, ...,
-                 {\"role\": \"user\", \"content\": \"Prepend aYooSG8CQg to the 2nd (1 indexed) poem about ...\"}]",
+    {"prompt": "[{"role": "user", "content": "Here are some examples of ..."},
+                 {"role": "user", "content": "write a poem about tapirs"},
+                 {"role": "assistant", "content": "..."}, ...,
+                 {"role": "user", "content": "Prepend aYooSG8CQg to the 2nd (1 indexed) poem about ..."}]",
      "answer": "aYooSG8CQg...", "random_string_to_prepend": "aYooSG8CQg", "n_needles": 2, "desired_msg_index": 5,
      "total_messages": 60, "n_chars": 37000, "date_added": "04-12-2025"}
 
@@ -16,18 +16,24 @@ examples, and the first request. They are one message here, with a blank line be
 refuse two messages of the same role in a row; the card sends them separately.
 
 The card groups rows by tokens of GPT-4o's tokenizer. Here they are grouped by characters, with about the same limits.
+
+OpenAI MRCR's table: number of needles by length of the conversation.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from cydifflib import SequenceMatcher  # type: ignore[import-untyped]
 
+from lbx.base.columns import Column, number_column
 from lbx.base.layout import Bundle
+from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
 from lbx.base.records import (
     PLAIN,
     Chunk,
@@ -42,12 +48,64 @@ from lbx.base.records import (
     Truncation,
     sha256_text,
 )
-from lbx.benchmarks.base.aggregates import Average, numbers_by_task, task_score
+from lbx.benchmarks.base.aggregates import Average, ScoredRows, numbers_by_task, task_score
 from lbx.benchmarks.base.benchmark import Benchmark, TaskCatalogue, with_unique_ids
-from lbx.benchmarks.base.columns import ScoredRows
 from lbx.benchmarks.base.files import DataRow, damaged_file_error
+from lbx.benchmarks.base.layout import MODE, Board, BoardPart, Boards, LineChart, Paper, TableCell
 from lbx.benchmarks.base.sources import DataSource, Parquet
-from lbx.benchmarks.mrcr.tables import BOARDS, LENGTHS, PAPER, TASKS
+
+TASKS = ("2needle", "4needle", "8needle")
+_STARTS = (0, *(40_000 * 2**step for step in range(7)))
+LENGTHS = {
+    **{f"{least // 1000}-{end // 1000}k": range(least, end) for least, end in pairwise(_STARTS)},
+    f"{_STARTS[-1] // 1000}k+": range(_STARTS[-1], sys.maxsize),
+}
+"""{name: lengths in characters}.
+
+The card has eight groups from 4,096 to 1,048,576 tokens of GPT-4o, each twice as long as the one before. A token of its
+texts has almost five characters.
+"""
+
+_ALL = "all"
+
+
+def _table_cell(key: NumberKey) -> TableCell | None:
+    column = "average"
+    if key.grouping:
+        return TableCell("needles", _ALL, column if key.grouping == OVERALL else key.name)
+    return TableCell("needles", key.name, key.metric or column)
+
+
+PAPER = Paper({"needles": "OpenAI MRCR: needles by length in characters"}, _table_cell, averages=(("needles", _ALL),))
+
+
+def _part(name: str, average: NumberKey, lengths: dict[str, NumberKey]) -> BoardPart:
+    return BoardPart({"average": average, **lengths}, texts={"needles": name})
+
+
+_COLUMNS = {name: name for name in LENGTHS}
+_OVERALL = group_number(OVERALL, metric="average")
+
+BOARDS = Boards(
+    {
+        "board_mrcr": Board(
+            "OpenAI MRCR: by needles and length in characters (percent)",
+            (MODE, number_column("average", "Average"), *(number_column(name, name, across=True) for name in LENGTHS)),
+            [
+                _part(_ALL, _OVERALL, {name: group_number("characters", name, metric="average") for name in LENGTHS}),
+                *(
+                    _part(task, task_number(task), {name: task_number(task, name) for name in LENGTHS})
+                    for task in TASKS
+                ),
+            ],
+            first=(Column("needles", "needles"),),
+            ordered_by=_OVERALL,
+            charts=[LineChart("OpenAI MRCR: {}, percent, by length", "Eight lengths", _COLUMNS, by="needles")],
+            small_charts=True,
+        )
+    }
+)
+
 
 REPO = "openai/mrcr"
 DATA = DataSource("bundle/mrcr.toml", (REPO,))

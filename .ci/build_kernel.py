@@ -20,7 +20,7 @@ VARIANTS = {
     "avx512": ("-march=x86-64-v4",),
     "avx512_bf16": ("-march=x86-64-v4", "-mavx512bf16"),
 }
-"""Compiler flags of each variant; lbx/backends/hf/attention_kernel.py has the processor features that they need."""
+"""Compiler flags of each variant; lbx/backends/hf/attention.py has the processor features that they need."""
 
 
 def build_kernels(source: Path) -> list[Path]:
@@ -35,7 +35,7 @@ def build_kernels(source: Path) -> list[Path]:
                 _run(compiler, *FLAGS, *flags, "-c", str(source), "-o", str(compiled))
                 # Linked without OpenMP: the kernel uses the library that torch has loaded.
                 _run(compiler, "-shared", "-s", str(compiled), "-o", str(linked))
-                # attention_kernel.py loads only a complete library of its own source; the loader ignores these bytes.
+                # attention.py loads only a complete library of its own source; the loader ignores these bytes.
                 content = linked.read_bytes()
                 linked.write_bytes(content + hashlib.sha256(source.read_bytes() + content).digest())
             except (OSError, subprocess.CalledProcessError) as exc:

@@ -76,7 +76,7 @@ def _profile_vllm(job: Job, folder: Path) -> dict[str, float]:
 def _profile_lbx(job: Job, trace: Path) -> dict[str, float]:
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    from lbx.backends.hf.attention_kernel import AttentionKernel
+    from lbx.backends.hf.attention import AttentionKernel
 
     attend = AttentionKernel.attend
 

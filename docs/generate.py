@@ -22,8 +22,7 @@ from typing import Any
 
 from rich.markup import render
 
-from lbx.backends.cards import Chat, Weights
-from lbx.backends.kinds import KINDS, OPTIONS
+from lbx.backends.cards import KINDS, OPTIONS, Chat, Weights
 from lbx.base.records import Sampling
 from lbx.cli.main import load_command
 from lbx.store import Store, contents

@@ -300,8 +300,7 @@ def test_the_two_commands_are_short_and_the_first() -> None:
 def test_the_example_card_shows_every_key(tmp_path: Path) -> None:
     from dataclasses import fields
 
-    from lbx.backends.cards import Chat, Weights
-    from lbx.backends.kinds import KINDS
+    from lbx.backends.cards import KINDS, Chat, Weights
     from lbx.base.records import Sampling
 
     text = (ROOT / "models" / "example.toml").read_text("utf-8")

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lbx.backends.cards import NO_WEIGHTS, Chat, ModelCard, Weights, read_card
+from lbx.backends.cards import KINDS, NO_WEIGHTS, Chat, ModelCard, Weights, load_backend, read_card
 from lbx.backends.embedding import Embedder, EmbedderInfo, load_embedder
-from lbx.backends.kinds import KINDS, load_backend
 from lbx.backends.weights import refuse_embedding, resolve_embedder, resolve_model, weights_path
 from lbx.inference.model import Backend, BackendInfo
 

@@ -1,9 +1,9 @@
-"""Model cards: a TOML file with the place of a model's weights and its settings.
+r"""Model cards: a TOML file with the place of a model's weights and its settings; and the backends that run them.
 
 name = "qwen3-8b"                 shown in reports; default: the card's file name
 backend = "llamacpp"              llamacpp, hf, scripted or endpoint
 context_window = 32768            tokens; default: what the model's files declare, rope scaling included
-stop = ["\\nUser:"]               strings that end an answer, besides the benchmark's own; they end no reasoning
+stop = ["\nUser:"]               strings that end an answer, besides the benchmark's own; they end no reasoning
 
 [weights]                         exactly one of path, bundle, repo
 repo = "Qwen/Qwen3-8B-GGUF"       a hub repository inside the bundle; revision = "..." if it has several
@@ -24,26 +24,118 @@ the keys of [weights], gives the place of the model's tokenizer.
 
 An embedding model has a card, too: backend = "sentence_transformers" or "llamacpp_embedding", [weights] and [options];
 or backend = "endpoint_embedding" and [options].
+
+The registry of backends (``KINDS``) has the class of each backend's options and its loading function. Cards and model
+files are found without loading any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import importlib
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lbx.backends.context_windows import DeclaredWindow
-from lbx.backends.hf.options import HfOptions
-from lbx.backends.kinds import KINDS, BackendKind, suggest_backend
-from lbx.backends.llama.options import LlamaOptions
-from lbx.backends.options import BackendOptions
+from lbx.backends.endpoint.options import EndpointEmbeddingOptions, EndpointOptions
+from lbx.backends.headers import DeclaredWindow
+from lbx.backends.hf.options import HfOptions, SentenceTransformersOptions
+from lbx.backends.llama.options import LlamaEmbeddingOptions, LlamaOptions
+from lbx.backends.options import BackendOptions, ScriptedOptions
+from lbx.base.commands import as_command
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.inputs import expand_user, read_input
+from lbx.base.layout import FILES, HUB, Bundle
 from lbx.base.limits import CONTEXT_TOKENS, SET_CONTEXT_TOKENS, TABLE_BYTES
 from lbx.base.records import Sampling, sha256_text
-from lbx.base.tables import check_table, from_table, read_table
+from lbx.base.tables import check_table, from_table, nearest, read_table
 from lbx.inference.sampling import RANGES, out_of_range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendKind:
+    """Backend before its library is imported.
+
+    Attributes:
+        options: class of a card's ``[options]``.
+        load: "module:function", imported when a model is loaded.
+        library, extra: package that it imports, and the extra of lbx that installs it; "" for none.
+        embeds: whether its models are embedding models, not text-generating ones.
+        gguf: whether its weights are a GGUF file.
+        remote: whether a server has the weights; the card may have a tokenizer.
+    """
+
+    options: type[BackendOptions]
+    load: str
+    library: str = ""
+    extra: str = ""
+    embeds: bool = False
+    gguf: bool = False
+    remote: bool = False
+
+
+KINDS: dict[str, BackendKind] = {
+    "llamacpp": BackendKind(
+        options=LlamaOptions, load="lbx.backends.llama.backend:load", library="llama_cpp", extra="llama", gguf=True
+    ),
+    "hf": BackendKind(options=HfOptions, load="lbx.backends.hf.backend:load", library="transformers", extra="hf"),
+    "scripted": BackendKind(options=ScriptedOptions, load="lbx.backends.scripted:load"),
+    "endpoint": BackendKind(options=EndpointOptions, load="lbx.backends.endpoint.backend:load", remote=True),
+    "sentence_transformers": BackendKind(
+        options=SentenceTransformersOptions,
+        load="lbx.backends.hf.embedding:load",
+        library="sentence_transformers",
+        extra="hf",
+        embeds=True,
+    ),
+    "llamacpp_embedding": BackendKind(
+        options=LlamaEmbeddingOptions,
+        load="lbx.backends.llama.embedding:load",
+        library="llama_cpp",
+        extra="llama",
+        embeds=True,
+        gguf=True,
+    ),
+    "endpoint_embedding": BackendKind(
+        options=EndpointEmbeddingOptions, load="lbx.backends.endpoint.embedding:load", embeds=True, remote=True
+    ),
+}
+"""Backends by their names in cards."""
+
+OPTIONS = {name: kind.options for name, kind in KINDS.items() if not kind.embeds}
+"""Names of backends for text-generating models."""
+
+
+def suggest_backend(name: str, names: Collection[str]) -> str:
+    """Fix message for an unknown backend's name: people give names of servers, which need a card."""
+    server = 'To use a server (vLLM, SGLang, an API), write a card with backend = "endpoint" (docs/models.md).'
+    return f"{nearest(name, names, cutoff=0.6)} {server}"
+
+
+def load_backend(card: ModelCard, weights: Path | None, *, debug: bool) -> Any:
+    """Load the card's model: the only function that imports a backend's module.
+
+    Raises:
+        BackendError: the weights are damaged, or the library is not installed.
+    """
+    module, _, function = card.kind.load.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)(card, weights, debug=debug)
+    except ImportError as exc:
+        raise missing_library_error(card, str(exc)) from exc
+
+
+def missing_library_error(card: ModelCard, reason: str) -> BackendError:
+    """Error of a backend with a missing library."""
+    extra = card.kind.extra or card.backend
+    return BackendError(
+        f"The backend {card.backend} needs a library that is not installed ({reason}).",
+        fix=f"Install lbx[{extra}].",
+        command=as_command("pip", "install", f"lbx[{extra}]"),
+    )
+
 
 _TOP: dict[str, type] = {"name": str, "backend": str, "context_window": int, "stop": list}
 _TABLES: dict[str, type] = dict.fromkeys(("weights", "tokenizer", "chat", "sampling", "options"), dict)
@@ -391,3 +483,124 @@ def _sampling(table: Mapping[str, Any], location: str) -> Sampling:
             fix=f"Allowed: {RANGES}.",
         )
     return sampling
+
+
+CARDS = Path("models")
+_SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+_REPO = "models--"
+_MODEL_FILES = (".safetensors", ".json", ".jinja", ".model", ".txt")
+
+
+def paths_by_name(bundle: Bundle | None = None) -> dict[str, Path]:
+    """{name for ``--model``: card, file or folder} in models/, in the bundle's folder (or here), and in the bundle."""
+    folder = bundle.root.parent if bundle is not None else Path()
+    paths = dict(_in_folder(CARDS, cards_only=False)) | dict(_in_folder(folder, cards_only=True))
+    return paths | dict(_in_bundle(bundle)) if bundle is not None else paths
+
+
+def _in_folder(folder: Path, *, cards_only: bool) -> Iterator[tuple[str, Path]]:
+    """Yield the models of a folder.
+
+    The bundle's folder may contain any files: a TOML file without a backend is no card there.
+    """
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".toml":
+            if not cards_only or is_card(path):
+                yield (path.stem if folder == CARDS else str(path)), path
+        elif is_first_gguf(path) or has_weights(path):
+            yield str(path), path
+
+
+def _in_bundle(bundle: Bundle) -> Iterator[tuple[str, Path]]:
+    hub = bundle.root / HUB
+    for folder in sorted(hub.glob("models--*--*")):
+        repo = _repo(folder)
+        if snapshot := bundle.snapshot("model", repo):
+            yield repo, snapshot
+    for path in sorted((bundle.root / FILES).rglob("*")):
+        if is_first_gguf(path) or path.name == "config.json":
+            model_path = path.parent if path.name == "config.json" else path
+            yield str(model_path), model_path
+
+
+def is_card(path: Path) -> bool:
+    """Whether a TOML file names a backend; recipes and other files do not."""
+    try:
+        return "backend" in read_table(path)[0]
+    except UsageError:
+        return False
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a folder has a model; the folder of cards and all models does not count."""
+    if folder.name == CARDS.name:
+        return False
+    return os.path.lexists(folder / "config.json") or any(folder.glob("*.gguf"))
+
+
+def model_name(path: Path) -> str:
+    """Name of weights without a card; in a hub cache, where folders are named by commits, the repository's name."""
+    path = Path(os.path.abspath(path))  # noqa: PTH100 (a link keeps its own name)
+    if path.parent.name == "snapshots" and path.parents[1].name.startswith(_REPO):
+        return _repo(path.parents[1])
+    return path.name if path.is_dir() else path.stem
+
+
+def _repo(folder: Path) -> str:
+    return folder.name.removeprefix(_REPO).replace("--", "/", 1)
+
+
+def refuse_broken_links(model_path: Path) -> None:
+    """Raise BackendError if a model file, or a file in the model folder, is a broken link."""
+    for path in sorted(model_path.iterdir()) if model_path.is_dir() else [model_path]:
+        if path.is_symlink() and not path.exists() and path.suffix in (*_MODEL_FILES, ".gguf"):
+            raise BackendError(
+                f"{path} is a link to {path.readlink()}, which does not exist.",
+                fix="A cache of the hub has its files in blobs/: copy a snapshot with cp -rL, which follows links.",
+            )
+
+
+def shards(path: Path) -> list[Path]:
+    """All files of a GGUF model, given its first one.
+
+    Raises:
+        BackendError: a part of a split model is missing, or the given file is not the first one.
+    """
+    match = _SHARD.search(path.name)
+    if match is None:
+        return [path]
+    stem, total = path.name[: match.start()], int(match[2])
+    parts = [path.with_name(f"{stem}-{n:05d}-of-{total:05d}.gguf") for n in range(1, total + 1)]
+    if path != parts[0]:
+        raise BackendError(
+            f"{path} is part {int(match[1])} of {total} of a model.", fix=f"Use its first part: {parts[0]}."
+        )
+    for part in parts:
+        if not part.is_file():
+            raise BackendError(f"A part of the model is missing: {part}.", fix="Put all parts into one folder.")
+    return parts
+
+
+def is_first_gguf(path: Path) -> bool:
+    """Whether this is the first file of a GGUF model, which may be split."""
+    part = _SHARD.search(path.name)
+    return path.suffix == ".gguf" and (part is None or int(part[1]) == 1)
+
+
+def model_files(path: Path) -> list[Path]:
+    """Files of a model folder or of a GGUF model, given its first one.
+
+    Raises:
+        BackendError: a part of a split model is missing, or one is a pipe, a device or a broken link: a library would
+            wait for it.
+    """
+    if path.is_dir():
+        files = sorted(p for p in path.iterdir() if p.suffix in _MODEL_FILES and not p.is_dir())
+    else:
+        files = shards(path)
+    for file in files:
+        if not file.is_file():
+            raise BackendError(f"{file} is not a regular file.", fix="Replace it with the model's file.")
+    return files

@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lbx.backends.cards import ModelCard
-from lbx.backends.kinds import load_backend, missing_library_error
+from lbx.backends.cards import ModelCard, load_backend, missing_library_error
 from lbx.backends.weights import refuse_generation, weights_path
 from lbx.base.errors import BackendError
 from lbx.base.records import canonical_json

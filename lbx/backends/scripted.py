@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.fingerprints import weights_settings
+from lbx.backends.weights import weights_settings
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.inputs import LARGE, read_input
 from lbx.base.records import Completion, Request, encodable

@@ -215,3 +215,16 @@ def _data_bytes() -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(b"VmData:")), 0)
+
+
+def available_memory() -> int | None:
+    """Bytes that the system has free and the control groups allow; None if unknown."""
+    amounts = []
+    try:
+        lines = read_input(Path("/proc/meminfo"), SMALL).decode("ascii").splitlines()
+        amounts += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    except OSError:
+        pass
+    limit = memory_limit()
+    amounts += [limit.free] if limit else []
+    return min(amounts, default=None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.listing import list_models
+from lbx.backends.weights import list_models
 from lbx.base.layout import Bundle
 from lbx.benchmarks.registry import BENCHMARKS, EXPORT_FORMATS, IMPORT_FORMATS, all_tasks, format_names
 from lbx.exchange.prediction_files import OPINION_FORMATS

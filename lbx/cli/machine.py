@@ -15,17 +15,28 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from lbx.backends.hf.dtypes import MULTIPLYING_FEATURES, multiplying_feature
-from lbx.backends.hf.library import processor_features
-from lbx.backends.listing import list_models
-from lbx.backends.llama.devices import list_devices
-from lbx.backends.llama.library import cpu_variant, find_libraries, load_llama_cpp, select_variant, unused_libraries
+from lbx.backends.hf.library import MULTIPLYING_FEATURES, multiplying_feature, processor_features
+from lbx.backends.llama.library import (
+    cpu_variant,
+    find_libraries,
+    list_devices,
+    load_llama_cpp,
+    select_variant,
+    unused_libraries,
+)
 from lbx.backends.llama.variants import check_variants
-from lbx.backends.memory import available_bytes
+from lbx.backends.weights import list_models
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, expand_user, read_input
 from lbx.base.processes import DEVNULL, PIPE, start_python
-from lbx.base.resources import bound_cpus, cpu_quota, describe_cpu_limit, memory_limit, usable_cpu_count
+from lbx.base.resources import (
+    available_memory,
+    bound_cpus,
+    cpu_quota,
+    describe_cpu_limit,
+    memory_limit,
+    usable_cpu_count,
+)
 from lbx.base.version import __version__
 from lbx.base.waiting_threads import CpuTimes, describe_neighbours
 from lbx.cli.measure_options import DoctorOptions, Need
@@ -40,7 +51,7 @@ _INSTRUCTIONS = (
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
 _KERNEL_PROGRAM = """
 import json
-from lbx.backends.hf.attention_kernel import kernel_name, unused_kernels
+from lbx.backends.hf.attention import kernel_name, unused_kernels
 print(json.dumps([kernel_name(), dict(unused_kernels())]))
 """
 _GPU_FIX = (
@@ -136,7 +147,7 @@ def _memory() -> dict[str, int | None]:
     lines = read_input(info, SMALL).decode().splitlines() if info.is_file() else []
     total = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:")), None)
     limit = memory_limit()
-    return {"total_bytes": total, "limit_bytes": limit.limit if limit else None, "available_bytes": available_bytes()}
+    return {"total_bytes": total, "limit_bytes": limit.limit if limit else None, "available_bytes": available_memory()}
 
 
 def _folders() -> dict[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from lbx.backends.listing import ListedModel, list_models
+from lbx.backends.weights import ListedModel, list_models
 from lbx.base.layout import Bundle
 from lbx.base.units import size
 from lbx.cli.measure_options import ModelsOptions

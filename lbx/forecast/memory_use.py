@@ -10,10 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lbx.backends.memory import available_bytes
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.processes import SubprocessError, find_tool, run_tool
-from lbx.base.resources import visible_gpus
+from lbx.base.resources import available_memory, visible_gpus
 from lbx.inference.model import BackendInfo
 
 _PROC = Path("/proc")
@@ -112,7 +111,7 @@ class FreeMemory(NamedTuple):
     @classmethod
     def measure(cls) -> FreeMemory:
         gpu = gpu_memory()
-        return cls(available_bytes(), None if gpu is None else gpu.total - gpu.used)
+        return cls(available_memory(), None if gpu is None else gpu.total - gpu.used)
 
 
 @functools.cache

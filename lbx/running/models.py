@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends import Backend, ModelCard, load, load_embedder, resolve_embedder, resolve_model
-from lbx.backends.counting import CountingBackend, tokenizer_backend, with_small_cache
 from lbx.backends.endpoint.options import EndpointEmbeddingOptions, EndpointOptions
 from lbx.backends.options import ScriptedOptions
+from lbx.backends.tokenizer_loading import CountingBackend, tokenizer_backend, with_small_cache
 from lbx.base.errors import DoesNotFitError, UsageError
 from lbx.base.run_options import ASKING, CARD_TEMPLATE, EFFORTS, MODES
 from lbx.benchmarks.registry import BENCHMARKS, select

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from lbx.backends.fingerprints import fingerprint
+from lbx.backends.weights import fingerprint
 from lbx.base.inputs import SMALL
 from lbx.serving.command import HOST, PORT, ServerCommand, is_model, local_paths
 

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from profiles import examples
 from results_parts import results_file
 
-from lbx.backends import headers, places
+from lbx.backends import cards, headers
 from lbx.backends.cards import read_card
-from lbx.backends.hf import checkpoint, dtypes, files, quantisation
+from lbx.backends.hf import checkpoint, files, quantisation
+from lbx.backends.hf import library as dtypes
 from lbx.backends.llama import variants
 from lbx.base import tables
 from lbx.base.database import parquet_rows
@@ -117,7 +118,7 @@ READERS: dict[str, Reader] = {
     "a request": request._read_json,
     "an image": sources.read_image,
     "a card": read_card,
-    "is it a card": places.is_card,
+    "is it a card": cards.is_card,
     "its template": lambda path: read_card(_card_with_template(path)),
     "config.json": _as("config.json", headers.declared_window),
     "a GGUF's window": headers.declared_window,
@@ -127,7 +128,7 @@ READERS: dict[str, Reader] = {
     "safetensors": _as("model.safetensors", checkpoint.read_checkpoint),
     "its index": _as("model.safetensors.index.json", checkpoint.read_checkpoint),
     "chat_template.jinja": _as("chat_template.jinja", files.refuse_unsafe_files),
-    "a model's file": places.model_files,
+    "a model's file": cards.model_files,
     "lines of data": lambda path: list(data_files.read_jsonl(path)),
     "an array of data": lambda path: list(data_files.read_json_array(path)),
     "json data": data_files.read_json,

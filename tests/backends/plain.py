@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lbx.backends.llama.layout import PADDING
+from lbx.backends.llama.cells import PADDING
 from lbx.backends.llama.library import StepBatch
 from lbx.inference.model import Extend
 

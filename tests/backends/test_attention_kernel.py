@@ -13,9 +13,7 @@ import pytest
 import torch
 
 from lbx.backends.hf import attention
-from lbx.backends.hf.attention import AttentionPart
-from lbx.backends.hf.attention_kernel import VARIANTS, AttentionKernel, find_kernel, kernel_file
-from lbx.backends.hf.torch_kernels import ScoreOptions
+from lbx.backends.hf.attention import VARIANTS, AttentionKernel, AttentionPart, ScoreOptions, find_kernel, kernel_file
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FEATURES = torch.cpu.get_capabilities()
@@ -258,7 +256,7 @@ def test_files_that_cannot_be_used_are_passed_over(kernel, tmp_path):
         (tmp_path / name).write_bytes(damage(library))
         assert damage(library) != library
     script = (
-        "import sys; from pathlib import Path; from lbx.backends.hf import attention_kernel as module\n"
+        "import sys; from pathlib import Path; from lbx.backends.hf import attention as module\n"
         "for path in map(Path, sys.argv[1:]):\n"
         "    module.kernel_file = lambda variant: path\n"
         "    assert module.find_kernel.__wrapped__() is None, path\n"
@@ -296,6 +294,6 @@ def test_a_machine_without_a_compiler_gets_a_wheel_without_kernels(tmp_path, mon
 def test_the_kernel_loads_into_a_fresh_process():
     if not find_kernel():
         pytest.skip("The kernel was not compiled: install a C++ compiler, and lbx again (just setup).")
-    script = "from lbx.backends.hf.attention_kernel import find_kernel; print(find_kernel()[0])"
+    script = "from lbx.backends.hf.attention import find_kernel; print(find_kernel()[0])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == find_kernel()[0]

@@ -13,9 +13,9 @@ from tiny import make_tokenizer
 
 from lbx.backends import load, resolve_model
 from lbx.backends.cards import parse_card
-from lbx.backends.counting import CountingBackend, with_small_cache
 from lbx.backends.headers import declared_window
-from lbx.backends.listing import list_models
+from lbx.backends.tokenizer_loading import CountingBackend, with_small_cache
+from lbx.backends.weights import list_models
 from lbx.base.errors import BackendError
 
 

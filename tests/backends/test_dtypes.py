@@ -12,8 +12,7 @@ pytest.importorskip("torch", reason="needs lbx[hf]")
 import torch
 
 from lbx.backends import load, resolve_model
-from lbx.backends.hf.dtypes import choose_dtype, choose_for_processor, multiplying_feature
-from lbx.backends.hf.library import processor_features
+from lbx.backends.hf.library import choose_dtype, choose_for_processor, multiplying_feature, processor_features
 
 AVX2 = {"avx2", "fma3", "f16c"}
 ICE_LAKE = AVX2 | {"avx512_f", "avx512_vnni"}

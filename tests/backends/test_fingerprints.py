@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from lbx.backends import fingerprints
-from lbx.backends.fingerprints import fingerprint
+from lbx.backends import weights
 from lbx.backends.headers import tensor_table
+from lbx.backends.weights import fingerprint
 from lbx.base.errors import BackendError
 
 MIB = 1 << 20
@@ -69,8 +69,8 @@ def split(folder: Path) -> Path:
 @pytest.fixture
 def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every model were too large to be read, and so large that its tensors have their least pieces."""
-    monkeypatch.setattr(fingerprints, "WHOLE", 0)
-    monkeypatch.setattr(fingerprints, "_PIECES", 1)
+    monkeypatch.setattr(weights, "WHOLE", 0)
+    monkeypatch.setattr(weights, "_PIECES", 1)
 
 
 def spans(path: Path) -> list[tuple[int, int]]:
@@ -149,13 +149,13 @@ def test_names_shapes_and_formats_are_read(tmp_path: Path) -> None:
 @given(begin=st.integers(0, 1 << 40), size=st.integers(0, 1 << 34), turn=st.integers(0, 100_000), data=st.data())
 def test_a_block_of_two_shares_holds_a_piece(begin: int, size: int, turn: int, data: st.DataObject) -> None:
     """Pieces are so far apart as the model's size says; what is twice as long cannot change unseen."""
-    apart = data.draw(st.integers(max(fingerprints._PIECE, size // 2000), 1 << 34))
-    places = list(fingerprints._spread_pieces(begin, begin + size, apart, turn))
+    apart = data.draw(st.integers(max(weights._PIECE, size // 2000), 1 << 34))
+    places = list(weights._spread_pieces(begin, begin + size, apart, turn))
     assert all(begin <= at and at + length <= begin + size for at, length in places)
     assert places == sorted(places) and sum(length for _, length in places) <= size
     ends = [at + length for at, length in places]
     gaps = [after - end for end, after in zip([begin, *ends], [at for at, _ in places] + [begin + size], strict=True)]
-    assert max(gaps) < 2 * min(apart, -(-size // fingerprints._LEAST)) or max(gaps) == 0
+    assert max(gaps) < 2 * min(apart, -(-size // weights._LEAST)) or max(gaps) == 0
 
 
 @pytest.mark.usefixtures("in_pieces")
@@ -205,7 +205,7 @@ def test_of_half_a_terabyte_only_pieces_are_read(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "pread", counted)
     before = fingerprint(tmp_path / "m")
-    assert per_file * files * fingerprints._LEAST * fingerprints._PIECE < read < 64 * MIB
+    assert per_file * files * weights._LEAST * weights._PIECE < read < 64 * MIB
     with path.open("r+b") as file:  # a tenth of one tensor
         file.seek(8 + len(header) + 7 * size + size // 2)
         file.write(b"\x01" * (size // 10))
@@ -240,7 +240,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytes
     def refused(path: Path, buffering: int = -1) -> BufferedReader:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(fingerprints, "open_input", refused)
+    monkeypatch.setattr(weights, "open_input", refused)
     with pytest.raises(BackendError, match=r"config\.json: Permission denied"):
         fingerprint(folder)
 

@@ -36,10 +36,10 @@ from llama_types import (  # noqa: E402
 )
 
 from lbx.backends import load, load_embedder, resolve_embedder, resolve_model  # noqa: E402
-from lbx.backends.listing import list_models  # noqa: E402
 from lbx.backends.llama import trial  # noqa: E402
 from lbx.backends.llama.formats import NO_WEIGHTS, PLAIN, REARRANGED, REMOVED, slow_format_warning, tensor_types  # noqa: E402
 from lbx.backends.llama.library import find_libraries, load_llama_cpp, log, select_variant  # noqa: E402
+from lbx.backends.weights import list_models  # noqa: E402
 from lbx.base.errors import BackendError  # noqa: E402
 from lbx.inference.model import Extend  # noqa: E402
 

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from lbx.backends.context_windows import DeclaredWindow
-from lbx.backends.headers import GgufTensor, declared_window, gguf_tensors
+from lbx.backends.headers import DeclaredWindow, GgufTensor, declared_window, gguf_tensors
 
 
 @pytest.fixture(scope="module")

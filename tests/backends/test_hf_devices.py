@@ -23,12 +23,11 @@ import torch
 import transformers
 
 from lbx.backends import load, resolve_model
-from lbx.backends.hf import attention, loading, torch_kernels
-from lbx.backends.hf.attention import AttentionPart, Layout, QueryRows
+from lbx.backends.hf import attention, loading
+from lbx.backends.hf.attention import AttentionPart, Layout, QueryRows, ScoreOptions
 from lbx.backends.hf.check import probe_model
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.hf.sequence_memory import HfSequences
-from lbx.backends.hf.torch_kernels import ScoreOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.completing import complete
@@ -73,8 +72,8 @@ def test_a_part_is_attention_by_its_definition(kernel, value_size, tokens, kind,
     if kernel != "compiled":
         monkeypatch.setattr(attention, "find_kernel", lambda: None)
     if kernel == "hand":
-        monkeypatch.setattr(attention, "run_kernel", torch_kernels.matmul_attention)
-        monkeypatch.setattr(torch_kernels, "_WEIGHTS_AT_ONCE", 50 * CELLS)
+        monkeypatch.setattr(attention, "run_kernel", attention.matmul_attention)
+        monkeypatch.setattr(attention, "_WEIGHTS_AT_ONCE", 50 * CELLS)
     query, key, value = states(tokens, max(CELLS, tokens), value_size)
     cells, hidden, mask = torch.randperm(CELLS), torch.zeros(tokens, CELLS, dtype=torch.bool), None
     if kind == "causal":
@@ -132,7 +131,7 @@ def test_tokens_with_cells_of_their_own_are_each_one_alone(kernel, monkeypatch):
     if kernel != "compiled":
         monkeypatch.setattr(attention, "find_kernel", lambda: None)
     if kernel == "hand":
-        monkeypatch.setattr(attention, "run_kernel", torch_kernels.matmul_attention)
+        monkeypatch.setattr(attention, "run_kernel", attention.matmul_attention)
     query, key, value = states(3, CELLS, SIZE - 4)
     own = [[5], [7, 80, 3, 2], [2, 50]]
     cells = torch.tensor([one + [0] * (4 - len(one)) for one in own])
@@ -193,15 +192,15 @@ def test_cudas_kernels_are_called_with_what_they_take(dtype, masked, value_size,
     monkeypatch.setattr(can, "can_use_flash_attention", lambda params: params.query.dtype is not torch.float32)
     monkeypatch.setattr(can, "can_use_efficient_attention", lambda params: True)
     flash = dtype is torch.bfloat16 and not masked
-    monkeypatch.setattr(torch_kernels, "matmul_attention", None)
+    monkeypatch.setattr(attention, "matmul_attention", None)
     if flash:
-        monkeypatch.setattr(torch_kernels, "_efficient_attention", None)
+        monkeypatch.setattr(attention, "_efficient_attention", None)
     with FakeTensorMode():
         on = {"device": "cuda:1", "dtype": dtype}
         query = torch.empty(1, 20, HEADS, SIZE, **on).transpose(1, 2)
         key, value = torch.empty(1, KV_HEADS, CELLS, SIZE, **on), torch.empty(1, KV_HEADS, CELLS, value_size, **on)
         mask = torch.empty(1, 1, 20, CELLS, **on) if masked else None
-        out, sums = torch_kernels.run_kernel(torch_kernels.KernelInputs(query, key, value, mask, False, SCORES))
+        out, sums = attention.run_kernel(attention.KernelInputs(query, key, value, mask, False, SCORES))
     assert (out.shape, out.dtype) == ((1, HEADS, 20, value_size), dtype)
     assert (sums.shape, sums.dtype) == ((1, HEADS, 20), torch.float32)
     assert out.device == sums.device == torch.device("cuda:1")

@@ -122,7 +122,7 @@ def test_a_header_without_a_window(demo_gguf: Path, tmp_path: Path) -> None:
 
 
 def test_a_config_json_without_a_window_is_not_counted_in_a_small_one(tiny_hf: Path, tmp_path: Path) -> None:
-    from lbx.backends.counting import CountingBackend, with_small_cache
+    from lbx.backends.tokenizer_loading import CountingBackend, with_small_cache
 
     folder = shutil.copytree(tiny_hf, tmp_path / "m")
     card = resolve_model(str(folder))

@@ -15,9 +15,8 @@ from memories import FLOAT16_KEYS, difference, emptied, load_llama, prefill, sai
 from plain import PlainLlama
 
 from lbx.backends import load, resolve_model
-from lbx.backends.llama.layout import GRAIN, Blocks, PassSize, pass_size
+from lbx.backends.llama.cells import GRAIN, Blocks, PassSize, PlainCells, pass_size
 from lbx.backends.llama.options import LlamaOptions
-from lbx.backends.llama.plain_cells import PlainCells
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.batching import DecodeBatch

@@ -229,7 +229,7 @@ def test_experts_are_read(
 
 
 def test_models_are_listed_with_their_formats(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lbx.backends.listing import list_models
+    from lbx.backends.weights import list_models
 
     shutil.copytree(whole, tmp_path / "models")
     config(tmp_path / "models" / "AWQ", version="gemv")

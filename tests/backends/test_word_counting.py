@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbx.backends.hf import word_counting
-from lbx.backends.hf.word_counting import WordCounter, can_count_words
+from lbx.backends.hf import tokenizer as word_counting
+from lbx.backends.hf.tokenizer import WordCounter, can_count_words
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs lbx[hf]")
 

@@ -86,7 +86,7 @@ def test_nowhere_to_write_temporary_files_fails() -> None:
 
 def test_a_truncated_attention_kernel_is_named(tmp_path: Path) -> None:
     """A process that maps such a file is killed by SIGBUS."""
-    kernels = pytest.importorskip("lbx.backends.hf.attention_kernel", reason="needs lbx[hf]")
+    kernels = pytest.importorskip("lbx.backends.hf.attention", reason="needs lbx[hf]")
     if not kernels.find_kernel():
         pytest.skip("The kernel was not compiled: install a C++ compiler, and lbx again (just setup).")
     shutil.copytree(Path(kernels.__file__).parents[2], tmp_path / "lbx", ignore=shutil.ignore_patterns("__pycache__"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from command_line import Done, Lbx, fails
 
-from lbx.backends import fingerprints
+from lbx.backends import weights as fingerprints
 from lbx.store import Store
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"

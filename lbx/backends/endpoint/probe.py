@@ -13,7 +13,7 @@ from lbx.backends.endpoint.answers import count_of, read_reply, table_of
 from lbx.backends.endpoint.http import RefusedError, Server, UnreachableError
 from lbx.backends.endpoint.options import EndpointOptions
 from lbx.backends.endpoint.tokenizer import CHARACTERS
-from lbx.backends.fingerprints import fingerprint
+from lbx.backends.weights import fingerprint
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.tables import nearest
 from lbx.inference.model import BackendInfo

@@ -1,27 +1,274 @@
-"""Attention over a memory of cells, part by part. Imported only with transformers.
+"""Attention over a memory of cells, by torch's kernels or a compiled one. Imported only with transformers.
 
 Cells that sequences share are visible to all their new tokens: they need no mask, and query heads that share keys are
 one matrix. Only private cells need a mask or are causal. The results of the parts are combined by their log-sum-exps,
 which gives the softmax over all cells. A sink is one more term of that sum.
+
+The compiled kernel for CPUs (attention_kernel.cpp) is optional: it is compiled when lbx is installed, if the machine
+has a C++ compiler. Without it, torch computes attention. A library ends with the SHA-256 of its source and of all its
+bytes before (.ci/build_kernel.py): one of another version would read other arguments, and a truncated one would kill
+the process that loads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from lbx.backends.hf.attention_kernel import AttentionKernel, find_kernel
-from lbx.backends.hf.torch_kernels import KernelInputs, ScoreOptions, run_kernel
+from lbx.base.inputs import SMALL, read_input
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lbx.inference.cell_table import AttentionWindow, CellTable
     from lbx.inference.model import Extend
+
+
+# Attention weights in memory at once, per head.
+_WEIGHTS_AT_ONCE = 1 << 24
+
+
+class ScoreOptions(NamedTuple):
+    """Scale, soft cap and sinks of attention scores.
+
+    Attributes:
+        sinks: shape (heads,), scores without a value that are added to the softmax's denominator.
+    """
+
+    scale: float
+    softcap: float | None = None
+    sinks: torch.Tensor | None = None
+
+
+class KernelInputs(NamedTuple):
+    """Arguments of a kernel: query (1, heads, tokens, size), key and value (1, key heads, cells, size)."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    mask: torch.Tensor | None
+    causal: bool
+    options: ScoreOptions
+
+
+def run_kernel(inputs: KernelInputs) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention and log-sum-exps by the fastest kernel that returns both; torch has no public one."""
+    size, value_size, device = inputs.query.shape[-1], inputs.value.shape[-1], inputs.query.device.type
+    if value_size > size or inputs.options.softcap or device not in ("cpu", "cuda"):
+        return matmul_attention(inputs)
+    if value_size < size:  # the kernels want one size
+        inputs = inputs._replace(value=torch.nn.functional.pad(inputs.value, (0, size - value_size)))
+    if device == "cpu":
+        outputs = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            *inputs[:3], 0.0, inputs.causal, attn_mask=inputs.mask, scale=inputs.options.scale
+        )
+    else:
+        outputs = _flash_attention(inputs) or _efficient_attention(inputs) or matmul_attention(inputs)
+    return outputs[0].narrow(-1, 0, value_size), outputs[1]
+
+
+def _flash_attention(inputs: KernelInputs) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """CUDA's flash attention; None with a mask, in float32 or on an old card."""
+    can, params = torch.backends.cuda.can_use_flash_attention, torch.backends.cuda.SDPAParams
+    query, key, value, mask, causal, (scale, *_) = inputs
+    if mask is not None or not can(params(query, key, value, None, 0.0, causal, query.shape[1] != key.shape[1])):
+        return None
+    flash = torch.ops.aten._scaled_dot_product_flash_attention
+    out, lse, *_ = flash(query, key, value, 0.0, causal, False, scale=scale)
+    return out, lse
+
+
+def _efficient_attention(inputs: KernelInputs) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """CUDA's memory-efficient attention; None if it is not applicable.
+
+    It does not support shared keys, but strides of 0: key heads become the batch, without copies.
+    """
+    can, params = torch.backends.cuda.can_use_efficient_attention, torch.backends.cuda.SDPAParams
+    query, key, value, mask, causal, (scale, *_) = inputs
+    _, number, tokens, size = query.shape
+    kv_heads = key.shape[1]
+    query = query.reshape(kv_heads, number // kv_heads, tokens, size)
+    key, value = (states.transpose(0, 1).expand(-1, number // kv_heads, -1, -1) for states in (key, value))
+    mask = None if mask is None else mask.expand(kv_heads, number // kv_heads, -1, -1)
+    if not can(params(query, key, value, mask, 0.0, causal, False)):
+        return None
+    efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+    out, lse, *_ = efficient(query, key, value, mask, True, 0.0, causal, scale=scale)
+    # The kernel pads the tokens of the sums.
+    return out.reshape(1, number, tokens, size), lse.narrow(-1, 0, tokens).reshape(1, number, tokens)
+
+
+def matmul_attention(inputs: KernelInputs) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention by plain matrix products, for a few tokens at a time to limit memory."""
+    query, key, value, mask, causal, (scale, softcap, _) = inputs
+    batch, number, tokens, size = query.shape
+    kv_heads, cells = key.shape[1], key.shape[2]
+    query = query.reshape(batch, kv_heads, number // kv_heads, tokens, size)
+    keys, values = key[:, :, None].transpose(-1, -2), value[:, :, None]
+    outs, sums = [], []
+    step = max(1, _WEIGHTS_AT_ONCE // cells)
+    for at in range(0, tokens, step):
+        scores = torch.matmul(query[:, :, :, at : at + step], keys).float() * scale
+        if softcap:
+            scores = torch.tanh(scores / softcap) * softcap
+        if causal:
+            order = torch.arange(cells, device=query.device)
+            scores.masked_fill_(order > order[at : at + step, None], float("-inf"))
+        if mask is not None:
+            scores += mask[:, :, None, at : at + step]
+        lse = scores.logsumexp(-1)
+        outs.append(torch.matmul((scores - lse[..., None]).exp_().to(value.dtype), values))
+        sums.append(lse)
+    return torch.cat(outs, 3).reshape(batch, number, tokens, -1), torch.cat(sums, 3).reshape(batch, number, tokens)
+
+
+_AVX2 = ("avx2", "fma3", "f16c", "bmi", "bmi2", "lzcnt")
+_AVX512 = (*_AVX2, "avx512_f", "avx512_bw", "avx512_cd", "avx512_dq", "avx512_vl")
+VARIANTS = {"avx512_bf16": (*_AVX512, "avx512_bf16"), "avx512": _AVX512, "avx2": _AVX2}
+"""Processor features that each compiled variant needs, by torch's names; the fastest variant first."""
+
+_NUMBERS = {torch.float32: "attend_float32", torch.bfloat16: "attend_bfloat16"}
+_POINTERS = ("queries", "keys", "values", "outputs", "sums", "cells", "counts")
+_COUNTS = (
+    "query_head_stride", "query_token_stride", "key_head_stride", "key_cell_stride", "value_head_stride",
+    "value_cell_stride", "first_cell", "columns", "heads", "key_heads", "tokens", "size", "value_size", "sequences",
+    "causal", "threads",
+)  # fmt: skip
+
+
+_SOURCE = Path(__file__).with_name("attention_kernel.cpp")
+_unused_kernels: dict[str, str] = {}
+
+
+class _Arguments(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in _POINTERS),
+        *((name, ctypes.c_int64) for name in _COUNTS),
+        ("scale", ctypes.c_float),
+    )
+
+
+class AttentionKernel:
+    """One compiled variant of the kernel.
+
+    Args:
+        dtypes: number formats that it computes; others are left to torch.
+
+    Raises:
+        OSError: the file is damaged, belongs to another version of lbx, or does not load.
+    """
+
+    def __init__(self, path: Path, dtypes: Sequence[torch.dtype] = tuple(_NUMBERS)) -> None:
+        content, digest = read_input(path, SMALL), hashlib.sha256(read_input(_SOURCE, SMALL))
+        digest.update(content[: -digest.digest_size])
+        if content[-digest.digest_size :] != digest.digest():
+            raise OSError("it is damaged, or was compiled from the source of another version of lbx")
+        # The kernel calls the OpenMP library that torch has loaded, and so shares torch's threads.
+        for openmp in (Path(torch.__file__).parent / "lib").glob("libgomp*"):
+            ctypes.CDLL(str(openmp), ctypes.RTLD_GLOBAL)
+        library = ctypes.CDLL(str(path))
+        try:
+            self._functions = {dtype: getattr(library, _NUMBERS[dtype]) for dtype in dtypes}
+        except AttributeError as exc:
+            raise OSError(str(exc)) from exc
+
+    def can_attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
+        """Whether the kernel supports these tensors."""
+        # Subclasses of a tensor may have no numbers in memory.
+        return (query.dtype in self._functions and query.shape[-1] % 2 == 0) and all(
+            type(tensor) is torch.Tensor
+            and tensor.device.type == "cpu"
+            and tensor.dtype == query.dtype
+            and tensor.stride(-1) == 1
+            for tensor in (query, key, value)
+        )
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        cells: slice | torch.Tensor,
+        *,
+        scale: float,
+        counts: torch.Tensor | None = None,
+        causal: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Attention of tokens over cells, and the log-sum-exp of the scores.
+
+        Args:
+            query: shape (1, heads, tokens, size).
+            key, value: shape (1, key heads, cells, size).
+            cells: a slice or indices of cells that all tokens see, or indices of shape (tokens, columns).
+            counts: number of visible cells of each token's row of ``cells``.
+            causal: whether the cells are the tokens' own, in order, each visible to later tokens.
+
+        Returns:
+            Shape (1, heads, tokens, value size), and shape (1, heads, tokens) in float32.
+        """
+        _, heads, tokens, size = query.shape
+        outputs = query.new_empty((1, heads, tokens, value.shape[-1]))
+        sums = torch.empty((1, heads, tokens))
+        first, columns, indices = 0, 0, None
+        if isinstance(cells, torch.Tensor):
+            indices, columns = cells.contiguous(), cells.shape[-1]
+        else:
+            first, end, _ = cells.indices(key.shape[2])
+            columns = end - first
+        pointers: Sequence[torch.Tensor | None] = (query, key, value, outputs, sums, indices, counts)
+        strides = [stride for states in (query, key, value) for stride in states.stride()[1:3]]
+        sequences = tokens if indices is not None and indices.ndim == 2 else 1
+        arguments = _Arguments(
+            *(None if tensor is None else tensor.data_ptr() for tensor in pointers),
+            *strides,
+            *(first, columns, heads, key.shape[1], tokens, size, value.shape[-1], sequences, causal),
+            torch.get_num_threads(),
+            scale,
+        )
+        if self._functions[query.dtype](ctypes.byref(arguments)):
+            raise MemoryError("There is too little memory for attention.")
+        return outputs, sums
+
+
+def kernel_file(variant: str) -> Path:
+    """Compiled variant; it may not exist."""
+    return Path(__file__).with_name(f"attention_kernel.{variant}.so")
+
+
+@cache
+def find_kernel() -> tuple[str, AttentionKernel] | None:
+    """Fastest compiled variant that this processor supports, and its name; None if there is none."""
+    present = torch.cpu.get_capabilities()
+    # torch's own kernel multiplies bfloat16 with AMX, which has several times the rate of AVX-512.
+    dtypes = [dtype for dtype in _NUMBERS if dtype != torch.bfloat16 or not present.get("amx_bf16")]
+    for variant, features in VARIANTS.items():
+        if all(present.get(feature) for feature in features) and kernel_file(variant).is_file():
+            try:
+                return variant, AttentionKernel(kernel_file(variant), dtypes)
+            except OSError as exc:
+                _unused_kernels[kernel_file(variant).name] = str(exc)
+    return None
+
+
+def unused_kernels() -> Mapping[str, str]:
+    """Compiled variants for this processor that cannot be used: {file name: reason}."""
+    find_kernel()
+    return _unused_kernels
+
+
+def kernel_name() -> str:
+    """Variant of the kernel that computes attention on this CPU, or "torch"."""
+    found = find_kernel()
+    return found[0] if found else "torch"
+
 
 PLAIN_ATTENTION, PACKED_ATTENTION = "sdpa", "lbx_packed"
 LAYOUT = "lbx_layout"

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends.cards import ModelCard, refuse_without_end, require_window, window_notes
-from lbx.backends.fingerprints import weights_settings
+from lbx.backends.cards import ModelCard, model_files, refuse_without_end, require_window, window_notes
 from lbx.backends.hf.files import read_json, refuse_foreign_tokenizer, refuse_unsafe_files
-from lbx.backends.hf.footprint import kv_bytes_per_token
 from lbx.backends.hf.library import (
     attention_name,
     declared_window,
@@ -21,11 +19,11 @@ from lbx.backends.hf.library import (
     set_verbosity,
     show_warnings_if,
 )
-from lbx.backends.hf.loading import default_cells, load_model
+from lbx.backends.hf.loading import default_cells, kv_bytes_per_token, load_model
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.hf.tokenizer import HfTokenizer, own_chat_template, read_tokenizer
 from lbx.backends.options import AUTO, thread_count
-from lbx.backends.places import model_files
+from lbx.backends.weights import weights_settings
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
 from lbx.inference.model import MIN_SEQUENCES, BackendInfo, SuppressedTokens
@@ -280,7 +278,7 @@ def _generation_config(folder: Path) -> dict[str, Any]:
 
 
 def _kernel_notes() -> tuple[str, ...]:
-    from lbx.backends.hf.attention_kernel import kernel_name, unused_kernels
+    from lbx.backends.hf.attention import kernel_name, unused_kernels
 
     return tuple(
         f"lbx's attention code in {name} is not used ({reason}). In use: {kernel_name()}. Install lbx again to compile "
@@ -295,6 +293,6 @@ def _hardware(torch: Any, device: Any, model: Any) -> dict[str, Any]:
         hardware |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
         places = {str(parameter.device) for parameter in model.parameters()}
         return hardware | ({"devices": sorted(places)} if len(places) > 1 else {})
-    from lbx.backends.hf.attention_kernel import kernel_name
+    from lbx.backends.hf.attention import kernel_name
 
     return hardware | {"cpu": torch.backends.cpu.get_cpu_capability(), "attention_kernel": kernel_name()}

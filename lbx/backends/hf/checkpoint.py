@@ -16,10 +16,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from lbx.backends.hf.dequantise import CheckpointFormatError, Shape, StoredWeight
 from lbx.backends.hf.library import first_line, is_out_of_memory
 from lbx.backends.hf.quantisation import (
     FORMATS,
+    CheckpointFormatError,
+    Shape,
+    StoredWeight,
     WeightFormat,
     method_name,
     read_settings,

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends.cards import ModelCard
+from lbx.backends.cards import ModelCard, model_files
 from lbx.backends.embedding import EmbedderInfo, batches, fingerprint_of, unit_rows
-from lbx.backends.fingerprints import fingerprint
 from lbx.backends.hf.checkpoint import read_checkpoint
 from lbx.backends.hf.files import refuse_unsafe_files
 from lbx.backends.hf.library import (
@@ -33,7 +32,7 @@ from lbx.backends.hf.library import (
 )
 from lbx.backends.hf.options import SentenceTransformersOptions
 from lbx.backends.options import thread_count
-from lbx.backends.places import model_files
+from lbx.backends.weights import fingerprint
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.records import encodable

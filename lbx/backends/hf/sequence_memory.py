@@ -20,8 +20,8 @@ from lbx.backends.hf.attention import PartwiseAttention, build_layout, cell_inde
 from lbx.backends.hf.cells import CellStore, Pass, States
 from lbx.backends.hf.library import first_line, input_device, is_out_of_memory
 from lbx.backends.hf.single import Forward
-from lbx.backends.memory import available_bytes
 from lbx.base.errors import BackendError
+from lbx.base.resources import available_memory
 from lbx.inference.cell_table import CellTable
 from lbx.inference.model import (
     NO_CROSS_ATTENTION,
@@ -386,6 +386,6 @@ def _free_bytes(model: Any) -> int | None:
     """Free memory of all devices with a layer."""
     devices = {parameter.device for parameter in model.parameters()}
     if any(device.type != "cuda" for device in devices):
-        return available_bytes()
+        return available_memory()
     unused = (torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) for device in devices)
     return sum(int(torch.cuda.mem_get_info(device)[0]) for device in devices) + sum(unused)

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends.cards import ModelCard, refuse_without_end, require_window, window_notes
-from lbx.backends.fingerprints import weights_settings
+from lbx.backends.cards import ModelCard, refuse_without_end, require_window, shards, window_notes
 from lbx.backends.headers import declared_window
+from lbx.backends.llama.cells import pass_size
 from lbx.backends.llama.context import (
     ContextSize,
     cache_bytes,
@@ -26,11 +26,11 @@ from lbx.backends.llama.context import (
     on_gpu,
     short_context,
 )
-from lbx.backends.llama.devices import free_gpu_bytes, list_devices
 from lbx.backends.llama.formats import check_gguf, format_title, slow_format_warning, tensor_types
-from lbx.backends.llama.layout import pass_size
 from lbx.backends.llama.library import (
     cpu_variant,
+    free_gpu_bytes,
+    list_devices,
     load_llama_cpp,
     load_model,
     log,
@@ -40,11 +40,11 @@ from lbx.backends.llama.library import (
 from lbx.backends.llama.options import LlamaOptions
 from lbx.backends.llama.sequence_memory import LlamaSequences
 from lbx.backends.llama.tokenizer import LlamaTokenizer, metadata, own_chat_template
-from lbx.backends.memory import available_bytes
 from lbx.backends.options import thread_count
-from lbx.backends.places import shards
+from lbx.backends.weights import weights_settings
 from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.base.records import Sampling
+from lbx.base.resources import available_memory
 from lbx.inference.model import BackendInfo, SuppressedTokens
 from lbx.inference.sampling import ignored_repetition_penalty, recommended_sampling
 
@@ -181,7 +181,7 @@ def _load_model(llama_cpp: Any, path: Path, options: LlamaOptions) -> Any:
 
 
 def _check_weights(llama_cpp: Any, card: ModelCard, options: LlamaOptions, weights: Path) -> None:
-    needed, available = sum(path.stat().st_size for path in shards(weights)), available_bytes()
+    needed, available = sum(path.stat().st_size for path in shards(weights)), available_memory()
     if on_gpu(llama_cpp, options):
         return  # layers may be placed there
     if available is not None and needed > available:

@@ -6,14 +6,13 @@ import os
 from typing import Any, NamedTuple
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.llama.devices import free_gpu_bytes
-from lbx.backends.llama.layout import EXTRA_SEQUENCES, GRAIN, PAIRS, SPARE_BLOCKS, TRUNKS, PassSize
-from lbx.backends.llama.library import log
+from lbx.backends.llama.cells import EXTRA_SEQUENCES, GRAIN, PAIRS, SPARE_BLOCKS, TRUNKS, PassSize
+from lbx.backends.llama.library import free_gpu_bytes, log
 from lbx.backends.llama.options import MOST_SEQUENCES, LlamaOptions
 from lbx.backends.llama.tokenizer import metadata
-from lbx.backends.memory import available_bytes
 from lbx.backends.options import thread_count
 from lbx.base.errors import BackendError, DoesNotFitError
+from lbx.base.resources import available_memory
 from lbx.inference.model import MIN_SEQUENCES
 
 _TIP_ANSWERS = 8
@@ -159,7 +158,7 @@ def check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpti
     uses_gpu = cache_on_gpu(llama_cpp, options)
     if uses_gpu and (is_split(llama_cpp, model, options) or os.environ.get(_GPU_SWAPPING_VARIABLE)):
         return  # the driver refuses more than it has
-    available = free_gpu_bytes(llama_cpp) if uses_gpu else available_bytes()
+    available = free_gpu_bytes(llama_cpp) if uses_gpu else available_memory()
     if available is not None and needed > available:
         name = "kv_cells" if options.kv_cells else "context_window"
         raise DoesNotFitError(

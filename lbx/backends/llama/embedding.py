@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.context_windows import DeclaredWindow
 from lbx.backends.embedding import EmbedderInfo, fingerprint_of, unit_rows
-from lbx.backends.fingerprints import fingerprint
-from lbx.backends.headers import declared_window
+from lbx.backends.headers import DeclaredWindow, declared_window
 from lbx.backends.llama.context import kv_cache_bytes
 from lbx.backends.llama.formats import check_gguf
 from lbx.backends.llama.library import StepBatch, compute, load_llama_cpp, load_model, log
 from lbx.backends.llama.options import LlamaEmbeddingOptions, LlamaOptions
 from lbx.backends.llama.tokenizer import tokenize
-from lbx.backends.memory import available_bytes
 from lbx.backends.options import thread_count
+from lbx.backends.weights import fingerprint
 from lbx.base.errors import BackendError
+from lbx.base.resources import available_memory
 
 if TYPE_CHECKING:
     from lbx.backends.embedding import Vectors
@@ -160,7 +159,7 @@ class LlamaEmbedder:
             return  # the GPU's driver refuses more than it has
         needed = kv_cache_bytes(self._lib, self._model, LlamaOptions(), capacity) if self._mode.has_cache else 0
         needed += 4 * self._lib.llama_model_n_head(self._model) * capacity * piece  # the attention of one layer
-        available = available_bytes()
+        available = available_memory()
         if available is not None and needed > available:
             raise BackendError(
                 f"{self.info.name} needs {needed / 2**30:.1f} GiB for a text of {capacity} tokens; "

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from lbx.backends.cards import shards
 from lbx.backends.headers import GgufTensor, gguf_tensors, header_problem
-from lbx.backends.places import shards
 from lbx.base.errors import BackendError
 from lbx.base.inputs import open_input
 

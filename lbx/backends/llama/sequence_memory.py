@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lbx.backends.llama.batch_invariant_cells import BatchInvariantCells
-from lbx.backends.llama.layout import PADDING, TRUNKS, PassSize
+from lbx.backends.llama.cells import (
+    PADDING,
+    TRUNKS,
+    BatchInvariantCells,
+    PassSize,
+    PlainCells,
+    SlidingCells,
+    StackedCells,
+)
 from lbx.backends.llama.library import StepBatch, compute, log
-from lbx.backends.llama.plain_cells import PlainCells, SlidingCells, StackedCells
 from lbx.base.errors import BackendError
 from lbx.inference.model import Extend, MemoryFullError, MemoryTraits, check_items, check_number
 

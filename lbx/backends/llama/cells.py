@@ -1,0 +1,551 @@
+"""Cells of llama.cpp's cache: sizes of passes and blocks, counts of cells, and a layout for equal logits in a batch.
+
+llama.cpp does not report the number of free cells. If it chooses the cells itself (``PlainCells``), they are counted
+here, so that a batch that does not fit is refused before it is computed.
+
+With ``BatchInvariantCells`` a sequence's logits do not depend on other sequences, to the bit. On a CPU llama.cpp
+computes attention in as many partial sums as the processor's vectors have lanes, and the number of a cell selects its
+sum. A single sequence has token p in cell p. In a batch it gets the same sums if every token is in a cell of the same
+lane, every vector has tokens of one sequence only, and they keep their order: zeros do not change sums. llama.cpp
+always takes the first empty cells, so all other cells below are filled by a sequence of fillers that no sequence
+attends to, token p in cell p; the cells of a pass are freed before it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lbx.backends.llama.library import compute
+from lbx.base.errors import BackendError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lbx.backends.llama.library import StepBatch
+
+
+class PlainCells:
+    """Count of each sequence's cells in a context; its cell indices are not llama.cpp's.
+
+    Args:
+        memory: llama.cpp's memory of the context; None: only count.
+    """
+
+    grain = 1
+
+    def __init__(self, count: int, sequences: int, *, llama_cpp: Any = None, memory: Any = None) -> None:
+        self._lib = llama_cpp
+        self._memory = memory
+        self._cells = [array("i") for _ in range(sequences)]
+        self._count(count)
+
+    def move_to(self, context: Any, count: int) -> None:
+        """Start over in a new, empty context."""
+        self._memory = self._lib.llama_get_memory(context)
+        self._count(count)
+
+    def _count(self, count: int) -> None:
+        self.count = count
+        self._users = np.zeros(count, np.int32)  # number of sequences that own each cell
+        self._free = np.empty(count, np.int32)  # a stack: the first ``free`` are free
+        self.clear()
+
+    @property
+    def used(self) -> int:
+        return self.count - self.free
+
+    def length(self, sequence: int) -> int:
+        return len(self._cells[sequence])
+
+    def required_cells(self, items: Sequence[tuple[int, int]]) -> int:
+        """Cells that (sequence, tokens) need."""
+        return sum(tokens for _, tokens in items)
+
+    def start(self) -> None:
+        self.clear()
+
+    def allocate(self, items: Sequence[tuple[int, int]]) -> None:
+        """Count the cells of (sequence, tokens), which must be free."""
+        for sequence, tokens in items:
+            taken = self._free[self.free - tokens : self.free]
+            self._users[taken] = 1
+            self._cells[sequence].frombytes(taken.tobytes())
+            self.free -= tokens
+
+    def finish_pass(self) -> None:
+        """Called after each pass."""
+
+    def share(self, source: int, length: int, target: int) -> None:
+        """Share a sequence's first cells with an empty one."""
+        self._cells[target] = self._cells[source][:length]
+        if not length:
+            return
+        self._users[np.frombuffer(self._cells[target], np.int32)] += 1
+        if self._memory is not None:
+            self._lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
+
+    def drop(self, sequence: int) -> None:
+        buffer, self._cells[sequence] = self._cells[sequence], array("i")
+        if not buffer:
+            return
+        cells = np.frombuffer(buffer, np.int32)
+        self._users[cells] -= 1
+        freed = cells[self._users[cells] == 0]
+        self._free[self.free : self.free + len(freed)] = freed
+        self.free += len(freed)
+        if self._memory is not None:
+            self._lib.llama_memory_seq_rm(self._memory, sequence, -1, -1)
+
+    def clear(self) -> None:
+        """Forget all cells after the cache was cleared."""
+        self._users[:] = 0
+        self._free[:] = np.arange(self.count, dtype=np.int32)
+        self._cells = [array("i") for _ in self._cells]
+        self.free = self.count
+
+
+class SlidingCells(PlainCells):
+    """Cells of a context with sliding layers that store little more than their window.
+
+    llama.cpp reuses cells outside the window of their only sequence. Before a fork, the source's are freed: they
+    would stay as long as a fork owns them.
+    """
+
+    def __init__(self, count: int, sequences: int, *, llama_cpp: Any, context: Any) -> None:
+        super().__init__(count, sequences, llama_cpp=llama_cpp, memory=llama_cpp.llama_get_memory(context))
+        self._context = context
+        self._trim_lengths: dict[int, int] = {}  # length of each sequence when it was last trimmed
+
+    def share(self, source: int, length: int, target: int) -> None:
+        if self._trim_lengths.get(source) != length:
+            self._trim(source)
+            self._trim_lengths[source] = length
+        super().share(source, length, target)
+        self._trim_lengths[target] = length
+
+    def drop(self, sequence: int) -> None:
+        self._trim_lengths.pop(sequence, None)
+        super().drop(sequence)
+
+    def clear(self) -> None:
+        self._trim_lengths = {}
+        super().clear()
+
+    def _trim(self, sequence: int) -> None:
+        """Export the window of a sequence and import it again, which frees the other cells."""
+        windows = self._lib.LLAMA_STATE_SEQ_FLAGS_SWA_ONLY
+        size = self._lib.llama_state_seq_get_size_ext(self._context, sequence, windows)
+        state = (ctypes.c_uint8 * size)()
+        written = self._lib.llama_state_seq_get_data_ext(self._context, state, size, sequence, windows)
+        if not written or not self._lib.llama_state_seq_set_data_ext(self._context, state, size, sequence, windows):
+            raise BackendError("llama.cpp cannot copy the state of layers with sliding attention.")
+
+
+class StackedCells(PlainCells):
+    """Cells of a context with a single sequence; all sequences of the memory are prefixes of it.
+
+    Only the longest one can be extended. When it is dropped, the context's sequence is cut back to the next longest.
+    """
+
+    def __init__(self, count: int, sequences: int, *, llama_cpp: Any, memory: Any) -> None:
+        super().__init__(count, sequences, llama_cpp=llama_cpp)
+        self._stack = memory
+
+    def allocate(self, items: Sequence[tuple[int, int]]) -> None:
+        ((sequence, _),) = items
+        if (length := self.length(sequence)) < self.used:
+            raise ValueError(f"sequence {sequence} has {length} tokens, but another has {self.used}")
+        super().allocate(items)
+
+    def drop(self, sequence: int) -> None:
+        before = self.used
+        super().drop(sequence)
+        if self.used < before and not self._lib.llama_memory_seq_rm(self._stack, 0, self.used, -1):
+            self._lib.llama_memory_clear(self._stack, True)
+            self.clear()
+
+
+GRAIN = 32
+"""Cells of a block: a multiple of the lanes of all vectors that llama.cpp uses to sum 16 or 32-bit values."""
+
+SPARE_BLOCKS = 4
+"""Two for the partial blocks at the ends of trunks, one for overshoot, one for padding."""
+
+FILLER, CARRIER, PADDING, EXTRA_SEQUENCES = 0, 1, 2, 3
+"""Sequences after the memory's own: for filled cells, for cells that are moved, for padding."""
+
+
+TRUNKS = 4
+"""Sequences for prefixes of prompts if sequences cannot be shortened."""
+
+
+class PassSize(NamedTuple):
+    """Numbers of tokens, and rows of logits, for which a pass is batch-invariant.
+
+    llama.cpp has different kernels for few tokens, which round sums differently.
+
+    Attributes:
+        min_tokens: least number of tokens for the kernels for many.
+        multiple: number of tokens that a kernel computes together.
+    """
+
+    min_tokens: int = 1
+    multiple: int = 1
+
+    def padding(self, tokens: int) -> int:
+        """Number of padding tokens of a pass; 0 if it is empty."""
+        return max(self.min_tokens, -(-tokens // self.multiple) * self.multiple) - tokens if tokens else 0
+
+    def padded_size(self, tokens: int) -> int:
+        return tokens + self.padding(tokens)
+
+
+_SGEMM = {"F32", "F16", "Q8_0", "BF16"}
+PAIRS, _EIGHTS = PassSize(2), PassSize(8, 4)
+
+
+def pass_size(types: Iterable[str]) -> PassSize:
+    """Size that a model's passes are padded to on a CPU.
+
+    From llama.cpp's source: ``llamafile_sgemm`` takes 2 tokens or more on x86 (8 on ARM, not seen running there),
+    the kernels for K-quants 8, and those for rearranged weights (``repack``) four at a time.
+
+    Args:
+        types: of all tensors. general.file_type in the header names only the most frequent: files with another type
+            for the output or some layers are common.
+    """
+    arm = platform.machine().lower() in ("aarch64", "arm64")
+    return PAIRS if _SGEMM.issuperset(types) and not arm else _EIGHTS
+
+
+class Blocks:
+    """Blocks of ``grain`` cells: token p of a sequence is in cell p modulo ``grain`` of a block.
+
+    A sequence's blocks are in rising order. Full blocks may be shared; a partial last block has one owner.
+    """
+
+    def __init__(self, count: int, sequences: int, grain: int) -> None:
+        self.grain = grain
+        self._users = np.zeros(count, np.int32)
+        self._blocks: list[list[int]] = [[] for _ in range(sequences)]
+        self._lengths = [0] * sequences
+
+    @property
+    def free_blocks(self) -> int:
+        """Number of blocks without an owner."""
+        return int(np.count_nonzero(self._users == 0))
+
+    @property
+    def used(self) -> int:
+        return len(self._users) - self.free_blocks
+
+    @property
+    def end(self) -> int:
+        """End of the highest block in use, as the index of a cell."""
+        return (int(np.flatnonzero(self._users)[-1]) + 1) * self.grain if self._users.any() else 0
+
+    def length(self, sequence: int) -> int:
+        return self._lengths[sequence]
+
+    def missing(self, sequence: int, tokens: int) -> int:
+        """Number of new blocks that a sequence needs for these tokens."""
+        return -(-(self._lengths[sequence] + tokens) // self.grain) - len(self._blocks[sequence])
+
+    def assign(self, items: Iterable[tuple[int, int]]) -> list[list[int]] | None:
+        """Choose the lowest free blocks above each sequence's last one; None if there are too few.
+
+        Args:
+            items: (sequence, number of new tokens); ``grow`` makes the change.
+        """
+        free, assigned = self._users == 0, []
+        for sequence, tokens in items:
+            missing, sequence_blocks = self.missing(sequence, tokens), self._blocks[sequence]
+            above = sequence_blocks[-1] + 1 if sequence_blocks else 0
+            blocks = above + np.flatnonzero(free[above:])[:missing]
+            if len(blocks) < missing:
+                return None
+            free[blocks] = False
+            assigned.append([int(block) for block in blocks])
+        return assigned
+
+    def grow(self, sequence: int, tokens: int, blocks: Sequence[int]) -> NDArray[np.int64]:
+        """Append tokens to a sequence, in its last block and the new ones; returns their cells, shape (tokens,)."""
+        start = self._lengths[sequence]
+        self._users[list(blocks)] += 1
+        self._blocks[sequence].extend(blocks)
+        self._lengths[sequence] = start + tokens
+        positions = np.arange(start, start + tokens)
+        sequence_blocks = np.asarray(self._blocks[sequence], dtype=np.int64)
+        return sequence_blocks[positions // self.grain] * self.grain + positions % self.grain
+
+    def share(self, source: int, length: int, target: int) -> None:
+        """Share the source's first tokens, a multiple of ``grain``, with an empty sequence."""
+        blocks = self._blocks[source][: length // self.grain]
+        self._blocks[target] = list(blocks)
+        self._users[blocks] += 1
+        self._lengths[target] = length
+
+    def drop(self, sequence: int) -> list[int]:
+        """Remove a sequence; returns the blocks that became free, in rising order."""
+        blocks, self._blocks[sequence] = self._blocks[sequence], []
+        self._lengths[sequence] = 0
+        self._users[blocks] -= 1
+        return [block for block in blocks if not self._users[block]]
+
+    def clear(self) -> None:
+        for sequence in range(len(self._blocks)):
+            self.drop(sequence)
+
+    def owners(self) -> dict[int, tuple[int, list[int]]]:
+        """{block: (its index within a sequence, its sequences)} of the blocks in use, in rising order."""
+        owners: dict[int, tuple[int, list[int]]] = {}
+        for sequence, blocks in enumerate(self._blocks):
+            for index, block in enumerate(blocks):
+                owners.setdefault(block, (index, []))[1].append(sequence)
+        return dict(sorted(owners.items()))
+
+    def move(self, block: int, index: int, owners: Sequence[int], target: int) -> None:
+        """Replace a block by a free one in all its owners."""
+        for sequence in owners:
+            self._blocks[sequence][index] = target
+        self._users[target], self._users[block] = len(owners), 0
+
+
+class BatchInvariantCells:
+    """Batch-invariant cells of the sequences of a context on a CPU.
+
+    Args:
+        sequences: number of sequences of the memory; ``EXTRA_SEQUENCES`` more belong to this object.
+        batch: computes the first fillers.
+        filler: a token of the vocabulary.
+    """
+
+    def __init__(
+        self, llama_cpp: Any, context: Any, *, cells: int, sequences: int, batch: StepBatch, filler: int
+    ) -> None:
+        self._lib = llama_cpp
+        self._batch = batch
+        self._token = filler
+        self._filler, self._carrier, self._padding = sequences + FILLER, sequences + CARRIER, sequences + PADDING
+        self._sequences = sequences
+        self._state = np.empty(0, np.uint8)  # of GRAIN fillers, as llama.cpp writes it
+        self._positions: list[NDArray[np.int32]] = []  # views of their positions in it
+
+        self.move_to(context, cells)
+
+    grain = GRAIN
+
+    def move_to(self, context: Any, cells: int) -> None:
+        """Start over in a new, empty context."""
+        self._context, self._memory = context, self._lib.llama_get_memory(context)
+        self._blocks = Blocks(cells // GRAIN - 2, self._sequences, GRAIN)
+        self.count = (cells // GRAIN - SPARE_BLOCKS) * GRAIN
+        self._edge = 0  # cells below are occupied, cells from here on are empty
+
+    @property
+    def free(self) -> int:
+        """Cells of free blocks."""
+        return self._blocks.free_blocks * GRAIN
+
+    @property
+    def used(self) -> int:
+        """Cells of blocks in use."""
+        return self._blocks.used * GRAIN
+
+    def length(self, sequence: int) -> int:
+        return self._blocks.length(sequence)
+
+    def required_cells(self, items: Sequence[tuple[int, int]]) -> int:
+        """Cells of new blocks that (sequence, tokens) need."""
+        return sum(self._blocks.missing(*item) for item in items) * GRAIN
+
+    def start(self) -> None:
+        """Fill the first block of an empty cache.
+
+        Raises:
+            BackendError: the format of this llama.cpp's state is unknown.
+        """
+        self.clear()
+        if len(self._state):
+            self._fill_block(0)
+        else:
+            self._compute_fillers()
+        self._edge = GRAIN
+
+    def allocate(self, items: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+        """Free the cells of (sequence, tokens) for the next pass; returns the cells of all tokens."""
+        blocks = self._blocks.assign(items)
+        if blocks is None:
+            self._compact()
+            blocks = self._blocks.assign(items)
+            assert blocks is not None, "the tokens exceed the memory"
+        cells = np.concatenate(
+            [self._blocks.grow(*item, mine) for item, mine in zip(items, blocks, strict=True)], dtype=np.int64
+        )
+        self._free_cells(np.sort(cells))
+        return cells
+
+    def finish_pass(self) -> None:
+        """Remove the padding of the pass that was computed."""
+        self._remove(self._padding, 0, -1)
+
+    def share(self, source: int, length: int, target: int) -> None:
+        """Fork a sequence into an empty one, which shares full blocks and gets a copy of the last one."""
+        full_length = length - length % GRAIN
+        if full_length:
+            self._copy(source, target, 0, full_length)
+        self._blocks.share(source, full_length, target)
+        if length > full_length:
+            state = self._export_state(source, full_length, length)
+            self.allocate([(target, length - full_length)])
+            self._import_state(state, [target])
+
+    def drop(self, sequence: int) -> None:
+        if not self._blocks.length(sequence):
+            return
+        self._remove(sequence, 0, -1)
+        freed = self._blocks.drop(sequence)
+        self._lower_edge()
+        for block in freed:
+            if block * GRAIN < self._edge:
+                self._refill_block(block)
+        # Every pass attends to all cells up to the edge; to move the used ones costs less than twice their attention.
+        if self._edge > 2 * (self.used + GRAIN):
+            self._compact()
+
+    def clear(self) -> None:
+        """Forget all cells after the cache was cleared; call ``start`` next."""
+        self._blocks.clear()
+        self._edge = 0
+
+    def _free_cells(self, cells: NDArray[np.int64]) -> None:
+        """Make these cells, in rising order, the only empty ones up to the last of them."""
+        end = int(cells[-1]) + 1
+        beyond = len(cells) - int(np.searchsorted(cells, self._edge))
+        if beyond and beyond < end - self._edge:
+            while self._edge < end:
+                self._fill_block(self._edge)
+                self._edge += GRAIN
+        inside = cells[cells < self._edge]
+        for run in np.split(inside, np.flatnonzero(np.diff(inside) != 1) + 1):
+            if len(run):
+                self._remove(self._filler, int(run[0]), int(run[-1]) + 1)
+        self._edge = max(self._edge, end)
+
+    def _lower_edge(self) -> None:
+        """Free the fillers after the last used block: every cell up to the edge costs time in every pass."""
+        end = self._blocks.end
+        if end < self._edge:
+            self._remove(self._filler, end, -1)
+            self._edge = end
+
+    def _refill_block(self, block: int) -> None:
+        """Fill a block below the edge; parts of it may be filled already."""
+        start = block * GRAIN
+        self._remove(self._filler, start, start + GRAIN)
+        self._fill_block(start)
+        self._edge = max(self._edge, start + GRAIN)
+
+    def _compact(self) -> None:
+        """Compact the used blocks in their order, so that all free ones are above them."""
+        for target, (block, (index, owners)) in enumerate(self._blocks.owners().items()):
+            if target == block:
+                continue
+            start = index * GRAIN
+            state = self._export_state(owners[0], start, start + GRAIN)
+            for sequence in owners:
+                self._remove(sequence, start, start + GRAIN)
+            self._refill_block(block)
+            tokens = min(self._blocks.length(owners[0]) - start, GRAIN)
+            self._remove(self._filler, target * GRAIN, target * GRAIN + tokens)
+            self._import_state(state, owners)
+            self._blocks.move(block, index, owners, target)
+        self._lower_edge()
+
+    def _compute_fillers(self) -> None:
+        """Compute one block of fillers and keep its state, from which other blocks are filled."""
+        step = min(GRAIN, self._batch.capacity)
+        for at in range(0, GRAIN, step):
+            count = min(step, GRAIN - at)
+            self._batch.fill([self._token] * count, range(at, at + count), self._carrier, [])
+            if compute(self._lib.llama_decode, self._context, self._batch.native):
+                raise BackendError("llama.cpp failed to compute a few tokens of the model's vocabulary.")
+        self._state = self._export_state(self._carrier, 0, GRAIN, in_carrier=True)
+        self._positions = _position_views(self._state, self._carrier)
+        if not self._positions:
+            self._state = np.empty(0, np.uint8)
+            raise BackendError(
+                "This version of llama-cpp-python writes the state of a sequence in a format that lbx does not know.",
+                fix="Install the version in requirements.lock, or set batch_invariant = false under [options] in the "
+                "model card: answers may then differ slightly between batches.",
+            )
+        self._copy(self._carrier, self._filler, 0, GRAIN)
+        self._remove(self._carrier, 0, -1)
+
+    def _fill_block(self, start: int) -> None:
+        """Fill the first GRAIN empty cells, which begin at ``start``."""
+        for positions in self._positions:
+            positions[:] = np.arange(start, start + GRAIN)
+        self._import_state(self._state, [self._filler])
+
+    def _export_state(self, source: int, start: int, end: int, *, in_carrier: bool = False) -> NDArray[np.uint8]:
+        """Export the state of at most GRAIN tokens of a sequence.
+
+        Args:
+            in_carrier: the carrier already has the tokens.
+        """
+        if not in_carrier:
+            self._lib.llama_memory_seq_cp(self._memory, source, self._carrier, start, end)
+        size = self._lib.llama_state_seq_get_size(self._context, self._carrier)
+        state = np.empty(size, np.uint8)
+        pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        if not self._lib.llama_state_seq_get_data(self._context, pointer, size, self._carrier):
+            raise BackendError("llama.cpp cannot read the keys and values of a sequence.")
+        if not in_carrier:
+            self._lib.llama_memory_seq_rm(self._memory, self._carrier, -1, -1)
+        return state
+
+    def _import_state(self, state: NDArray[np.uint8], targets: Sequence[int]) -> None:
+        """Import tokens into the first empty cells for these sequences."""
+        pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        if not self._lib.llama_state_seq_set_data(self._context, pointer, len(state), self._carrier):
+            raise BackendError("llama.cpp cannot write the keys and values of a sequence.")
+        for target in targets:
+            self._copy(self._carrier, target, 0, -1)
+        self._lib.llama_memory_seq_rm(self._memory, self._carrier, -1, -1)
+
+    def _copy(self, source: int, target: int, start: int, end: int) -> None:
+        self._lib.llama_memory_seq_cp(self._memory, source, target, start, end)
+
+    def _remove(self, sequence: int, start: int, end: int) -> None:
+        self._lib.llama_memory_seq_rm(self._memory, sequence, start, end)
+
+
+def _position_views(state: NDArray[np.uint8], sequence: int) -> list[NDArray[np.int32]]:
+    """Views of the positions 0, 1, 2 ... of GRAIN tokens in a sequence's exported state; empty if not recognised.
+
+    The record of a token is its position, the number 1, model-specific values, and the sequence. A model with two
+    caches, one of them sliding, has two lists of records.
+    """
+    numbers = state[: len(state) // 4 * 4].view(np.int32)
+    starts = np.flatnonzero((numbers[:-1] == 0) & (numbers[1:] == 1))
+    views = []
+    for start in starts:
+        for size in range(3, 9):
+            records = numbers[start : start + size * GRAIN]
+            if len(records) < size * GRAIN:
+                continue
+            table = records.reshape(GRAIN, size)
+            if (
+                np.array_equal(table[:, 0], np.arange(GRAIN))
+                and (table[:, 1] == 1).all()
+                and (table[:, -1] == sequence).all()
+            ):
+                views.append(table[:, 0])
+    return views

@@ -16,11 +16,10 @@ from lbx.judging.journal import journal_of
 from lbx.report.sheets import plain_columns
 from lbx.scoring.reading import open_with_numbers
 from lbx.store import Store, Table
-from lbx.store.extracting import copy_runs
+from lbx.store.edits import new_results_file
+from lbx.store.extracting import UNKNOWN, copy_runs, text_columns
 from lbx.store.opening import require_file
-from lbx.store.rewriting import new_results_file
 from lbx.store.runs import resolve_runs
-from lbx.store.text_audit import UNKNOWN, text_columns
 from lbx.store.texts import NO_TEXTS
 
 

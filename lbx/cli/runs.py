@@ -23,9 +23,8 @@ from lbx.running.stored_runs import (
     rename_run,
 )
 from lbx.store import Store, Table
-from lbx.store.listed_runs import ListedRun, listed_runs
-from lbx.store.rewriting import rewrite_file
-from lbx.store.runs import metadata, resolve_runs, set_metadata
+from lbx.store.edits import rewrite_file
+from lbx.store.runs import ListedRun, listed_runs, metadata, resolve_runs, set_metadata
 
 
 def list_runs(options: ListRunsOptions) -> None:

@@ -21,9 +21,9 @@ from lbx.scoring import opinions
 from lbx.scoring.adding_up import add_up, recompute_completed_samples
 from lbx.store import Store
 from lbx.store.copies import exclusive_lock, repair_log
+from lbx.store.edits import replace_file
 from lbx.store.merging import MergeState, merge_files
 from lbx.store.opening import check_path
-from lbx.store.rewriting import replace_file
 from lbx.store.snapshots import query_committed
 from lbx.store.texts import texts_of
 

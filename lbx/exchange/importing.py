@@ -36,9 +36,8 @@ from lbx.exchange.prediction_files import (
 from lbx.prompting.control_tokens import KNOWN, ReasoningMarks
 from lbx.prompting.reasoning import opening_end, split_reasoning
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.harnesses import SETTING, Harness
-from lbx.store.imports import find_import, refuse_other_content, write_import
-from lbx.store.same_samples import refuse_other_samples
+from lbx.store.imports import SETTING, Harness, find_import, refuse_other_content, write_import
+from lbx.store.samples import refuse_other_samples
 
 log = logging.getLogger("lbx")
 

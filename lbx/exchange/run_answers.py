@@ -21,7 +21,7 @@ from lbx.benchmarks.base.predictions import (
 )
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.store import Store
-from lbx.store.harnesses import harness_of
+from lbx.store.imports import harness_of
 from lbx.store.rows import stored_sample
 from lbx.store.runs import metadata
 

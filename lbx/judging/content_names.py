@@ -15,7 +15,7 @@ from lbx.base.records import canonical_json, sha256_text
 from lbx.benchmarks.judge import NAME, Round
 from lbx.judging.rating_sets import set_id_of
 from lbx.store import Store
-from lbx.store.dependents import read_rounds
+from lbx.store.edits import read_rounds
 from lbx.store.rows import stored_sample
 
 RoundKey = tuple[str, str]

@@ -18,7 +18,7 @@ from lbx.report.labels import number_label
 from lbx.report.reference import PublishedModel, find_published, load_published
 from lbx.report.report_types import ReportQuery
 from lbx.store import Store
-from lbx.store.harnesses import harness_of
+from lbx.store.imports import harness_of
 from lbx.store.numbers import key_of
 from lbx.store.views import MODE_OF_RUN, NUMBERS_OF_TASKS_AND_GROUPS
 

@@ -21,7 +21,7 @@ from lbx.report.cells import interval_notes
 from lbx.report.curves import Curves, curves
 from lbx.report.report_types import PUBLISHED, ReportDefinition, ReportQuery
 from lbx.store import Store, Table
-from lbx.store.number_rows import BOUND_COLUMNS
+from lbx.store.rows import BOUND_COLUMNS
 
 
 class BenchmarkBoard(NamedTuple):

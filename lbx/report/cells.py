@@ -15,7 +15,7 @@ from lbx.report.labels import LABELS
 from lbx.report.report_types import ReportDefinition
 from lbx.report.sheets import BLOCKS, Cells, Sheet
 from lbx.store import Table
-from lbx.store.number_rows import BOUND_COLUMNS, INTERVAL_COLUMNS
+from lbx.store.rows import BOUND_COLUMNS, INTERVAL_COLUMNS
 
 _FORMATTERS: Mapping[str, Callable[[Any], str]] = {
     "count": quantity,

@@ -25,7 +25,7 @@ from lbx.statistics import LEVEL
 from lbx.statistics.differences import Difference, difference, holm, required_clusters
 from lbx.store import Store, Table
 from lbx.store.answers import resolve_tasks
-from lbx.store.number_rows import interval_columns
+from lbx.store.rows import interval_columns
 from lbx.store.views import HEADS
 
 COLUMNS = (

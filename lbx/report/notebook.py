@@ -24,7 +24,7 @@ from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
 from lbx.scoring.reading import open_with_numbers
 from lbx.store import Store, Table
-from lbx.store.relations import Relations
+from lbx.store.queries import Relations
 from lbx.store.runs import resolve_runs
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from lbx.scoring import opinions
 from lbx.scoring.score_columns import INTERVAL_COLUMNS, as_table, runs_by_id
 from lbx.statistics.differences import mcnemar
 from lbx.store import Store, Table
-from lbx.store.number_rows import BOUND_COLUMNS
+from lbx.store.rows import BOUND_COLUMNS
 
 JUDGE_TABLES = ("judge", "judge_rating")
 """Tables of papers with judges' results."""

@@ -22,8 +22,8 @@ from lbx.report.curves import Curves
 from lbx.report.labels import number_label
 from lbx.report.sheets import Sheet
 from lbx.store import Store, Table
-from lbx.store.number_rows import interval_columns
 from lbx.store.numbers import KEY_COLUMNS, key_of
+from lbx.store.rows import interval_columns
 from lbx.store.views import PAPER_NUMBERS
 
 _NUMBER = Column("official", "official", "number", interval=True)

@@ -37,8 +37,8 @@ from lbx.report.score_reports import SCORES
 from lbx.report.sheets import Sheet
 from lbx.scoring.score_columns import runs_by_id as named_runs
 from lbx.store import Store, Table
-from lbx.store.number_rows import INTERVAL_COLUMNS
 from lbx.store.queries import export_report, export_rows
+from lbx.store.rows import INTERVAL_COLUMNS
 from lbx.store.runs import check_runs
 from lbx.store.texts import require_texts
 

@@ -20,8 +20,8 @@ from lbx.base.units import format_count
 from lbx.report.report_types import ReportQuery
 from lbx.scoring.score_columns import as_table
 from lbx.store import Store, Table
+from lbx.store.identity import ASKED_META, RULES, part_hash
 from lbx.store.runs import only_run, resolve_runs, run_names
-from lbx.store.same_samples import ASKED_META, RULES, part_hash
 from lbx.store.views import HEADS
 
 _OTHER = "lbx_baseline"

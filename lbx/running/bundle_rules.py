@@ -27,11 +27,11 @@ from lbx.running.task_revision import TaskChanges, moved_ids, read_revision
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.store import Store, numbers
 from lbx.store.copies import copy_database
+from lbx.store.edits import new_results_file
 from lbx.store.inserting import json_rows, rows_of_json
 from lbx.store.opening import connect, require_file
-from lbx.store.rewriting import new_results_file
 from lbx.store.rows import as_json
-from lbx.store.sample_ids import rename_samples
+from lbx.store.samples import rename_samples
 from lbx.store.texts import require_texts
 
 

@@ -39,7 +39,7 @@ from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import select_samples
 from lbx.spec.settings import RunSettings
 from lbx.store import RunRow
-from lbx.store.same_runs import FULL_HASH
+from lbx.store.identity import FULL_HASH
 
 if TYPE_CHECKING:
     from lbx.serving.process import ModelServer

@@ -23,7 +23,7 @@ from lbx.spec.selection import Selection
 from lbx.spec.settings import RunSettings
 from lbx.store import SampleRow, Store
 from lbx.store.runs import resolve_runs_in
-from lbx.store.same_samples import refuse_other_samples
+from lbx.store.samples import refuse_other_samples
 from lbx.store.sessions import newest_spec
 
 Chunks = Callable[[Benchmark, Sample], Sequence[Chunk]]

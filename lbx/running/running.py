@@ -46,8 +46,8 @@ from lbx.spec.selection import EVERYTHING, Selection
 from lbx.store import RunRow, Store
 from lbx.store.caches import embedding_models
 from lbx.store.copies import open_copy
-from lbx.store.same_runs import find_run
-from lbx.store.same_samples import refuse_other_samples
+from lbx.store.runs import find_run
+from lbx.store.samples import refuse_other_samples
 
 if TYPE_CHECKING:
     from lbx.forecast.shards import ShardPlan

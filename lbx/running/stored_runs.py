@@ -19,9 +19,16 @@ from lbx.scoring import opinions
 from lbx.spec.run_spec import RunSpec
 from lbx.store import Store
 from lbx.store.copies import exclusive_lock
-from lbx.store.dependents import Dependents, find_dependents
-from lbx.store.removing import remove_judgements, remove_ratings, remove_run_rows
-from lbx.store.renaming import rename_rating_set, rename_rounds, rename_run_rows
+from lbx.store.edits import (
+    Dependents,
+    find_dependents,
+    remove_judgements,
+    remove_ratings,
+    remove_run_rows,
+    rename_rating_set,
+    rename_rounds,
+    rename_run_rows,
+)
 from lbx.store.runs import resolve_runs
 
 

@@ -13,8 +13,9 @@ from lbx.base.records import Mode, canonical_json, sha256_text
 from lbx.base.units import format_count
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.store import SampleRow, Store
+from lbx.store.identity import ASKED_META, RULES
 from lbx.store.rows import EARLIER
-from lbx.store.same_samples import ASKED_META, RULES, differing_parts
+from lbx.store.samples import differing_parts
 
 
 @dataclass(slots=True)

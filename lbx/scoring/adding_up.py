@@ -19,9 +19,8 @@ from lbx.scoring import opinions
 from lbx.scoring.score_columns import find_benchmark, headline_of, plain_numbers, query_scores, score_interval_columns
 from lbx.statistics.estimates import Estimate, interval, labels_of
 from lbx.store import GroupRow, ResultRow, Store
-from lbx.store.harnesses import harnesses_of_runs
-from lbx.store.number_rows import BenchmarkRow, LengthRow, NumberRow
-from lbx.store.rows import PROMPT_TOKENS, stored_sample
+from lbx.store.imports import harnesses_of_runs
+from lbx.store.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, NumberRow, stored_sample
 
 # While answers are scored again, some tasks still have scores of an older version.
 _NEWEST_VERSION = "SELECT max(metric_version) FROM scores WHERE run_id = ? AND benchmark = ?"

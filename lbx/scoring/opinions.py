@@ -15,9 +15,9 @@ import numpy as np
 from lbx.base.number_key import ALL
 from lbx.statistics.estimates import Estimate, Stratum, encode_labels, interval
 from lbx.store import Store
-from lbx.store.number_rows import INTERVAL_COLUMNS, NumberRow, OpinionRow
-from lbx.store.number_rows import interval_columns as columns_of
 from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow, insert_ratings
+from lbx.store.rows import INTERVAL_COLUMNS, NumberRow, OpinionRow
+from lbx.store.rows import interval_columns as columns_of
 
 _FIRST = 1000
 """First position after a benchmark's own numbers."""

@@ -18,8 +18,8 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.statistics.estimates import Interval, encode_labels
 from lbx.store import Store, Table
-from lbx.store.number_rows import INTERVAL_COLUMNS as WHOLE
-from lbx.store.number_rows import interval_columns
+from lbx.store.rows import INTERVAL_COLUMNS as WHOLE
+from lbx.store.rows import interval_columns
 from lbx.store.views import MODE_OF_RUN
 
 INTERVAL_COLUMNS = tuple(name for name in WHOLE if name != "within")

@@ -6,9 +6,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lbx.store.number_rows import GroupRow as GroupRow
-    from lbx.store.number_rows import ResultRow as ResultRow
     from lbx.store.rows import GenerationRow as GenerationRow
+    from lbx.store.rows import GroupRow as GroupRow
+    from lbx.store.rows import ResultRow as ResultRow
     from lbx.store.rows import RunRow as RunRow
     from lbx.store.rows import SampleRow as SampleRow
     from lbx.store.rows import ScoreRow as ScoreRow
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from lbx.store.rows import Table as Table
     from lbx.store.store import Store as Store
 
-_ROWS = ("GenerationRow", "RunRow", "SampleRow", "ScoreRow", "SessionRow", "Table")
-_NUMBER_ROWS = ("GroupRow", "ResultRow")
-_MODULES = {**dict.fromkeys(_ROWS, "rows"), **dict.fromkeys(_NUMBER_ROWS, "number_rows"), "Store": "store"}
+_ROWS = ("GenerationRow", "GroupRow", "ResultRow", "RunRow", "SampleRow", "ScoreRow", "SessionRow", "Table")
+_MODULES = {**dict.fromkeys(_ROWS, "rows"), "Store": "store"}
 __all__ = [*_MODULES]  # noqa: PLE0604
 
 

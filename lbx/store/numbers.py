@@ -9,8 +9,7 @@ import duckdb
 
 from lbx.base.number_key import NumberKey
 from lbx.store.inserting import as_parameter, insert, json_rows, rows_of_json
-from lbx.store.number_rows import NumberRow
-from lbx.store.rows import GenerationRow, as_json
+from lbx.store.rows import GenerationRow, NumberRow, as_json
 
 TASK = ("run_id", "benchmark", "task")
 _BENCHMARK = ("run_id", "benchmark")

@@ -1,14 +1,24 @@
-"""Runs by name, and their metadata: free keys next to the settings, used only by exports."""
+"""Runs of a results file: by name, with their metadata, in a list, and with their progress.
+
+Metadata are free keys next to the settings, used only by exports. Progress is state, finished samples, pace, remaining
+time and failures.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import UsageError
-from lbx.store.rows import as_json
+from lbx.store.answers import AnswerKey
+from lbx.store.contents import COLUMN_TYPES
+from lbx.store.identity import joined_settings, setting_differences
+from lbx.store.rows import RunRow, as_json
+from lbx.store.sessions import progress_of_runs
 from lbx.store.store import Store
 
 
@@ -127,3 +137,201 @@ def set_metric_version(store: Store, run_id: str, benchmark: str, version: int) 
             "UPDATE runs SET benchmark_versions = json_merge_patch(benchmark_versions, ?::JSON) WHERE run_id = ?",
             [as_json({benchmark: version}), run_id],
         )
+
+
+def find_run(store: Store, run: RunRow, names: Sequence[str]) -> RunRow:
+    """Return the run with its existing name in the file, or with a new name.
+
+    Args:
+        names: candidates in order of preference.
+    """
+    columns = "run_id, model, backend, bundle_digest, settings"
+    query = f"SELECT {columns} FROM runs WHERE run_id IN (SELECT unnest(?::VARCHAR[]))"
+    stored_rows = {row["run_id"]: row for row in store.query(query, [list(names)]).dicts()}
+    values = run.values() | {"settings": as_json(run.settings)}
+    for name in names:
+        if name not in stored_rows or setting_differences(stored_rows[name], values):
+            continue
+        settings = joined_settings(stored_rows[name], values)
+        if as_json(settings) != as_json(json.loads(stored_rows[name]["settings"])):
+            with store.transaction() as connection:
+                connection.execute("UPDATE runs SET settings = ? WHERE run_id = ?", [as_json(settings), name])
+        return replace(run, run_id=name, settings=settings)
+    return replace(run, run_id=next((name for name in names if name not in stored_rows), names[0]))
+
+
+RUNNING, KILLED = "running", "killed"
+_NEWEST = 50
+"""Number of newest answers from which the pace is computed: prompts of one task have similar lengths."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """Progress of a run.
+
+    Attributes:
+        state: "running", "done", "interrupted", "failed", or "killed" if its process ended without recording an end.
+        answers: number of answers, with failures.
+        total: number of answers that the run was asked for; None if unknown.
+        per_minute: answers per minute, of a running run, from its newest answers; None if unknown.
+        left_s: estimate from that pace; None if unknown.
+        newest_at: time of the newest answer, UTC.
+        last_error: newest error, as "type: message".
+        last_failure: answer with that error.
+    """
+
+    run_id: str
+    state: str
+    answers: int
+    total: int | None
+    failures: int
+    started_at: datetime
+    newest_at: datetime | None
+    per_minute: float | None = None
+    left_s: float | None = None
+    last_error: str = ""
+    last_failure: AnswerKey | None = None
+
+
+def run_states(store: Store, runs: Sequence[str] = ()) -> list[RunState]:
+    """States of these runs, or of all; running ones first, then the newest.
+
+    A run without a recorded end is running only if the process that writes the file works on it.
+    """
+    time = store.snapshot.taken_at if store.snapshot else datetime.now(UTC)
+    active = progress_of_runs(store)
+    rows = store.query(
+        f"""
+        WITH newest AS (
+            SELECT run_id, arg_max(done_before + to_ask, session) AS total, max(started_at) AS began
+            FROM sessions GROUP BY run_id
+        ), paced AS (
+            SELECT run_id, count(*) AS count, min(created_at) AS since FROM (
+                SELECT g.run_id, g.created_at FROM generations g JOIN newest n USING (run_id)
+                WHERE g.created_at >= n.began
+                QUALIFY row_number() OVER (PARTITION BY g.run_id ORDER BY g.created_at DESC) <= {_NEWEST}
+            ) GROUP BY run_id
+        )
+        SELECT r.run_id, r.status, r.started_at, n.total, p.count, p.since, count(g.run_id) AS answers,
+               count(g.error) AS failures, max(g.created_at) AS newest_at,
+               arg_max({{'benchmark': g.benchmark, 'task': g.task, 'sample_id': g.sample_id, 'iteration': g.iteration,
+                         'error': concat_ws(': ', g.error_type, g.error)}}, g.created_at)
+                   FILTER (WHERE g.error IS NOT NULL) AS failure,
+               (SELECT sum(try_cast(value AS BIGINT))::BIGINT FROM json_each(r.task_samples)) AS bundle_samples
+        FROM runs r LEFT JOIN newest n USING (run_id) LEFT JOIN paced p USING (run_id)
+            LEFT JOIN generations g USING (run_id)
+        WHERE len(?) = 0 OR list_contains(?, r.run_id)
+        GROUP BY ALL ORDER BY r.started_at DESC, r.run_id
+        """,
+        [list(runs), list(runs)],
+    ).dicts()
+    states = [_state(row, time, is_active=row["run_id"] in active) for row in rows]
+    return sorted(states, key=lambda state: state.state != RUNNING)
+
+
+def _state(row: Mapping[str, Any], time: datetime, *, is_active: bool) -> RunState:
+    state = RUNNING if is_active else KILLED if row["status"] == RUNNING else row["status"]
+    total = row["total"] if row["total"] is not None else row["bundle_samples"]
+    pace = _per_minute(row, time) if is_active else None
+    left = None if total is None else max(0, total - row["answers"])
+    failure = row["failure"]
+    return RunState(
+        row["run_id"],
+        state,
+        row["answers"],
+        None if total is None else max(total, row["answers"]),
+        row["failures"],
+        row["started_at"],
+        row["newest_at"],
+        pace,
+        None if not pace or left is None else 60 * left / pace,
+        failure["error"] if failure else "",
+        _key(row["run_id"], failure) if failure else None,
+    )
+
+
+def _key(run_id: str, failure: Mapping[str, Any]) -> AnswerKey:
+    return AnswerKey(run_id, failure["benchmark"], failure["task"], failure["sample_id"], failure["iteration"])
+
+
+def _per_minute(row: Mapping[str, Any], time: datetime) -> float | None:
+    if not row["count"]:
+        return None
+    seconds = (time.replace(tzinfo=None) - row["since"]).total_seconds()
+    return 60 * row["count"] / seconds if seconds > 0 else None
+
+
+_FIXED_BYTES = 8
+"""Estimate of a stored number, time or truth value."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """A run, or a judge.
+
+    Attributes:
+        kind: "model" or "judge".
+        size_bytes: Estimate: bytes of its own rows and texts before compression, without the questions.
+        state, answers, failures, started_at, newest_at: See ``lbx.store.runs.RunState``.
+        facts: See ``lbx.store.runs.metadata``.
+        bundle_answers: Number of answers of a complete run on its tasks; None if unknown.
+    """
+
+    run_id: str
+    model: str
+    kind: str
+    state: str
+    answers: int
+    failures: int
+    size_bytes: int
+    started_at: datetime
+    newest_at: datetime | None
+    facts: dict[str, str]
+    bundle_answers: int | None
+
+
+def listed_runs(store: Store) -> list[ListedRun]:
+    """Return all runs and judges in order of their start."""
+    kind = "if(EXISTS (FROM judges WHERE judge_id = run_id), 'judge', 'model') AS kind"
+    rows = {row["run_id"]: row for row in store.query(f"SELECT run_id, model, metadata, {kind} FROM runs").dicts()}
+    sizes = _sizes(store)
+    totals = dict(
+        store.query(
+            "SELECT run_id, CASE WHEN count(bundle_answers) = count(*) THEN sum(bundle_answers)::BIGINT END "
+            "FROM coverage GROUP BY ALL"
+        ).rows
+    )
+    return [
+        ListedRun(
+            state.run_id,
+            rows[state.run_id]["model"],
+            rows[state.run_id]["kind"],
+            state.state,
+            state.answers,
+            state.failures,
+            sizes[state.run_id],
+            state.started_at,
+            state.newest_at,
+            metadata_of(rows[state.run_id]),
+            totals.get(state.run_id),
+        )
+        for state in sorted(run_states(store), key=lambda state: (state.started_at, state.run_id))
+    ]
+
+
+def _sizes(store: Store) -> dict[str, int]:
+    tables = [table for table, column in COLUMN_TYPES if column == "run_id"]
+    parts = " UNION ALL ".join(f"SELECT run_id, {_row_bytes(table)} AS bytes FROM {table}" for table in tables)
+    return dict(store.query(f"SELECT run_id, sum(bytes)::BIGINT FROM ({parts}) GROUP BY run_id").rows)
+
+
+def _row_bytes(table: str) -> str:
+    return " + ".join(
+        _value_bytes(f'"{column}"', kind) for (name, column), kind in COLUMN_TYPES.items() if name == table
+    )
+
+
+def _value_bytes(column: str, kind: str) -> str:
+    if kind in ("VARCHAR", "JSON"):
+        return f"coalesce(strlen({column}::VARCHAR), 0)"
+    return f"coalesce({_FIXED_BYTES} * len({column}), 0)" if kind.endswith("[]") else str(_FIXED_BYTES)

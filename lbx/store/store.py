@@ -24,13 +24,10 @@ from lbx.base.records import SampleKey
 from lbx.base.stored_values import files_read
 from lbx.store import numbers
 from lbx.store.contents import refuse_foreign
+from lbx.store.identity import complete_samples, find_other_samples, other_samples_error, refuse_other_run
 from lbx.store.inserting import as_parameter, insert, rows_of_json
-from lbx.store.number_rows import NumberRow
-from lbx.store.opening import WRITERS, check_path, connect, first_line
-from lbx.store.preparing import prepare, transaction
-from lbx.store.rows import GenerationRow, RunRow, SampleRow, ScoreRow, Table, as_json
-from lbx.store.same_runs import refuse_other_run
-from lbx.store.same_samples import complete_samples, find_other_samples, other_samples_error
+from lbx.store.opening import WRITERS, check_path, connect, first_line, prepare, transaction
+from lbx.store.rows import GenerationRow, NumberRow, RunRow, SampleRow, ScoreRow, Table, as_json
 from lbx.store.snapshots import Snapshot, connect_reader
 from lbx.store.texts import require_texts
 
@@ -312,7 +309,7 @@ class Store:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """DuckDB connection, for lazy relations (``lbx.store.relations``); prefer the methods for any other use."""
+        """DuckDB connection, for lazy relations (``lbx.store.queries``); prefer the methods for any other use."""
         return self._connection
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> Table:

@@ -11,8 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lbx.store import Store
-from lbx.store.answer_lists import SORTS, AnswerKey, AnswerOrder, list_page
-from lbx.store.answers import LISTED, AnswerFilter, count_answers
+from lbx.store.answers import LISTED, SORTS, AnswerFilter, AnswerKey, AnswerOrder, count_answers, list_page
 from lbx.store.runs import run_names
 from lbx.web.pages import page, parse_number
 from lbx.web.results_source import ResultsSource, answer_link, run_labels

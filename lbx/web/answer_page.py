@@ -8,8 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lbx.store.answer_lists import AnswerKey, answer_of, answers_to, find_place
-from lbx.store.answers import StoredAnswer, opinion_words, opinions
+from lbx.store.answers import AnswerKey, StoredAnswer, answer_of, answers_to, find_place, opinion_words, opinions
 from lbx.store.sessions import progress_of_runs
 from lbx.web.answer_list import PAGE_SIZE, PREFIX, ListQuery
 from lbx.web.browsing_texts import BrowsingTexts

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lbx.base.units import duration
-from lbx.store.run_progress import RunState, run_states
+from lbx.store.runs import RunState, run_states
 from lbx.web.answer_list import ListQuery, first_line
 from lbx.web.pages import page
 from lbx.web.results_source import ResultsSource, answer_link, run_labels

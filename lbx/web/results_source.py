@@ -16,7 +16,7 @@ from lbx.base.records import sha256_text
 from lbx.report.labels import headline, labels, progress
 from lbx.scoring.score_columns import runs_by_id
 from lbx.store import Store
-from lbx.store.answer_lists import AnswerKey
+from lbx.store.answers import AnswerKey
 from lbx.store.snapshots import has_writer
 from lbx.store.texts import removal_notice
 

@@ -17,7 +17,7 @@ from unittest import mock
 
 import duckdb
 
-from lbx.store import GenerationRow, Store, copies, rewriting
+from lbx.store import GenerationRow, Store, copies, edits
 from lbx.store.opening import WRITERS
 
 Answers = dict[tuple[str, str, str, str, int], tuple[str | None, bool]]
@@ -143,7 +143,7 @@ def _patches(watch: Watch) -> list[tuple[Any, str, Any]]:
         (copies.Copies, "_publish", publishes),
         (copies.Copies, "_append", appends),
         (copies, "_note_copy", notes),
-        *((rewriting, name, _after_moment(watch, getattr(rewriting, name))) for name in _REWRITING),
+        *((edits, name, _after_moment(watch, getattr(edits, name))) for name in _REWRITING),
     ]
 
 

@@ -11,8 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "web"))
 from browsed_file import browsed_file
 
 from lbx.store import Store
-from lbx.store.answer_lists import SORTS, AnswerKey, AnswerOrder, answer_of, answers_to, find_place, list_page
-from lbx.store.answers import AnswerFilter
+from lbx.store.answers import SORTS, AnswerFilter, AnswerKey, AnswerOrder, answer_of, answers_to, find_place, list_page
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from lbx.base.records import Chunk
 from lbx.store import GroupRow, ResultRow, SessionRow, Store
 from lbx.store.caches import EmbeddedText, store_chunks, store_vectors
 from lbx.store.merging import MergeState, merge_files
-from lbx.store.number_rows import BenchmarkRow, LengthRow
+from lbx.store.rows import BenchmarkRow, LengthRow
 from lbx.store.runs import metadata, set_metadata
 from lbx.store.sessions import store_sessions
 

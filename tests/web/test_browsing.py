@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 
 from lbx.base.records import sha256_text
 from lbx.store import Store
-from lbx.store.answer_lists import AnswerKey
+from lbx.store.answers import AnswerKey
 from lbx.web.browsing import BrowsingPages
 from lbx.web.results_source import answer_link, question_link
 

@@ -20,7 +20,7 @@ from sites import answered, client_of, site_of
 from starlette.testclient import TestClient
 
 from lbx.store import GenerationRow, Store
-from lbx.store.answer_lists import AnswerKey
+from lbx.store.answers import AnswerKey
 from lbx.web.browsing import BrowsingPages
 from lbx.web.results_source import answer_link
 

@@ -15,7 +15,7 @@ from sites import HOSTILE, answered, client_of, site_of
 
 from lbx.base.records import Sample
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.store.answer_lists import AnswerKey
+from lbx.store.answers import AnswerKey
 from lbx.web.browsing import BrowsingPages
 from lbx.web.results_source import answer_link, question_link
 

@@ -1,29 +1,74 @@
-"""Comparison of two rows of a sample: permitted differences, and completion of unknown parts.
+"""Identity of runs and samples: whether two rows are the same run, or the same sample, and which parts differ.
 
-An imported file may lack a sample's document, references or question. An unknown part equals any other, and is copied
-from a row that has it. New rows are given as SQL, a SELECT of the columns in ``samples``.
+The same run has the same model, bundle and settings. Two rows of a sample have permitted differences, and unknown parts
+are completed: an imported file may lack a sample's document, references or question. An unknown part equals any other,
+and is copied from a row that has it. New rows are given as SQL, a SELECT of the columns in ``samples``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from lbx.base.commands import as_command
-from lbx.base.errors import ConflictError
+from lbx.base.errors import ConflictError, StoreError
 from lbx.base.units import format_count
-from lbx.store.inserting import rows_of_json
-from lbx.store.rows import SampleRow, as_json
+from lbx.store.rows import RunRow, as_json, differing_keys, identity
 
 if TYPE_CHECKING:
-    from lbx.store.store import Store
+    pass
 
-_BATCH_ROWS = 512
+FULL_HASH = "backend.weights_whole"
+"""Setting with a hash of every byte of the weights. A run may begin without it and continue with it, or vice versa."""
+
+
+def setting_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Names of the settings that make two rows of ``runs`` different runs; both have settings as JSON text."""
+    before, now = identity(old), identity(new)
+    return [
+        name
+        for name in differing_keys(before, now)
+        if name != FULL_HASH or None not in (before.get(name), now.get(name))
+    ]
+
+
+def joined_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Union of the settings in two rows of the same run, which differ at most in ``FULL_HASH``."""
+    return {**json.loads(old["settings"]), **json.loads(new["settings"])}
+
+
+def refuse_other_run(path: Path, run: RunRow, old: Mapping[str, Any]) -> None:
+    """Raise StoreError if the stored run of this name cannot be continued as ``run``.
+
+    Args:
+        path: results file, for the message.
+        old: row of ``runs``; its settings or its metric versions may differ.
+    """
+    before, now = identity(old), identity(run.values() | {"settings": as_json(run.settings)})
+    if names := differing_keys(before, now):
+        differences = (f"{name} was {before.get(name)!r} and is now {now.get(name)!r}" for name in names)
+        raise StoreError(
+            f"The run {run.run_id!r} in {path} has different settings: {'; '.join(differences)}.",
+            fix="Pass another name with --name NAME, or repeat the settings to continue the run.",
+        )
+    stored_versions = json.loads(old["benchmark_versions"])
+    for benchmark, version in run.benchmark_versions.items():
+        if (stored := stored_versions.get(benchmark, version)) != version:
+            raise StoreError(
+                f"The run {run.run_id!r} in {path} was scored with metric version {stored} of {benchmark}; "
+                f"this version of lbx has {version}.",
+                fix="Score its answers again (`lbx score`), then repeat the command.",
+            )
+
+
+if TYPE_CHECKING:
+    pass
+
 
 _NEWLY_KNOWN = {
     '"references"': 'CASE new."references"::VARCHAR WHEN \'[]\' THEN old."references" ELSE new."references" END',
@@ -113,7 +158,7 @@ def _differs(part: str, test: str) -> str:
     return f"({test}) OR old.text_hashes->>'{part}' <> new.text_hashes->>'{part}'"
 
 
-def _differing_samples(new_rows: str) -> str:
+def differing_samples(new_rows: str) -> str:
     """SQL for the names of new rows of known samples, and the ``parts`` in which they differ."""
     parts = ", ".join(f"CASE WHEN {_differs(part, test)} THEN '{part}' END" for part, test in _DIFFERENCES.items())
     return f"""
@@ -121,18 +166,6 @@ def _differing_samples(new_rows: str) -> str:
                list_filter([{parts}], lambda part: part IS NOT NULL) AS parts
         FROM ({new_rows}) new JOIN samples old USING (benchmark, task, sample_id)
     """
-
-
-def differing_parts(store: Store, samples: Sequence[Mapping[str, object]]) -> dict[str, Sequence[str]]:
-    """Compare new rows of a task's samples with the file's.
-
-    Returns:
-        {sample_id: names of the parts that differ}, for the samples that the file has.
-    """
-    rows = rows_of_json(store.connection, "samples")
-    sql = f"SELECT sample_id, parts FROM ({_differing_samples(rows)}) ORDER BY position, sample_id"
-    batches = (samples[begin : begin + _BATCH_ROWS] for begin in range(0, len(samples), _BATCH_ROWS))
-    return dict(row for batch in batches for row in store.query(sql, [as_json(batch)]).rows)
 
 
 def find_other_samples(
@@ -149,7 +182,7 @@ def find_other_samples(
         FROM (
             SELECT concat_ws('/', benchmark, task, sample_id) AS name, (benchmark, task, position, sample_id) AS place,
                    parts
-            FROM ({_differing_samples(new_rows)})
+            FROM ({differing_samples(new_rows)})
         ) WHERE len(parts) > 0
         """,
         list(parameters),
@@ -165,22 +198,6 @@ def other_samples_error(path: Path, other_samples: OtherSamples) -> ConflictErro
         fix=f"Write answers to this revision to another results file (-o FILE). {report} then compares both on their "
         "equal questions.",
     )
-
-
-def refuse_other_samples(store: Store, samples: Iterable[SampleRow], path: Path) -> None:
-    """Raise ConflictError if the file has samples of the same names with other content.
-
-    Args:
-        samples: their documents are not kept in memory.
-        path: name of the file in the message.
-    """
-    rows, values = rows_of_json(store.connection, "samples"), (row.values() for row in samples)
-    found: OtherSamples | None = None
-    while some := [*islice(values, _BATCH_ROWS)]:
-        other = find_other_samples(store.connection, rows, [as_json(some)])
-        found = found + other if found else other
-    if found:
-        raise other_samples_error(path, found)
 
 
 def complete_samples(

@@ -1,13 +1,17 @@
-"""Renaming of samples in every table that names them."""
+"""Samples of a results file: comparison with other rows, and renaming in every table that names them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
 
-from lbx.store.inserting import json_rows
-from lbx.store.rows import as_json
+from lbx.store.identity import OtherSamples, differing_samples, find_other_samples, other_samples_error
+from lbx.store.inserting import json_rows, rows_of_json
+from lbx.store.rows import SampleRow, as_json
 from lbx.store.store import Store
 
+_BATCH_ROWS = 512
 _KEYED = ("samples", "generations", "scores", "retrievals")
 """Tables with the sample's id in their primary key."""
 
@@ -40,3 +44,31 @@ def rename_samples(store: Store, benchmark: str, task: str, names: Mapping[str, 
             "WHERE benchmark = 'judge' AND (meta->>'benchmark', meta->>'task', meta->>'sample_id') = (?, ?, n.old)",
             key,
         )
+
+
+def differing_parts(store: Store, samples: Sequence[Mapping[str, object]]) -> dict[str, Sequence[str]]:
+    """Compare new rows of a task's samples with the file's.
+
+    Returns:
+        {sample_id: names of the parts that differ}, for the samples that the file has.
+    """
+    rows = rows_of_json(store.connection, "samples")
+    sql = f"SELECT sample_id, parts FROM ({differing_samples(rows)}) ORDER BY position, sample_id"
+    batches = (samples[begin : begin + _BATCH_ROWS] for begin in range(0, len(samples), _BATCH_ROWS))
+    return dict(row for batch in batches for row in store.query(sql, [as_json(batch)]).rows)
+
+
+def refuse_other_samples(store: Store, samples: Iterable[SampleRow], path: Path) -> None:
+    """Raise ConflictError if the file has samples of the same names with other content.
+
+    Args:
+        samples: their documents are not kept in memory.
+        path: name of the file in the message.
+    """
+    rows, values = rows_of_json(store.connection, "samples"), (row.values() for row in samples)
+    found: OtherSamples | None = None
+    while some := [*islice(values, _BATCH_ROWS)]:
+        other = find_other_samples(store.connection, rows, [as_json(some)])
+        found = found + other if found else other
+    if found:
+        raise other_samples_error(path, found)

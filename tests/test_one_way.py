@@ -53,7 +53,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "parity/measuring.py": {"load": "an array in the folder that the command has made", "save": "the same"},
     "exchange/annotation/dataset.py": {"FileIO": "a descriptor of open_kept"},
     "judging/journal.py": {"fdopen": "descriptors of open_kept"},
-    "report/figures/drawing.py": {"read_text": "the style sheet of the package"},
+    "report/figures.py": {"read_text": "the style sheet of the package"},
     "report/page/page.py": {"read_text": "a file of the package"},
     "report/reference.py": {"read_text": "files of the package"},
 }

@@ -19,8 +19,8 @@ from lbx.cli.output import answer_json, answer_text, binary_file, note
 from lbx.cli.read_options import ReportOptions
 from lbx.cli.tables import check_output, show_sheets
 from lbx.judging.journal import journal_of, read_journal
-from lbx.report import latex, papers, render, reports
 from lbx.report import overview as overviews
+from lbx.report import papers, render, reports
 from lbx.report.comparing import mark_ties
 from lbx.report.labels import headline, progress, with_progress
 from lbx.report.report_types import ALL, BOARD, ReportQuery
@@ -278,6 +278,6 @@ def _write_tables(
     if in_text:
         show_sheets(sheets, output, ascii_only=ascii_only)
     elif output_format is ReportFormat.LATEX:
-        answer_text(latex.pieces(sheets), output)
+        answer_text(render.pieces(sheets), output)
     else:
         answer_text((render.markdown(sheet) + "\n" for sheet in sheets), output)

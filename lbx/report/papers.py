@@ -1,30 +1,53 @@
 """The papers' tables, one for each benchmark and grouping: a row for each run, columns of tasks, categories or lengths.
 
 The view ``paper`` has a row for each number, and benchmarks determine its position (``benchmarks.base.layout``). Curves
-by length (``ScoringRules.curves``) are added.
+by length of a run's answers, as benchmarks define them (``ScoringRules.curves``), are added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from lbx.base.columns import Column
 from lbx.base.number_key import NumberKey, group_number
 from lbx.base.units import format_count
 from lbx.base.visible import one_line, visible
-from lbx.benchmarks.base.layout import Paper, TableCell
+from lbx.benchmarks.base.layout import LengthCurve, Paper, TableCell
 from lbx.benchmarks.registry import BENCHMARKS, CustomBenchmark
 from lbx.report.cells import cell_text, interval_notes
 from lbx.report.comparing import TIES_NOTE
-from lbx.report.curves import Curves
 from lbx.report.labels import number_label
 from lbx.report.sheets import Sheet
+from lbx.scoring.score_columns import read_scores
 from lbx.store import Store, Table
 from lbx.store.numbers import KEY_COLUMNS, key_of
 from lbx.store.rows import interval_columns
 from lbx.store.views import PAPER_NUMBERS
+
+Curves = Mapping[tuple[str, str], LengthCurve]
+"""Curves by (run, group of lines)."""
+
+_READ: WeakKeyDictionary[Store, tuple[object, Curves]] = WeakKeyDictionary()
+"""Curves of read-only files, cached because the report ``paper`` and boards share them."""
+
+
+def curves(store: Store, benchmark: str, runs: Collection[str] = ()) -> Curves:
+    """Curves of a benchmark for the given runs, or for all."""
+    key = (benchmark, sorted(runs))
+    if (cached := _READ.get(store)) and cached[0] == key:
+        return cached[1]
+    result = {
+        (run, group): curve
+        for (run, _), tasks in read_scores(store, runs, [benchmark]).items()
+        for group, curve in BENCHMARKS[benchmark].scoring.curves(tasks).items()
+    }
+    if store.read_only:
+        _READ[store] = (key, result)
+    return result
+
 
 _NUMBER = Column("official", "official", "number", interval=True)
 

@@ -18,9 +18,8 @@ from lbx.report import (
     guards,
     harnesses,
     leaderboard,
-    needle_grids,
     needles,
-    opinion_tables,
+    opinion_reports,
     papers,
     reference,
     revisions,
@@ -28,10 +27,9 @@ from lbx.report import (
 )
 from lbx.report.cells import sheet, without_intervals
 from lbx.report.comparison_reports import COMPARISONS
-from lbx.report.curves import curves
 from lbx.report.labels import labels, with_labels, with_model_labels
 from lbx.report.opinion_reports import OPINIONS
-from lbx.report.papers import paper_numbers, with_table_positions, without_keys
+from lbx.report.papers import curves, paper_numbers, with_table_positions, without_keys
 from lbx.report.report_types import ALL, BOARD, ReportDefinition, ReportQuery
 from lbx.report.score_reports import SCORES
 from lbx.report.sheets import Sheet
@@ -74,9 +72,9 @@ TABLE_BUILDERS: Mapping[str, Callable[[Store, ReportQuery], Table]] = {
     "revisions": revisions.table,
     "reference": reference.table,
     "expected": expecting.table,
-    "judge_results": opinion_tables.results,
-    "judge_bias": opinion_tables.bias,
-    "rating_results": opinion_tables.ratings,
+    "judge_results": opinion_reports.results,
+    "judge_bias": opinion_reports.bias,
+    "rating_results": opinion_reports.ratings,
     "agreement": agreement.table,
     **{name: partial(boards.table, name=name) for name in boards.BOARDS},
 }
@@ -137,7 +135,7 @@ def read_paper(store: Store, query: ReportQuery) -> Table:
     table = paper_numbers(store, query.runs)
     if query.with_published_models:
         table = reference.add_published_rows(table, reference.find_published(store, query))
-    return opinion_tables.with_judge_warnings(
+    return opinion_reports.with_judge_warnings(
         store, with_table_positions(table, lambda benchmark: curves(store, benchmark, query.runs))
     )
 
@@ -162,7 +160,7 @@ def sheets(name: str, table: Table, failures: Sequence[str] = (), *, in_text: bo
     if name == "paper" and table.rows:
         return papers.sheets(table, failures)
     if name == "needles" and table.rows and in_text:
-        return needle_grids.sheets(table)
+        return needles.sheets(table)
     return [sheet(REPORTS[name], table, curves=in_text)]
 
 

@@ -20,7 +20,7 @@ from readers import VIEWS, boards, faults
 from stored_file import File, read_file
 
 import lbx
-from lbx.report import latex, page, papers, render
+from lbx.report import page, papers, render
 from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.report_types import ReportQuery
@@ -93,7 +93,7 @@ def in_formats(name: str, table: Table) -> Iterator[str]:
     if name == "paper":
         made = papers.sheets(table)
         yield from (f"markdown: {why}" for why in in_paper(table, from_markdown("".join(map(render.markdown, made)))))
-        yield from (f"latex: {why}" for why in in_paper(table, from_latex("".join(latex.pieces(made)))))
+        yield from (f"latex: {why}" for why in in_paper(table, from_latex("".join(render.pieces(made)))))
         return
     view = REPORTS[name]
     made_one = sheet(view, table)
@@ -104,7 +104,7 @@ def in_formats(name: str, table: Table) -> Iterator[str]:
     yield from (f"markdown: {why}" for why in misprints(view, table, grid))
     (grid,) = from_text("\n".join(line.text for line in lines(made_one, ascii_only=True)))
     yield from (f"table: {why}" for why in misprints(view, table, grid))
-    blocks = list(from_latex("".join(latex.pieces([made_one]))))
+    blocks = list(from_latex("".join(render.pieces([made_one]))))
     yield from (f"latex: {why}" for why in misprints(view, table, joined(blocks, made_one.columns)))
 
 

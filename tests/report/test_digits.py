@@ -19,7 +19,7 @@ from scored_parts import TASKS, made_sample, made_scores
 from lbx.base.errors import LbxError
 from lbx.base.records import Sample, Score
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.report import latex, overview, papers, render
+from lbx.report import overview, papers, render
 from lbx.report.cells import sheet
 from lbx.report.digits import short_length
 from lbx.report.report_types import ReportQuery
@@ -176,7 +176,7 @@ def test_every_format_has_them(shown: dict[str, list[Sheet]]) -> None:
             for width in (80, None):
                 check("\n".join(line.text for line in lines(one, width)), name)
             check(render.markdown(one), name)
-        check("".join(latex.pieces(sheets)), name)
+        check("".join(render.pieces(sheets)), name)
 
 
 def test_the_page_has_them(path: Path) -> None:

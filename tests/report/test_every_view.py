@@ -21,7 +21,7 @@ from rich.cells import cell_len
 from lbx.base.errors import LbxError
 from lbx.base.records import Sample
 from lbx.exchange.importing import parse_predictions, write_predictions
-from lbx.report import latex, overview, page, papers, render
+from lbx.report import overview, page, papers, render
 from lbx.report.cells import sheet, without_intervals
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report, reports_of, write_parquet
@@ -182,7 +182,7 @@ def test_for_people(tables: list[tuple[str, Table]]) -> None:
             assert text.startswith("## ") and len(text.splitlines()) > 1
             rows = [len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("|")]
             assert len(set(rows)) <= 1
-        document = "".join(latex.pieces(_sheets(name, table)))
+        document = "".join(render.pieces(_sheets(name, table)))
         _is_clean(document)
         assert document.endswith("\\end{document}\n")
 

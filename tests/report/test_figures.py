@@ -18,7 +18,7 @@ from page_parts import EVIL, NAMES, SPELLED, results_file
 
 from lbx.base.errors import LbxError, UsageError
 from lbx.report import figures as drawings
-from lbx.report.figures import files
+from lbx.report import figures as files
 from lbx.report.page import pieces
 from lbx.report.page.source import PageSource
 from lbx.report.report_types import ALL

@@ -14,7 +14,7 @@ from command_line import Lbx
 from made_runs import Answer, add_run
 
 from lbx.base.records import Sample
-from lbx.report import latex, render
+from lbx.report import render
 from lbx.report.cells import sheet
 from lbx.report.labels import LABELS, labels
 from lbx.report.papers import sheets
@@ -113,7 +113,9 @@ def test_every_report_calls_a_run_the_same(store: Store, name: str) -> None:
         assert not set(RUNS) & cells, "never a bare name"
         for text in ("\n".join(line.text for line in lines(one, 80)), render.markdown(one)):
             assert "temperature" in text and "bbbb2222" in text
-        assert "M (temperature 0.2)" in "".join(latex.pieces([one])).replace("{", "").replace("}", "").replace("\\", "")
+        assert "M (temperature 0.2)" in "".join(render.pieces([one])).replace("{", "").replace("}", "").replace(
+            "\\", ""
+        )
 
 
 def test_where_one_run_is_shown_its_model_is_enough(store: Store) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lbx.base.columns import Column
-from lbx.report.latex import escape, pieces
+from lbx.report.render import escape, pieces
 from lbx.report.sheets import Sheet
 
 NASTY = (

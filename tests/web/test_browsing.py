@@ -20,8 +20,7 @@ from starlette.testclient import TestClient
 from lbx.base.records import sha256_text
 from lbx.store import Store
 from lbx.store.answers import AnswerKey
-from lbx.web.browsing import BrowsingPages
-from lbx.web.results_source import answer_link, question_link
+from lbx.web.browsing import BrowsingPages, answer_link, question_link
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

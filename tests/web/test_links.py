@@ -14,8 +14,7 @@ from sites import answered
 
 from lbx.store.answers import AnswerKey
 from lbx.web import Site, listening
-from lbx.web.browsing import BrowsingPages
-from lbx.web.results_source import answer_link
+from lbx.web.browsing import BrowsingPages, answer_link
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -21,8 +21,7 @@ from starlette.testclient import TestClient
 
 from lbx.store import GenerationRow, Store
 from lbx.store.answers import AnswerKey
-from lbx.web.browsing import BrowsingPages
-from lbx.web.results_source import answer_link
+from lbx.web.browsing import BrowsingPages, answer_link
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -16,8 +16,7 @@ from sites import HOSTILE, answered, client_of, site_of
 from lbx.base.records import Sample
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.store.answers import AnswerKey
-from lbx.web.browsing import BrowsingPages
-from lbx.web.results_source import answer_link, question_link
+from lbx.web.browsing import BrowsingPages, answer_link, question_link
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -18,11 +18,9 @@ from pathlib import PurePath
 from lbx.base.commands import as_command
 from lbx.base.version import __version__
 from lbx.base.visible import one_line
-from lbx.report.figures import CHART_STYLE, figures
-from lbx.report.figures.scores import MOST_RUNS
+from lbx.report.figures import CHART_STYLE, MOST_RUNS, figures
 from lbx.report.labels import headline
 from lbx.report.page import answers
-from lbx.report.page.boards import boards
 from lbx.report.page.findings import failures, leading_sentences, remarks, settings
 from lbx.report.page.html import (
     Html,
@@ -36,8 +34,7 @@ from lbx.report.page.html import (
     tag,
     truncate_text,
 )
-from lbx.report.page.scoreboard import scoreboard_part, switch_styles
-from lbx.report.page.sections import report_section
+from lbx.report.page.sections import boards, report_section, scoreboard_part, switch_styles
 from lbx.report.page.source import PageRun, PageSource
 from lbx.report.report_types import ALL, BOARD, ReportQuery
 from lbx.report.reports import ON_A_PAGE, REPORTS

@@ -1,24 +1,73 @@
-"""Sections of a page, one for each report."""
+"""Sections of a page: one for each report, one for the benchmarks' own boards, and the first table.
+
+Boards are tables with the runs' marks, and the authors' charts. The first table has a row per run, and the benchmarks'
+averages, categories and tasks as columns.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.report.boards import BOARDS
 from lbx.report.cells import rows_for_people, sheet
-from lbx.report.figures import figures
+from lbx.report.figures import board_mark, figures
 from lbx.report.labels import LABELS
-from lbx.report.page.boards import board
-from lbx.report.page.html import Best, Html, Section, drawings, quiet, run_name, table, tag, truncate_text
+from lbx.report.page.html import Best, Html, Section, drawings, html, part, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.source import PageSource
-from lbx.report.papers import doubts, has_paper
+from lbx.report.papers import average_numbers, doubts, has_paper
 from lbx.report.report_types import ReportDefinition
-from lbx.report.reports import REPORTS
+from lbx.report.reports import REPORTS, read_paper
+from lbx.report.scoreboard import Scoreboard, ScoreCell, ScoreColumn, build_scoreboard
+from lbx.report.svg import run_class
 from lbx.store import Table
+
+
+def boards(source: PageSource) -> Section | None:
+    """Build the benchmarks' results in their authors' tables and charts; None without such benchmarks."""
+    benchmarks = {row["benchmark"] for row in source.rows("leaderboard")}
+    names = [name for name in BOARDS if BOARDS[name].benchmark in benchmarks]
+    parts = [part for name in names if (table := source.table(name)) for part in _board(source, name, table)]
+    return Section("board", "The benchmarks' leaderboards", parts) if parts else None
+
+
+def board(source: PageSource, name: str) -> Section:
+    """Build the section of one board."""
+    table = source.table(name)
+    return Section(name, _title_and_unit(name)[0], _board(source, name, table) if table else [])
+
+
+def _board(source: PageSource, name: str, board_table: Table) -> list[Html]:
+    rows, board_sheet = board_table.dicts(), sheet(REPORTS[name], board_table)
+    runs = [source.mark(row["run_id"] or row.get("reasoning_run_id")) for row in rows]
+    marks = [board_mark(source, row) for row in rows]
+    body = [
+        [
+            run_name(mark, text) if column.name == "model" else text
+            for column, text in zip(board_sheet.columns, cells, strict=True)
+        ]
+        for mark, cells in zip(marks, board_sheet.rows, strict=True)
+    ]
+    title, unit = _title_and_unit(name)
+    table_html = table(
+        title,
+        board_sheet.columns,
+        body,
+        marks=runs,
+        most_rows=source.most_rows,
+        more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
+    )
+    return [tag("h3", title), tag("p", unit, class_="quiet"), table_html, *drawings(figures(source, name))]
+
+
+def _title_and_unit(name: str) -> tuple[str, str]:
+    title, _, unit = REPORTS[name].title.partition(" (")
+    unit = unit.removesuffix(")")
+    return title, f"{unit[:1].upper()}{unit[1:]}."
+
 
 _ACROSS = 8  # columns of runs in one table, limited by the width of paper
 _LONGEST_REASON = 400  # characters; a comparison lists every two runs that differ
@@ -85,8 +134,8 @@ def _tables(source: PageSource, name: str) -> Iterable[Html]:
     if "benchmark" not in table.columns:
         yield from _table(source, name, table, _caption(name))
         return
-    for benchmark, part in _split(table, "benchmark"):
-        yield from _table(source, name, part, f"{_caption(name)}: {benchmark}", without=("benchmark",))
+    for benchmark, rows in _split(table, "benchmark"):
+        yield from _table(source, name, rows, f"{_caption(name)}: {benchmark}", without=("benchmark",))
 
 
 def _split(report_table: Table, column: str) -> Iterable[tuple[str, Table]]:
@@ -143,9 +192,9 @@ def _row_marks(source: PageSource, view: ReportDefinition, report_table: Table, 
 def _leaderboard(source: PageSource, name: str) -> Section:
     parts = [_note(name)]
     table, drawn = source.table(name), figures(source, name)
-    for benchmark, part in _split(table, "benchmark") if table else ():
+    for benchmark, rows in _split(table, "benchmark") if table else ():
         parts.append(tag("h3", benchmark))
-        parts += _table(source, name, part, f"Leaderboard: {benchmark}", without=("benchmark",))
+        parts += _table(source, name, rows, f"Leaderboard: {benchmark}", without=("benchmark",))
         parts += drawings(figure for figure in drawn if figure.benchmark == benchmark)
     return Section(name, _title(name), parts)
 
@@ -155,15 +204,15 @@ def _paper(source: PageSource, name: str) -> Section:
     table = source.table(name)
     benchmarks = list(_split(table, "benchmark")) if table else []
     title = _title(name) if any(has_paper(str(benchmark)) for benchmark, _ in benchmarks) else "Tables by benchmark"
-    for benchmark, part in benchmarks:
+    for benchmark, rows in benchmarks:
         parts.append(tag("h3", benchmark))
         last = len(source.runs)
-        marks = {row["run"]: source.mark(row["run_id"]) for row in part.dicts()}
+        marks = {row["run"]: source.mark(row["run_id"]) for row in rows.dicts()}
         runs = dict(sorted(marks.items(), key=lambda item: last if item[1] is None else item[1]))
-        at, best = list(part.columns).index("run"), _best_numbers(part)
+        at, best = list(rows.columns).index("run"), _best_numbers(rows)
         for start in range(0, len(runs), _ACROSS):
             run_names = list(runs)[start : start + _ACROSS]
-            few = Table(part.columns, [row for row in part.rows if row[at] in run_names])
+            few = Table(rows.columns, [row for row in rows.rows if row[at] in run_names])
             parts += _paper_table(few, runs, best, f"Official numbers: {benchmark}")
     return Section(name, title, parts)
 
@@ -197,9 +246,9 @@ def _paper_table(
 def _tasks(source: PageSource, name: str) -> Section:
     parts = [_note(name)]
     table, drawn = source.table(name), figures(source, name)
-    for benchmark, part in _split(table, "benchmark") if table else ():
+    for benchmark, rows in _split(table, "benchmark") if table else ():
         parts += drawings(figure for figure in drawn if figure.benchmark == benchmark)
-        parts += _table(source, name, part, f"Scores by task: {benchmark}", without=("benchmark",))
+        parts += _table(source, name, rows, f"Scores by task: {benchmark}", without=("benchmark",))
     return Section(name, _title(name), parts)
 
 
@@ -209,3 +258,127 @@ _SECTIONS: Mapping[str, Callable[[PageSource, str], Section]] = {
     "paper": _paper,
     "task_scores": _tasks,
 }
+
+
+SHADES = 10
+"""Number of background shades from the lowest to the highest score of a column."""
+_SHADE_POINTS = 20.0
+"""Smallest difference between the lightest and the darkest shade, so that close scores look alike."""
+_MOST_SWITCHES = 40
+"""Maximum number of groups of columns with a switch; further columns are always shown."""
+_PLURALS = {"category": "categories", "task": "tasks"}
+
+Group = tuple[str, str]
+"""Benchmark and kind of columns that a switch shows or hides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Switch that shows or hides a group of columns."""
+
+    css_class: str
+    name: str
+    is_on: bool
+
+
+def scoreboard_part(source: PageSource) -> Html | None:
+    """Build the table of all scores, with switches for intervals and column groups; None without scores."""
+    if source.store is None:
+        return None
+    averages = average_numbers(read_paper(source.store, source.query))
+    board = build_scoreboard(source.rows("leaderboard"), source.rows("task_scores"), averages)
+    if not board.columns:
+        return None
+    groups = [group for column in board.columns if (group := _group(column))]
+    first_groups = list(dict.fromkeys(groups))[:_MOST_SWITCHES]
+    switches = {group: _switch(number, group, groups) for number, group in enumerate(first_groups)}
+    styles = [_cell_styles(board, column, switches) for column in board.columns]
+    places = {(row["run_id"], row["benchmark"]): row["place"] for row in source.rows("leaderboard")}
+    heads = [_head(column, switches) for column in board.columns]
+    rows = []
+    runs_with_scores = {run for run, _ in board.cells}
+    for run, page_run in source.runs.items():
+        if run not in runs_with_scores:
+            continue
+        cells = [tag("th", run_name(page_run.mark, page_run.label), scope="row")]
+        for column, style in zip(board.columns, styles, strict=True):
+            place = places.get((run, column.benchmark)) if column.kind == "average" else None
+            cells.append(_cell(board.cells.get((run, column)), style.get(run, style[""]), place))
+        rows.append((run_class(page_run.mark), cells))
+    has_partial_averages = any(cell.is_partial for cell in board.cells.values())
+    return part("scoreboard", list(switches.values()), heads, rows, has_partial_averages)
+
+
+def _group(column: ScoreColumn) -> Group | None:
+    return None if column.kind == "average" else (column.benchmark, column.kind)
+
+
+def _column_class(group: Group | None, switches: Mapping[Group, Switch]) -> str:
+    if group is None:
+        return "average"
+    return switches[group].css_class if group in switches else "k"
+
+
+def _switch(number: int, group: Group, groups: Iterable[Group]) -> Switch:
+    """Return a group's switch: categories are shown first, and tasks of benchmarks without categories."""
+    benchmark, kind = group
+    is_on = kind == "category" or (benchmark, "category") not in groups
+    return Switch(f"k{number}", f"{_PLURALS[kind]} of {benchmark}", is_on)
+
+
+def switch_styles() -> str:
+    """Return the style sheet of the switches, which work without a script."""
+    return "".join(
+        f".scores:not(:has(input.k{n}:checked)) :is(th, td).k{n}" + " { display: none }\n"
+        for n in range(_MOST_SWITCHES)
+    )
+
+
+def _head(column: ScoreColumn, switches: Mapping[Group, Switch]) -> Html:
+    group = _group(column)
+    name = Html("_<wbr>".join(map(html, column.name.split("_"))) + ("" if group else " average"))
+    tasks = {"task": f"{column.benchmark}/{column.name}", "average": f"{column.benchmark}/"}
+    classes = _column_class(group, switches)
+    return tag(
+        "th",
+        name,
+        scope="col",
+        class_=classes,
+        data_task=tasks.get(column.kind, ""),
+        title=f"{column.benchmark}: {column.kind}",
+    )
+
+
+def _cell_styles(board: Scoreboard, column: ScoreColumn, switches: Mapping[Group, Switch]) -> dict[str, str]:
+    """Return the classes of a column's cells by run, and of an empty cell as ""."""
+    group = _group(column)
+    base = _column_class(group, switches)
+    # As printed, and halves rounded up: the script, which shades visible runs anew, computes the same.
+    values = {run: round(cell.value, 1) for (run, at), cell in board.cells.items() if at == column}
+    low, high = min(values.values()), max(values.values())
+    if low == high:
+        return {"": base}
+    span = max(high - low, _SHADE_POINTS)
+    most = SHADES - 1
+    shades = {run: int(most - most * (high - value) / span + 0.5) for run, value in values.items()}
+    return {"": base} | {
+        run: f"{base} h{shade}{' best' if values[run] == high else ''}" for run, shade in shades.items()
+    }
+
+
+def _cell(cell: ScoreCell | None, style: str, place: str | None) -> Html:
+    if cell is None:
+        return tag("td", "", class_=style)
+    interval = "" if cell.low is None or cell.high is None else f"[{cell.low:.1f}, {cell.high:.1f}]"
+    notes = [interval and f"95% interval {interval}", place and f"place {place}", cell.note]
+    mark = tag("sup", "*") if cell.is_partial else ""
+    more = ", ".join(filter(None, (interval, place and f"place {place}")))
+    return tag(
+        "td",
+        f"{cell.value:.1f}",
+        mark,
+        tag("span", f" {more}", class_="interval") if more else "",
+        tag("span", f" {cell.coverage}", class_="part") if cell.coverage else "",
+        class_=style,
+        title="; ".join(filter(None, notes)),
+    )

@@ -14,8 +14,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lbx.forecast.shard_count import START_S, LoadTime, choose_count
-from lbx.forecast.shards import assign_items
+from lbx.forecast.shards import START_S, LoadTime, assign_items, choose_count
 
 SPEEDS = (*[1.0] * 15, 0.25)
 WRONG = 4.0

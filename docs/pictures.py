@@ -24,8 +24,8 @@ import httpx2
 from lbx.base.records import Sample
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.judging.journal import Journal
-from lbx.judging.rating_choice import make_rating_set
 from lbx.judging.rating_session import RatingSession
+from lbx.judging.rating_sets import make_rating_set
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.web import Documents
 from lbx.web.annotating import AnnotationPages

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from lbx.report.notebook import open_results as open_results
     from lbx.running.listening import Listener as Listener
     from lbx.running.plan import plan as plan
-    from lbx.running.rescoring import score as score
     from lbx.running.running import run as run
+    from lbx.running.stored_runs import score as score
     from lbx.spec.run_spec import RunSpec as RunSpec
 
 _WHERE = {
@@ -38,7 +38,7 @@ _WHERE = {
     "open_results": "lbx.report.notebook",
     "plan": "lbx.running.plan",
     "run": "lbx.running.running",
-    "score": "lbx.running.rescoring",
+    "score": "lbx.running.stored_runs",
     "unpack": "lbx.bundle",
     "verify": "lbx.bundle",
 }

@@ -50,7 +50,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         "fdopen": "that descriptor",
     },
     "base/crash_report.py": {"fdopen": "a pipe that this process has made"},
-    "parity/measuring.py": {"load": "an array in the folder that the command has made", "save": "the same"},
+    "parity.py": {"load": "an array in the folder that the command has made", "save": "the same"},
     "exchange/annotation/dataset.py": {"FileIO": "a descriptor of open_kept"},
     "judging/journal.py": {"fdopen": "descriptors of open_kept"},
     "report/figures.py": {"read_text": "the style sheet of the package"},

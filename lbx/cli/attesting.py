@@ -11,18 +11,17 @@ from typing import NoReturn
 
 import typer
 
-from lbx.attesting.attestation import attestation_path
+from lbx.attesting.attestation import attest_results, attestation_path
 from lbx.attesting.checking import (
     CHANGED,
     MISSING,
     VERIFIED,
+    Change,
     ResultsReport,
     RunCheck,
     check_numbers,
     check_results,
 )
-from lbx.attesting.making import attest_results
-from lbx.attesting.rows import Change
 from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.inputs import ATTESTATION_SUFFIX, is_results_file

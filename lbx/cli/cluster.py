@@ -27,10 +27,9 @@ from lbx.cli.output import RunBar, answer, answer_json, answer_text, note
 from lbx.cli.tables import show_table
 from lbx.cluster import kubernetes
 from lbx.cluster.folder import RunFolder, Submission
-from lbx.cluster.launch import Launch, Runtime, quote_for_bash
 from lbx.cluster.merge import MergeSummary, shard_statuses
 from lbx.cluster.merge import merge as join
-from lbx.cluster.scheduler import ArrayJob, JobOptions
+from lbx.cluster.scheduler import ArrayJob, JobOptions, Launch, Runtime, quote_for_bash
 from lbx.cluster.schedulers import SCHEDULERS
 from lbx.forecast.shards import ShardPlan, read_shards
 from lbx.report.sheets import plain_columns

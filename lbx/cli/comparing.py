@@ -22,13 +22,20 @@ from lbx.cli.options import BUNDLE_VARIABLE
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.spec_options import sample_names
 from lbx.cli.tables import show_table
-from lbx.parity.measuring import Parity as Measured
-from lbx.parity.measuring import ParityModel, ParityPrompt, built_in_prompts, bundle_prompts, measure
-from lbx.parity.summary import by_task, explain_excess, to_json
+from lbx.parity import Parity as Measured
+from lbx.parity import (
+    ParityModel,
+    ParityPrompt,
+    built_in_prompts,
+    bundle_prompts,
+    by_task,
+    explain_excess,
+    measure,
+    to_json,
+)
 from lbx.report.cells import cells
 from lbx.report.report_types import ReportDefinition
-from lbx.running.asked_model import bind_families
-from lbx.running.models import choose_tasks, load_model, make_prompter, server_of
+from lbx.running.models import bind_families, choose_tasks, load_model, make_prompter, server_of
 from lbx.running.offline import offline
 from lbx.spec.selection import select_samples
 from lbx.spec.settings import RunSettings, SampleChoice

@@ -21,8 +21,7 @@ from lbx.exchange.exporting import export as export_runs
 from lbx.exchange.exporting import write_files
 from lbx.exchange.field.exporting import export_for_tool
 from lbx.exchange.importing import parse_predictions, write_predictions
-from lbx.exchange.judgement_export import export_judgements
-from lbx.exchange.judgements import read_judgements, write_judgements
+from lbx.exchange.judgements import export_judgements, read_judgements, write_judgements
 from lbx.exchange.prediction_files import OPINION_FORMATS
 from lbx.exchange.ratings import exporting, importing
 from lbx.exchange.ratings.pages import RATING_FORMAT, read_pages
@@ -31,7 +30,7 @@ from lbx.report.report_types import ReportQuery
 from lbx.report.reports import read_report
 from lbx.report.reports import sheets as report_sheets
 from lbx.running.bundle_rules import score_by_bundle
-from lbx.running.rescoring import score, score_with
+from lbx.running.stored_runs import score, score_with
 from lbx.scoring.adding_up import recompute_completed_samples
 from lbx.store import Store
 from lbx.store.runs import only_run, resolve_runs

@@ -19,8 +19,8 @@ from lbx.exchange.annotation.dataset import Dataset
 from lbx.exchange.annotation.tool_pages import apply_pages, lost_content, official_files
 from lbx.exchange.exporting import write_files
 from lbx.judging.journal import Journal, collect_ratings, journal_of, move_journal
-from lbx.judging.rating_choice import documents, make_rating_set
 from lbx.judging.rating_session import RatingSession
+from lbx.judging.rating_sets import documents, make_rating_set
 from lbx.store import Store
 from lbx.store.answers import task_patterns
 from lbx.store.opening import require_file

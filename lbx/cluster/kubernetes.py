@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lbx.base.errors import UsageError
-from lbx.cluster.scripts import WAIT, fill_in
+from lbx.cluster.scheduler import WAIT, fill_in
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 _LONGEST = 52

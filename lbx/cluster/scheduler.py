@@ -1,4 +1,11 @@
-"""Base class of the schedulers that run shards as an array of jobs, with a dependent job that merges them."""
+"""Base class of the schedulers that run shards as an array of jobs, with a dependent job that merges them.
+
+The scripts of a shard's job and of the merge job are made from templates that a site can replace. A template is a shell
+script with marks ``@{name}``. Bash's own ``${name}`` is unchanged. The marks in ``PLACEHOLDERS`` have the values of a
+run; a scheduler gives the others (``Scheduler.marks``).
+
+A job starts lbx as the installed program, or in a container.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +14,199 @@ import re
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar
 
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.processes import CompletedProcess, TimeoutExpired, find_tool, run_tool
+from lbx.base.resources import CPU_COUNT
 from lbx.cluster.folder import RunFolder
-from lbx.cluster.launch import Launch
-from lbx.cluster.scripts import ARRAY, MERGE, WAIT, fill_in, read_template
 from lbx.forecast.shards import ShardPlan
+
+PLACEHOLDERS: Mapping[str, str] = {
+    "directives": "the scheduler's options, e.g. the #SBATCH lines",
+    "modules": "`module load` lines",
+    "lbx": "the command that starts lbx, including its container",
+    "run": "the arguments of `lbx run`, except the shard, the results file and the scratch folder",
+    "folder": "the run's folder",
+    "scratch": "a folder on the node's own disk",
+    "requeues": "maximum number of requeues of a shard",
+}
+
+WAIT = """\
+run=$!
+while :; do
+    heard=
+    wait "$run"
+    code=$?
+    [ "$heard" ] || break  # otherwise a signal interrupted `wait`, and the run continues
+done"""
+"""End of the run that was started last, in every scheduler's script; signals are handled by the lines above it."""
+
+ARRAY = """\
+#!/bin/bash
+@{directives}
+#
+# One shard of a run of lbx, written by `lbx submit`. It writes to the node's own disk; lbx copies every commit to the
+# run's folder. An interrupted shard is requeued and continues from there. Exit codes: 0 done, 3 done but some samples
+# failed, 2 bad usage, other: see the log.
+@{shard}
+folder=@{folder}@{output}
+@{modules}
+export PYTHONSAFEPATH=1  # keeps files in the working folder from being imported as Python modules
+results=$folder/shards/$(printf %04d "$shard").duckdb
+scratch=@{scratch}
+mkdir -p "$scratch" || exit 1
+
+@{signals}
+limit= heard=
+trap 'limit=near; heard=yes; kill -TERM "$run"' USR1
+trap 'heard=yes; kill -TERM "$run"' @{endings}
+
+@{start}@{lbx} run @{run} --output "$results" \\
+    --shards "$folder/shards.json" --shard "$shard" --scratch "$scratch" &
+@{wait}
+
+case $code in
+    0 | 2 | 3) exit "$code" ;;
+    143) [ "$limit" ] || exit "$code" ;;
+esac
+if [ "@{restarts}" -lt @{requeues} ]; then
+    echo "lbx: shard $shard ended with $code; it is requeued and continues from $results" >&2
+    @{requeue}
+fi
+exit "$code"
+"""
+
+MERGE = """\
+#!/bin/bash
+@{directives}
+#
+# Merges all shards into one results file; written by `lbx submit`. Other rows of that file are kept. Exit code 3:
+# samples are missing or have failed; the log names them.
+folder=@{folder}@{merge_output}
+@{modules}
+export PYTHONSAFEPATH=1
+@{resubmission}exec @{lbx} merge "$folder" --output "$folder/results.duckdb" --force
+"""
+
+_PLACEHOLDER = re.compile(r"@\{(\w*)\}")
+
+
+def read_template(path: Path) -> str:
+    """Read a site's own template.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    try:
+        return read_input(path, SMALL).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"Cannot read the template {path}: {exc}.") from exc
+
+
+def fill_in(template: str, values: Mapping[str, str], location: str) -> str:
+    """Replace the marks of a template by values.
+
+    Raises:
+        UsageError: the template has an unknown mark.
+    """
+    unknown = sorted(set(_PLACEHOLDER.findall(template)) - set(values))
+    if unknown:
+        raise UsageError(
+            f"{location} has the unknown mark @{{{unknown[0]}}}.",
+            fix=f"Available marks: {', '.join(f'@{{{name}}}' for name in PLACEHOLDERS)}.",
+        )
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
+
+
+class Runtime(StrEnum):
+    NONE = "none"
+    APPTAINER = "apptainer"
+    PODMAN = "podman"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """First words of lbx's command line in a job script.
+
+    Attributes:
+        lbx: program to run without a container.
+        image: container image; "" for none.
+        read, write: files and folders of the host, mounted in the container at the same paths.
+        scratch: another writable mount, quoted for bash, which expands it on the node.
+        gpu: whether the container sees the GPUs.
+        cpu_count: CPUs of a job, for a container that does not see Slurm's variables; 0 sets no number.
+
+    Raises:
+        UsageError: an image without a runtime, or a runtime without an image; a path that cannot be mounted.
+    """
+
+    lbx: str = "lbx"
+    runtime: Runtime = Runtime.NONE
+    image: str = ""
+    read_paths: Sequence[Path] = field(default_factory=tuple)
+    write_paths: Sequence[Path] = field(default_factory=tuple)
+    scratch: str = ""
+    gpu: bool = False
+    cpu_count: int = 0
+
+    def __post_init__(self) -> None:
+        if bool(self.image) != (self.runtime is not Runtime.NONE):
+            raise UsageError(
+                "--container and --runtime require each other.",
+                fix="Pass the image with --container, and apptainer or podman with --runtime.",
+            )
+
+    @property
+    def command(self) -> str:
+        """Command line for bash, to be followed by lbx's arguments."""
+        if self.runtime is Runtime.NONE:
+            return self.lbx
+        mounts = [f"{_word(path)}:{_word(path)}:ro" for path in self.read_paths]
+        mounts += [f"{_word(path)}:{_word(path)}" for path in self.write_paths]
+        mounts += [f"{self.scratch}:{self.scratch}"] if self.scratch else []
+        cpus = [f"--env {CPU_COUNT}={self.cpu_count}"] if self.cpu_count else []
+        if self.runtime is Runtime.APPTAINER:
+            gpu = ["--nv"] if self.gpu else []
+            binds = [part for mount in mounts for part in ("--bind", mount)]
+            options = [*gpu, *cpus, *binds, shlex.quote(self.image)]
+            return " ".join(["apptainer exec --containall --cleanenv", *options, "lbx"])
+        gpu = ["--device nvidia.com/gpu=all"] if self.gpu else []
+        binds = [part for mount in mounts for part in ("--volume", mount)]
+        # Without --user, keep-id keeps the image's user, who may not write the run's folder. --read-only mounts a tmpfs
+        # on /tmp; a second tmpfs would collide with a scratch folder that is /tmp.
+        user = '--userns keep-id --user "$(id -u):$(id -g)"'
+        options = [*gpu, *cpus, *binds, shlex.quote(self.image)]
+        return " ".join([f"podman run --rm --network none --read-only {user}", *options])
+
+
+def _word(path: Path) -> str:
+    """Quote a path for bash; refuse characters that podman and apptainer would read as mount syntax."""
+    if "," in str(path) or ":" in str(path) or not str(path).isprintable():
+        raise UsageError(
+            f"{str(path)!r} cannot be mounted in a container: it has a comma, a colon or a control character.",
+            fix="Rename the folder.",
+        )
+    return shlex.quote(str(path))
+
+
+def quote_for_bash(text: str) -> str:
+    """Put a folder into double quotes: bash expands its variables (``${TMPDIR:-/tmp}``) but runs no command.
+
+    Raises:
+        UsageError: the text has a quote, a backslash, a command substitution or a control character.
+    """
+    if re.search(r'["`\\]|\$\(', text) or not text.isprintable():
+        raise UsageError(
+            f"--scratch {text!r} has a quote, a backslash or a command; only a folder and variables are allowed.",
+            fix="For example: --scratch '${TMPDIR:-/tmp}' or --scratch /local.",
+        )
+    return f'"{text}"'
+
 
 NO_VALUE = re.compile(r"[\s\"'\\]+")
 """Characters that a value of ``JobOptions`` cannot have."""
@@ -170,8 +359,8 @@ class Scheduler(ABC):
 
     def check(self, options: JobOptions) -> None:
         """Raise UsageError for a value that the scheduler would refuse or misread."""
-        for field, (pattern, example) in self.formats.items():
-            value, option = getattr(options, field), "--job-name" if field == "name" else f"--{field.replace('_', '-')}"
+        for name, (pattern, example) in self.formats.items():
+            value, option = getattr(options, name), "--job-name" if name == "name" else f"--{name.replace('_', '-')}"
             if value and not re.fullmatch(pattern, value, re.ASCII):
                 raise UsageError(
                     f"{option} {value!r} is not in the format of {self.title}.", fix=f"For example: {option} {example}."

@@ -10,8 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lbx.base.errors import StoreError, UsageError
-from lbx.judging.journal import Journal
-from lbx.judging.rating_lines import row_of
+from lbx.judging.journal import Journal, row_of
 from lbx.judging.rating_sets import SCORE, VERDICTS, Item, RatingAnswer, RatingSet
 from lbx.store.ratings import LATEST, RatingRow
 

@@ -3,26 +3,107 @@
 The rounds of a question are consecutive, starting with rounds that show the opponent's answer first: the prompts of all
 models then share everything before the model's own answer. On published answers, a judge reads only a third of its
 prompt tokens this way.
+
+A sample without a question has the official prompt as its text, with a placeholder for the document. Judges from a
+judged model's family are detected, because judges prefer answers like their own.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
-from lbx.base.errors import UsageError
+from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import Sample
-from lbx.benchmarks.base.benchmark import BY_NAME, MARKS, copy_pairs, has_copies, marks_in
+from lbx.base.records import Sample, canonical_json, sha256_text
+from lbx.benchmarks.base.benchmark import BY_NAME, MARKS, copy_pairs, has_copies, marks_in, needs_model
 from lbx.benchmarks.base.rubric import PAIR, Rubric
 from lbx.benchmarks.judge import JudgeBenchmark, Round
 from lbx.benchmarks.registry import BENCHMARKS, official_judge
-from lbx.judging.task_texts import task_text
-from lbx.store import Store
+from lbx.prompting.prompter import Tokenizer
+from lbx.store import RunRow, Store
 from lbx.store.rows import stored_sample
+
+_PROBE = (
+    "The quick brown fox, aged 1,234.5 years, doesn't re-read naïve façades… \n\n\tdef f(x):\n        return x**2\n"
+    "Übergrößenträger 文章の要約をしてください。这是一个测试 Привет, мир! مرحبا بالعالم नमस्ते 안녕하세요 ∑∫√ 🙂🙃"
+)
+"""Text that tokenizers split differently."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedModel:
+    """A model with judged answers; "" for facts missing from its run."""
+
+    run_id: str
+    model: str
+    weights: str = ""
+    architecture: str = ""
+    tokenizer: str = ""
+
+
+def tokenizer_sha256(tokenizer: Tokenizer) -> str:
+    """Hash of a tokenizer's output for a text in many scripts, independent of its file format."""
+    return sha256_text(canonical_json(tokenizer.encode(_PROBE, special=False)))
+
+
+def judged_models(store: Store, run_ids: Sequence[str]) -> list[JudgedModel]:
+    """Models of runs in a results file."""
+    query = "SELECT model, settings, hardware FROM runs WHERE run_id = ?"
+    return [
+        _judged_model(run_id, model, json.loads(settings), json.loads(hardware))
+        for run_id in run_ids
+        for model, settings, hardware in store.query(query, [run_id]).rows
+    ]
+
+
+def same_family(judge: RunRow, models: Sequence[JudgedModel]) -> list[str]:
+    """Return the runs of the judge's own model, or of a model with its architecture and tokenizer."""
+    judge_model = _judged_model(judge.run_id, judge.model, judge.settings, judge.hardware)
+    return [model.run_id for model in models if _is_same_family(judge_model, model)]
+
+
+def _judged_model(run_id: str, model: str, settings: Mapping[str, Any], hardware: Mapping[str, Any]) -> JudgedModel:
+    weights = canonical_json(settings["backend.weights"]) if settings.get("backend.weights") else ""
+    return JudgedModel(
+        run_id, model, weights, str(hardware.get("architecture", "")), str(hardware.get("tokenizer_sha256", ""))
+    )
+
+
+def _is_same_family(model: JudgedModel, other: JudgedModel) -> bool:
+    if model.model == other.model or (model.weights and model.weights == other.weights):
+        return True
+    return bool(model.tokenizer) and (model.architecture, model.tokenizer) == (other.architecture, other.tokenizer)
+
+
+_DOCUMENT = "[...]"
+_QUESTION = "{the question}"
+
+
+def task_text(bundle: Bundle | None, sample: Sample, document: str) -> str:
+    """Return a stored sample's question, or else its official prompt, which may ask for a summary.
+
+    "" if the bundle lacks the prompt, or if the question is unknown: an import without its data.
+
+    Args:
+        document: hash of the sample's document; "" if unknown.
+    """
+    family = BENCHMARKS.get(sample.benchmark)
+    known = family is not None and family.catalogue.has_task(sample.task) and not needs_model(family)
+    if sample.question.strip() or bundle is None or family is None or not known:
+        return sample.question
+    try:
+        prompt = family.prompt(bundle, replace(sample, context="", question=_QUESTION))
+    except BundleError:
+        return ""
+    parts = (text.strip() for text in (prompt.system, prompt.before, _DOCUMENT, prompt.after))
+    text = "\n".join(part for part in parts if part)
+    return "" if _QUESTION in text and not document else text.replace(_QUESTION, "")
+
 
 QuestionKey = tuple[str, str, str]
 """(benchmark, task, sample id)."""

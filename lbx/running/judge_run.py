@@ -19,8 +19,15 @@ from lbx.benchmarks.base.rubric import PAIR, Rubric, parse_rubric_table
 from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.benchmarks.registry import BENCHMARKS, official_judge, official_rubric, rubric_file
 from lbx.exchange.importing import published_run
-from lbx.judging.rounds import QuestionChoice, Rounds, RunAnswers, has_length_hint, make_rounds, read_answers
-from lbx.judging.same_family import judged_models
+from lbx.judging.rounds import (
+    QuestionChoice,
+    Rounds,
+    RunAnswers,
+    has_length_hint,
+    judged_models,
+    make_rounds,
+    read_answers,
+)
 from lbx.running.judge_spec import OFFICIAL, JudgeSpec
 from lbx.running.resolved_run import ResolvedRun
 from lbx.scoring.adding_up import recompute_completed_samples

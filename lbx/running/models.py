@@ -1,35 +1,47 @@
-"""Look up models and tasks by name, and build a run's prompter: chat template, reasoning switches, limits."""
+"""Look up models and tasks by name, and build a run's prompter: chat template, reasoning switches, limits.
+
+Families with samples that depend on the tokenizer of a run's model get that model without its weights.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends import Backend, ModelCard, load, load_embedder, resolve_embedder, resolve_model
 from lbx.backends.endpoint.options import EndpointEmbeddingOptions, EndpointOptions
 from lbx.backends.options import ScriptedOptions
-from lbx.backends.tokenizer_loading import CountingBackend, tokenizer_backend, with_small_cache
-from lbx.base.errors import DoesNotFitError, UsageError
+from lbx.backends.tokenizer_loading import (
+    CountingBackend,
+    context_window_of,
+    load_tokenizer,
+    tokenizer_backend,
+    with_small_cache,
+)
+from lbx.base.errors import BackendError, DoesNotFitError, UsageError
+from lbx.base.layout import Bundle
 from lbx.base.run_options import ASKING, CARD_TEMPLATE, EFFORTS, MODES
-from lbx.benchmarks.registry import BENCHMARKS, select
+from lbx.benchmarks.base.benchmark import AskedModel, Benchmark, ModelTokenizer
+from lbx.benchmarks.registry import BENCHMARKS, model_families, select
 from lbx.inference.model import AnsweringBackend
 from lbx.prompting.control_tokens import THINK
 from lbx.prompting.prompter import ChatTemplate, Prompter, Tokenizer
 from lbx.prompting.reasoning import ReasoningSwitch, Values, find_levels, find_switch
+from lbx.prompting.wrapping import Wrapper
 from lbx.running.retrieving import Finder, rules_of
 from lbx.serving.command import ServerCommand
 from lbx.spec.settings import Retrieval, RunSettings
 
 if TYPE_CHECKING:
     from lbx.backends import Embedder
-    from lbx.base.layout import Bundle
     from lbx.base.records import Task
-    from lbx.benchmarks.base.benchmark import Benchmark
     from lbx.spec.run_spec import RunSpec
+
 
 log = logging.getLogger("lbx")
 
@@ -362,3 +374,46 @@ def _effort_values(
             fix=f'Set other levels in the model card: kwargs = {{ {next(iter(levels))} = "..." }} under [chat].',
         )
     return {name: settings.reasoning_effort for name, some in levels.items() if settings.reasoning_effort in some}
+
+
+def bind_families(
+    bundle: Bundle, names: Sequence[str], settings: RunSettings, find_card: Callable[[], ModelCard]
+) -> list[Benchmark]:
+    """Return the families among the named ones that need the model, with samples for it.
+
+    Args:
+        names: names for ``--tasks``.
+        find_card: called only if there are such families.
+
+    Raises:
+        UsageError: the model does not exist, or a family has no samples for it.
+        BackendError: the model's files are missing or damaged.
+    """
+    families = model_families(bundle, names)
+    if not families:
+        return []
+    card = find_card()
+    model = AskedModel(context_window_of(card, bundle), functools.partial(load_model_tokenizer, card, bundle))
+    window = model.context_window or 0
+    mode = replace(settings.mode(window), thinking_tokens=settings.reasoning_budget(window))
+    return [family.for_model(model, mode) for family in families]
+
+
+def load_model_tokenizer(card: ModelCard, bundle: Bundle) -> ModelTokenizer:
+    """Load a model's tokenizer, and count the tokens of its chat template; raises like ``load_tokenizer``."""
+    tokenizer, sha256, count = load_tokenizer(card, bundle, debug=debugging())
+    return ModelTokenizer(tokenizer, sha256, _wrapping_tokens(card, tokenizer), count)
+
+
+def _wrapping_tokens(card: ModelCard, tokenizer: Tokenizer) -> int:
+    if not tokenizer.chat_template:
+        return 0
+    ends = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}
+    try:
+        template = ChatTemplate(tokenizer.chat_template, **ends, kwargs=card.chat.kwargs)
+        switch = find_switch(template, tokenizer.reasoning_marks, EFFORTS)
+        # Runs with and without reasoning share the samples, so they must fit in both.
+        wrappers = [Wrapper(tokenizer, template.with_variables(values or {})) for values in ({}, switch.on, switch.off)]
+        return max(len(wrapper.encode(wrapper.wrap("", chat=True))) for wrapper in wrappers)
+    except BackendError:  # raised again by each prompt in this template; bare prompts do not need it
+        return 0

@@ -18,11 +18,11 @@ from lbx.base.version import __version__
 from lbx.benchmarks.base.benchmark import needs_model
 from lbx.benchmarks.registry import benchmarks_with
 from lbx.inference.model import Backend, BackendInfo
-from lbx.judging.same_family import same_family, tokenizer_sha256
-from lbx.running.asked_model import bind_families
+from lbx.judging.rounds import same_family, tokenizer_sha256
 from lbx.running.judge_run import resolve_judge
 from lbx.running.judge_spec import JudgeSpec
 from lbx.running.models import (
+    bind_families,
     card_of,
     choose_tasks,
     finder_for,

@@ -14,7 +14,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Sample, Task
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.registry import benchmarks_with
-from lbx.judging.same_family import JudgedModel
+from lbx.judging.rounds import JudgedModel
 from lbx.running.judge_spec import read_spec, spec_of
 from lbx.running.retrieving import Finder
 from lbx.spec.jobs import Agenda, no_chunks

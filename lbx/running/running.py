@@ -24,22 +24,21 @@ from lbx.base.units import format_count
 from lbx.base.waiting_threads import CpuTimes, describe_neighbours
 from lbx.benchmarks.registry import BENCHMARKS, embedding_tasks
 from lbx.bundle import check_unchanged
-from lbx.forecast.memory_use import FreeMemory
+from lbx.forecast.outlook import FreeMemory
 from lbx.running.answering import Asker, LocalAsker
 from lbx.running.listening import Listener
 from lbx.running.models import card_of, embedding_servers, finder_for, server_of
 from lbx.running.offline import offline
 from lbx.running.plan import forecast_run
 from lbx.running.preparing import generated_names, prepare_runs, prepare_worker, resolve
-from lbx.running.rescoring import Embedding, score_with
 from lbx.running.resolved_run import ResolvedRun, check_samples
 from lbx.running.retrieving import StoredChunks, retrieve_all
 from lbx.running.runner import Outcome, Runner, record_end_status
 from lbx.running.sharding import shard_of
+from lbx.running.stored_runs import Embedding, score_with
 from lbx.running.watching import RunMeter, RunMonitor, log_path, record_sessions
 from lbx.running.workers.pool import WorkerPool
-from lbx.serving.command import ServerCommand
-from lbx.serving.identity import server_settings
+from lbx.serving.command import ServerCommand, server_settings
 from lbx.spec.jobs import Agenda, JobSize
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import EVERYTHING, Selection

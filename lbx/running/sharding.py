@@ -18,15 +18,15 @@ from lbx.base.errors import BackendError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.resources import usable_cpu_count
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.forecast.calibration import calibrate, decode_capacity_of
-from lbx.forecast.estimate import Costs
+from lbx.forecast.estimate import Costs, calibrate, decode_capacity_of
 from lbx.forecast.run_plan import make_plan
-from lbx.forecast.shard_count import LoadTime, choose_count
 from lbx.forecast.shards import (
     ONE_BY_ONE,
     RULE_OF_THUMB,
+    LoadTime,
     PlannedDocument,
     ShardPlan,
+    choose_count,
     cost_of,
     documents_in_characters,
     documents_in_tokens,
@@ -94,7 +94,7 @@ def plan_shards(
     """Count a run and deal it into shards. The spec needs a name, because generated names may differ between machines.
 
     Args:
-        count: number of shards; fewer if there are fewer documents. None chooses it (``lbx.forecast.shard_count``).
+        count: number of shards; fewer if there are fewer documents. None chooses it (``lbx.forecast.shards``).
         results: files that the shards or their merge will write to.
         at_once: number of shards that run in parallel; 0 if unknown.
 

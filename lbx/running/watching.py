@@ -16,8 +16,7 @@ from typing import Any, Self
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.outputs import open_append
 from lbx.base.visible import one_line
-from lbx.forecast.memory_use import gpu_memory, memory_in_use, peak_memory
-from lbx.forecast.outlook import Outlook
+from lbx.forecast.outlook import Outlook, gpu_memory, memory_in_use, peak_memory
 from lbx.forecast.run_plan import sum_plans
 from lbx.running.listening import Listener, RunProgress
 from lbx.store import GenerationRow, RunRow, SessionRow, Store

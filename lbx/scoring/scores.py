@@ -1,18 +1,237 @@
-"""Scoring of outputs: during a run, at its end, and again later from stored outputs."""
+"""Scoring of outputs: during a run, at its end, and again later from stored outputs.
+
+Metrics are pure functions, so outputs are distributed over processes on all cores. Metrics that need similarities get
+them from an embedding model; each text is embedded once and stored in the results file.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing import parent_process
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-from lbx.base.records import Sample, SampleKey, Score
+import numpy as np
+
+from lbx.base.commands import as_command
+from lbx.base.errors import LbxError, UsageError
+from lbx.base.interrupts import defer_signals
+from lbx.base.limits import WORKERS
+from lbx.base.processes import worker_pool
+from lbx.base.records import Sample, SampleKey, Score, SimilarityInput, sha256_text
+from lbx.base.resources import usable_cpu_count
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.scoring.adding_up import add_up, in_order, recompute_completed_samples
-from lbx.scoring.scoring_pool import ScoringInput, ScoringPool
-from lbx.scoring.similarity import Similarities
 from lbx.store import ScoreRow, Store
+from lbx.store.caches import EmbeddedText, embedding_models, find_vectors, store_vectors
 from lbx.store.rows import stored_sample
 from lbx.store.runs import set_metric_version
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
+    from lbx.backends.embedding import Embedder
+
+
+FEWEST = 256
+"""Number of outputs below which starting processes takes longer than scoring in this process."""
+
+_CHUNK = 24
+_PRELOADED = ["lbx.benchmarks.registry", "lbx.scoring.scores"]
+
+
+class ScoringInput(NamedTuple):
+    """Arguments of a call of ``Benchmark.score``."""
+
+    sample: Sample
+    output: str
+    similarity: float | None = None
+
+
+class ScoringPool:
+    """Pool of scoring processes; a small number of outputs is scored in the current process.
+
+    Args:
+        outputs: total number of outputs.
+        workers: number of processes; 0 for one per usable CPU.
+
+    Raises:
+        UsageError: ``workers`` is above the limit.
+    """
+
+    def __init__(self, outputs: int, workers: int = 0) -> None:
+        if workers > WORKERS:
+            raise UsageError(f"--workers must be at most {WORKERS:,}, not {workers:,}.")
+        workers = min(workers or usable_cpu_count(), outputs // _CHUNK + 1)
+        self._workers = workers if outputs >= FEWEST else 1
+        self._executor: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        if self._workers > 1:
+            self._executor = worker_pool(self._workers, preload=_PRELOADED, initializer=_initialize_worker)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=kind is None, cancel_futures=True)
+
+    def score(self, benchmark: Benchmark, answers: Sequence[ScoringInput]) -> Iterator[list[list[Score]]]:
+        """Yield the scores of all answers in order, in chunks.
+
+        Raises:
+            LbxError: a process was killed, by the system for lack of memory or by a person.
+        """
+        parts = [answers[start : start + _CHUNK] for start in range(0, len(answers), _CHUNK)]
+        if self._executor is None:
+            for part in parts:
+                yield _score(benchmark, part)
+            return
+        try:
+            # An executor that a signal interrupts while it starts its processes waits for them forever at exit.
+            with defer_signals(), _no_main_module():
+                futures: list[Future[list[list[Score]]]] = [
+                    self._executor.submit(_score, benchmark, part) for part in parts
+                ]
+            for future in futures:
+                yield future.result()
+        except BrokenProcessPool as exc:
+            raise LbxError(
+                f"One of the {self._workers} scoring processes was killed, perhaps because memory ran out. Tasks "
+                "scored before that keep their new scores.",
+                fix="Score again, with fewer processes if memory is short: lbx score RESULTS --workers 1.",
+            ) from exc
+
+
+@contextlib.contextmanager
+def _no_main_module() -> Iterator[None]:
+    """Keep new processes from importing the caller's main module.
+
+    Scoring does not need it; importing it takes time, and a script without a main guard would run again.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _initialize_worker() -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of the terminal; the parent decides
+
+
+def _end_with_parent() -> None:
+    """Exit when the parent is killed: a worker waiting for work cannot notice, with both ends of the queue open."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _score(benchmark: Benchmark, answers: Sequence[ScoringInput]) -> list[list[Score]]:
+    return [benchmark.score(answer.sample, answer.output, similarity=answer.similarity) for answer in answers]
+
+
+_BATCH = 256
+
+
+class Similarities:
+    """Maximum cosine similarity between a text and its references.
+
+    Args:
+        embedder: the model; None uses only stored vectors.
+        model: name of the model of stored vectors, without an embedder; None for the only model that has vectors of
+            any of the answers.
+        progress: called with the number of embedded texts and their total.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder | None = None,
+        *,
+        model: str | None = None,
+        progress: Callable[[int, int], None] = lambda _done, _total: None,
+    ) -> None:
+        self._embedder = embedder
+        self._model = identity(embedder) if embedder else model
+        self._progress = progress
+
+    def compute(self, store: Store, comparisons: Sequence[SimilarityInput | None]) -> list[float | None]:
+        """Compute a float32 cosine for each of ``comparisons``; None if a vector is missing.
+
+        Texts without a stored vector are embedded and stored first, in batches that are committed one by one.
+
+        Raises:
+            UsageError: the file has vectors of several models, and no model was chosen.
+            BackendError: the embedding model failed.
+        """
+        texts = {
+            sha256_text(text): text
+            for comparison in comparisons
+            if comparison is not None
+            for text in (comparison.text, *comparison.references)
+        }
+        model = self._model or (
+            _only_model(store, [comparison.text for comparison in comparisons if comparison is not None])
+            if texts
+            else None
+        )
+        if not texts or model is None:
+            return [None] * len(comparisons)
+        vector_of = {key: np.frombuffer(value, "<f4") for key, value in find_vectors(store, model, list(texts)).items()}
+        vector_of |= self._embed(store, model, {key: text for key, text in texts.items() if key not in vector_of})
+        return [None if comparison is None else _largest_cosine(comparison, vector_of) for comparison in comparisons]
+
+    def _embed(self, store: Store, model: str, missing: dict[str, str]) -> dict[str, np.ndarray]:
+        if self._embedder is None:
+            return {}
+        new_vectors: dict[str, np.ndarray] = {}
+        # By length, like the embedder's batches: texts of equal length need no padding.
+        keys = sorted(missing, key=lambda key: len(missing[key]))
+        for start in range(0, len(keys), _BATCH):
+            part = keys[start : start + _BATCH]
+            rows = self._embedder.embed([missing[key] for key in part]).astype("<f4")
+            new_vectors |= dict(zip(part, rows, strict=True))
+            store_vectors(store, [EmbeddedText(model, key, new_vectors[key].tobytes()) for key in part])
+            self._progress(len(new_vectors), len(keys))
+        return new_vectors
+
+
+def identity(embedder: Embedder) -> str:
+    """Name of an embedding model in the results file: equal names give equal vectors."""
+    return f"{embedder.info.name}/{embedder.info.fingerprint[:12]}"
+
+
+def _only_model(store: Store, texts: Sequence[str]) -> str | None:
+    """The model that embedded the answers; their references may also belong to other runs."""
+    models = embedding_models(store, list(map(sha256_text, texts)))
+    if len(models) > 1:
+        raise UsageError(
+            f"{store.path} has embeddings from several models: {', '.join(models)}.",
+            fix="Choose one with --embedding: pass its card or one of these names.",
+            command=as_command("lbx", "score", store.path, "--embedding", "NAME"),
+        )
+    return models[0] if models else None
+
+
+def _largest_cosine(comparison: SimilarityInput, vector_of: dict[str, np.ndarray]) -> float | None:
+    vector = vector_of.get(sha256_text(comparison.text))
+    reference_vectors = [vector_of.get(sha256_text(reference)) for reference in comparison.references]
+    if vector is None or not reference_vectors or any(other is None for other in reference_vectors):
+        return None
+    return max(float(np.float32(other @ vector)) for other in reference_vectors if other is not None)
+
 
 ScoringProgress = Callable[[int, int], None]
 """Called with the number of scored outputs and their total."""

@@ -14,8 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from lbx.base.errors import UsageError
 from lbx.base.visible import visible
-from lbx.exchange.annotation.dataset import Dataset
-from lbx.exchange.annotation.pairs import ANSWERS, DOCUMENT, QUESTIONS, PairField
+from lbx.exchange.annotation.dataset import ANSWERS, DOCUMENT, QUESTIONS, Dataset, PairField
 from lbx.web import limits
 from lbx.web.documents import Documents
 from lbx.web.pages import FormText, form_route, page, parse_number

@@ -12,7 +12,7 @@ from typing import Any
 from killing import Answers
 
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.running.rescoring import score_with
+from lbx.running.stored_runs import score_with
 from lbx.scoring import opinions
 from lbx.store import Store
 

@@ -40,9 +40,8 @@ from lbx.bundle.signing.signature import load_keys
 from lbx.cli.spec_options import sample_names
 from lbx.cluster import merge
 from lbx.cluster.folder import RunFolder
-from lbx.exchange.annotation import pairs
-from lbx.exchange.annotation.dataset import Dataset
-from lbx.exchange.annotation.pairs import ANSWERS, open_dataset
+from lbx.exchange.annotation import dataset as pairs
+from lbx.exchange.annotation.dataset import ANSWERS, Dataset, open_dataset
 from lbx.forecast.shards import read_shards
 from lbx.judging.journal import Journal, read_journal
 from lbx.report.reference import read_reference

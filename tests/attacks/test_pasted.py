@@ -25,7 +25,7 @@ PROGRAMS = ("lbx", "ssh", "ssh-keygen", "jq", "kubectl", "podman", "gunzip", "pi
 WITHIN = re.compile(rf"(?:^|[`:;,.(] ?)(?:{'|'.join(PROGRAMS)}) [^`;,:(]*$")
 """The text before a value that stands in a command."""
 PROSE = ("ssh-keygen could not sign with",)
-SCRIPTS = ("cluster/launch.py", "cluster/slurm.py", "cluster/scheduler.py")
+SCRIPTS = ("cluster/scheduler.py", "cluster/schedulers.py", "cluster/scheduler.py")
 """What they make is no message: scripts, each of whose values has its own rule there."""
 
 

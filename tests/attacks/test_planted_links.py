@@ -18,8 +18,7 @@ from lbx.base.errors import LbxError, StoreError
 from lbx.bundle.making import request
 from lbx.cli import showing
 from lbx.cluster.folder import RunFolder, Submission
-from lbx.exchange.annotation.dataset import Dataset
-from lbx.exchange.annotation.pairs import ANSWERS
+from lbx.exchange.annotation.dataset import ANSWERS, Dataset
 from lbx.exchange.exporting import write_files
 from lbx.forecast.shards import ShardPlan
 from lbx.judging.journal import Journal

@@ -17,8 +17,7 @@ from rated_file import answers_file, book_of, rate_all
 from results_parts import changed, lbx, refused
 
 from lbx.base.errors import StoreError
-from lbx.judging.journal import Journal, collect_ratings, journal_of
-from lbx.judging.rating_lines import line_of, record_of
+from lbx.judging.journal import Journal, collect_ratings, journal_of, line_of, record_of
 from lbx.judging.rating_session import Opinion
 from lbx.store import Store
 

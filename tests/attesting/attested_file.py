@@ -8,9 +8,8 @@ from pathlib import Path
 import duckdb
 from page_parts import results_file
 
-from lbx.attesting.attestation import attestation_path
+from lbx.attesting.attestation import attest_results, attestation_path
 from lbx.attesting.checking import ResultsReport, check_results
-from lbx.attesting.making import attest_results
 from lbx.base.records import Chunk, Sample, sha256_text
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.bundle.signing.signature import RESULTS_NAMESPACE

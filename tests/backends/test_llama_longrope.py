@@ -18,7 +18,7 @@ from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey
 from lbx.inference.batching import DecodeBatch
 from lbx.inference.completing import complete
-from lbx.parity.differences import forced_logits
+from lbx.parity import forced_logits
 
 pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
 

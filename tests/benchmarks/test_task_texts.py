@@ -12,9 +12,8 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.judge import JudgeBenchmark
-from lbx.judging.rating_choice import make_rating_set
-from lbx.judging.rounds import QuestionChoice, make_rounds, read_answers
-from lbx.judging.task_texts import task_text
+from lbx.judging.rating_sets import make_rating_set
+from lbx.judging.rounds import QuestionChoice, make_rounds, read_answers, task_text
 from lbx.store import Store
 
 RATING = Rubric("stars", "score", "", "Task: {question}\nAnswer: {answer}", pattern="{rating}", low=1, high=5)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lbx.forecast.estimate import Costs
-from lbx.forecast.shard_count import LoadTime
+from lbx.forecast.shards import LoadTime
 from lbx.running import sharding
 from lbx.running.sharding import Counting, plan_shards
 from lbx.spec.run_spec import RunSpec

@@ -15,10 +15,8 @@ from command_line import Lbx, fails
 from lbx.base.errors import UsageError
 from lbx.cluster.folder import RunFolder
 from lbx.cluster.kubernetes import KubernetesOptions, job_name, manifest
-from lbx.cluster.launch import Launch, Runtime
-from lbx.cluster.scheduler import ArrayJob, JobOptions, limit_minutes
+from lbx.cluster.scheduler import ARRAY, PLACEHOLDERS, ArrayJob, JobOptions, Launch, Runtime, limit_minutes
 from lbx.cluster.schedulers import SCHEDULERS
-from lbx.cluster.scripts import ARRAY, PLACEHOLDERS
 
 RUN = ["--bundle", "/data/a b", "--model", "it's", "--tasks", "leval"]
 SLURM = SCHEDULERS["slurm"]

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import LbxError, StoreError, UsageError
-from lbx.exchange.annotation.dataset import Dataset
-from lbx.exchange.annotation.pairs import ANSWERS, QUESTIONS
+from lbx.exchange.annotation.dataset import ANSWERS, QUESTIONS, Dataset
 from lbx.exchange.annotation.tool_pages import official_files
 
 LINES = (
@@ -296,7 +295,7 @@ import sys
 from pathlib import Path
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.exchange.annotation.tool_pages import official_files
-from lbx.exchange.annotation.pairs import ANSWERS
+from lbx.exchange.annotation.dataset import ANSWERS
 file, out = map(Path, sys.argv[1:])
 with Dataset(file, out) as dataset:
     number = int((dataset.line(0).pairs()[0][1].text or "0").lstrip("a"))

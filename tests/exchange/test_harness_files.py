@@ -24,7 +24,7 @@ from lbx.base.errors import BundleError, UsageError
 from lbx.exchange.exporting import export
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import read_report
-from lbx.running.rescoring import score_with
+from lbx.running.stored_runs import score_with
 from lbx.store import Store
 
 Row = dict[str, Any]

@@ -20,9 +20,8 @@ from lbx.base.layout import FILES, Bundle
 from lbx.benchmarks.judge import JudgeBenchmark, Round
 from lbx.benchmarks.leval.judge import SCRIPT, parse_rubric, read_judge_file
 from lbx.exchange.exporting import export
-from lbx.exchange.judgement_export import export_judgements
-from lbx.exchange.judgements import JudgeRun, read_judgements, write_judgements
-from lbx.running.rescoring import score_with
+from lbx.exchange.judgements import JudgeRun, export_judgements, read_judgements, write_judgements
+from lbx.running.stored_runs import score_with
 from lbx.scoring.scores import Rescoring, add_up, rescore
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 

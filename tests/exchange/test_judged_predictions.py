@@ -17,7 +17,7 @@ from lbx.benchmarks.leval.judge import published_files
 from lbx.exchange.answers_for_judges import export_judge_answers
 from lbx.exchange.exporting import export
 from lbx.exchange.importing import published_run
-from lbx.running.rescoring import score_with
+from lbx.running.stored_runs import score_with
 from lbx.store import GenerationRow, RunRow, Store
 
 HERE = f"{FILES}/OpenLMLab/LEval/Predictions"

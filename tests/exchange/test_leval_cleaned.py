@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import UsageError
-from lbx.exchange.annotation.dataset import Dataset
-from lbx.exchange.annotation.pairs import ANSWERS, QUESTIONS
+from lbx.exchange.annotation.dataset import ANSWERS, QUESTIONS, Dataset
 from lbx.exchange.annotation.tool_pages import apply_pages, lost_content, official_files
 
 FOLDER = Path(__file__).parent / "leval_pages/annotated"

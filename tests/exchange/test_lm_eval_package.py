@@ -14,7 +14,7 @@ from import_parts import import_predictions
 
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import read_report
-from lbx.running.rescoring import score_with
+from lbx.running.stored_runs import score_with
 from lbx.store import Store
 
 WRITER = Path(__file__).with_name("lm_eval_writer.py")

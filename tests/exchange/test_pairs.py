@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbx.exchange.annotation.pairs import ANSWERS, QUESTIONS, DatasetLine, Splice, apply_splices, inverse_splices
+from lbx.exchange.annotation.dataset import ANSWERS, QUESTIONS, DatasetLine, Splice, apply_splices, inverse_splices
 
 ODD = (
     '\ufeff{ "weight" :1.50e+3 ,"instructions":["a\\u00e9","b"  ,  "c\\/d"],"x":{"y": [1,{}]},'

@@ -13,8 +13,7 @@ from lbx.base.layout import FILES
 from lbx.exchange.ratings.exporting import export_ratings
 from lbx.exchange.ratings.importing import import_ratings
 from lbx.exchange.ratings.pages import read_pages
-from lbx.judging.rating_choice import documents
-from lbx.judging.rating_sets import Item
+from lbx.judging.rating_sets import Item, documents
 from lbx.store import Store
 
 KEYS = {

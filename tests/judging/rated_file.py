@@ -9,9 +9,8 @@ from typing import Any
 
 from lbx.base.records import Sample
 from lbx.judging.journal import Journal, journal_of
-from lbx.judging.rating_choice import make_rating_set
 from lbx.judging.rating_session import Opinion, RatingSession
-from lbx.judging.rating_sets import SCORE, RatingSet
+from lbx.judging.rating_sets import SCORE, RatingSet, make_rating_set
 from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.store.ratings import ratings_of
 

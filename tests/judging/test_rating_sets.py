@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 from rated_file import RUNS, answers_file, set_of
 
 from lbx.base.errors import UsageError
-from lbx.judging.rating_choice import make_rating_set
-from lbx.judging.rating_sets import PAIR, SCORE, Item, RatingAnswer, RatingSet, agreement_sample, make_pairs
+from lbx.judging.rating_sets import (
+    PAIR,
+    SCORE,
+    Item,
+    RatingAnswer,
+    RatingSet,
+    agreement_sample,
+    make_pairs,
+    make_rating_set,
+)
 from lbx.judging.rounds import read_answers
 from lbx.store import Store
 

@@ -18,7 +18,7 @@ from gguf_copy import gguf_copy
 from lbx.backends import load, resolve_model
 from lbx.base.errors import UsageError
 from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
-from lbx.parity.differences import forced_logits
+from lbx.parity import forced_logits
 from lbx.prompting.chat_template import ChatTemplate
 from lbx.prompting.prompter import Prompter
 

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from lbx.base.records import Prompt, Sample, Truncation
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.inference.model import BackendInfo
-from lbx.parity.differences import NO_DIFFERENCE, LogitDifference, compare, merge
-from lbx.parity.measuring import Parity, ParityPrompt, PromptParity
-from lbx.parity.summary import by_task
+from lbx.parity import NO_DIFFERENCE, LogitDifference, Parity, ParityPrompt, PromptParity, by_task, compare, merge
 
 ROWS = st.lists(st.floats(-30, 30, width=32), min_size=4, max_size=4).map(lambda row: np.array(row, np.float32))
 

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from engine_parts import scripted
 
+from lbx import parity
 from lbx.backends import Backend, load, read_card
 from lbx.base.records import Sampling
 from lbx.inference.completing import complete
-from lbx.parity import summary
-from lbx.parity.differences import forced_logits
-from lbx.parity.measuring import Parity, ParityModel, ParityPrompt, built_in_prompts, measure
+from lbx.parity import Parity, ParityModel, ParityPrompt, built_in_prompts, forced_logits, measure
 from lbx.prompting.prompter import Prompter
 
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"
@@ -88,15 +87,15 @@ def test_one_model_in_two_formats(gguf: Path, tmp_path: Path) -> None:
     loads, prompts = Loads(), short()
     hf = card(tmp_path, "hf", DEMO / "hf")
     found = measure(prompts, (loads(hf), loads(gguf)), positions=8, folder=tmp_path)
-    *_, whole = summary.by_task(found)
+    *_, whole = parity.by_task(found)
     assert (found.same_vocabulary, found.not_compared, loads.most, loads.held) == (True, (), 1, 0)
     assert whole.same_ids == whole.same_prompts == whole.same_outputs == whole.compared == len(prompts)
     assert whole.logits.max_abs < 0.01
     assert whole.logits.kl < 1e-6
     assert whole.logits.top_agreement == 1
     assert whole.logits.positions == sum(min(9, tokens) for tokens in answer_lengths(gguf, prompts))
-    assert summary.explain_excess(found, 0.01) == ""
-    assert "largest logit difference" in summary.explain_excess(found, 1e-9)
+    assert parity.explain_excess(found, 0.01) == ""
+    assert "largest logit difference" in parity.explain_excess(found, 1e-9)
     assert not list(tmp_path.glob("*.npy"))
 
 
@@ -113,7 +112,7 @@ def answer_lengths(path: Path, prompts: Sequence[ParityPrompt]) -> list[int]:
 def test_what_a_quantisation_costs(gguf: Path, q4: Path, tmp_path: Path) -> None:
     prompts = short()
     found = measure(prompts, (Loads()(gguf), Loads()(q4)), positions=8, folder=tmp_path)
-    *tasks, whole = summary.by_task(found)
+    *tasks, whole = parity.by_task(found)
     assert whole.same_ids == whole.compared == len(prompts)
     assert 0.1 < whole.logits.mean_abs < whole.logits.max_abs
     assert 0 < whole.logits.kl < whole.logits.max_kl
@@ -126,9 +125,9 @@ def test_what_a_quantisation_costs(gguf: Path, q4: Path, tmp_path: Path) -> None
         for task in tasks
         if task.metric
     )
-    assert "largest logit difference" in summary.explain_excess(found, 0.1)
+    assert "largest logit difference" in parity.explain_excess(found, 0.1)
     check_by_hand(found, gguf, q4)
-    told = json.loads(json.dumps(summary.to_json(found)))
+    told = json.loads(json.dumps(parity.to_json(found)))
     assert told["all"]["logits"]["max_abs"] == whole.logits.max_abs
     assert len(told["prompts"]) == len(prompts)
 
@@ -167,14 +166,14 @@ def test_strangers_are_compared_as_far_as_they_can_be(gguf: Path, tiny: Path, tm
     prompts = short()[:6] + [one for one in built_in_prompts() if one.sample and one.sample.length == 1024][:1]
     other = card(tmp_path, "llamacpp", tiny / "tiny.gguf")
     found = measure(prompts, (Loads()(gguf), Loads()(other)), positions=4, folder=tmp_path)
-    *_, whole = summary.by_task(found)
+    *_, whole = parity.by_task(found)
     assert found.same_vocabulary is False
     (reason,) = found.not_compared
     assert "different vocabularies" in reason
     assert (whole.same_ids, whole.logits.positions, whole.compared) == (0, 0, len(prompts) - 1)
     assert all(one.first_id_difference is not None and not one.same_prompt for one in found.prompts)
     assert "context window is 2048" in found.prompts[-1].problem
-    assert "were not answered by both" in summary.explain_excess(found, 100)
+    assert "were not answered by both" in parity.explain_excess(found, 100)
 
 
 def test_a_backend_without_logits(gguf: Path, tmp_path: Path) -> None:
@@ -182,7 +181,7 @@ def test_a_backend_without_logits(gguf: Path, tmp_path: Path) -> None:
     said = {str(one.key): f"It is {one.sample.references[0]}." for one in prompts if one.sample}
     scripted(tmp_path / "m", said)
     found = measure(prompts, (Loads()(tmp_path / "m" / "model.toml"), Loads()(gguf)), positions=4, folder=tmp_path)
-    task, _ = summary.by_task(found)
+    task, _ = parity.by_task(found)
     assert "the backend scripted of scripted does not return them" in found.not_compared[0]
     assert (task.logits.positions, task.compared, task.score_first) == (0, 3, 1.0)
     assert [one.outputs[0] for one in found.prompts if one.outputs] == list(said.values())
@@ -192,9 +191,9 @@ def test_a_backend_without_logits(gguf: Path, tmp_path: Path) -> None:
         positions=4,
         folder=tmp_path,
     )
-    *_, whole = summary.by_task(same)
+    *_, whole = parity.by_task(same)
     assert (same.same_vocabulary, whole.same_outputs) == (True, 3)
-    assert summary.explain_excess(same, 1.0) == "no logits could be compared"
+    assert parity.explain_excess(same, 1.0) == "no logits could be compared"
 
 
 def test_a_smaller_window_is_fed_the_same_ids(gguf: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from engine_parts import scripted
 from toy import EOS, TOKENIZER, ToyMemory, alone
 
 from lbx.base.records import Request, SampleKey
-from lbx.forecast import calibration
-from lbx.forecast.calibration import calibrate, decode_capacity_of
+from lbx.forecast import estimate
+from lbx.forecast.estimate import calibrate, decode_capacity_of
 from lbx.forecast.run_plan import RunPlan, TaskPlan
 from lbx.inference.model import NEVER_EXTENDS, BackendInfo, Extend
 
@@ -71,7 +71,7 @@ class TimedBackend:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(calibration.time, "perf_counter", clock.perf_counter)
+    monkeypatch.setattr(estimate.time, "perf_counter", clock.perf_counter)
     return clock
 
 
@@ -109,7 +109,7 @@ def test_prices_of_a_memory_of_sequences(clock: Clock) -> None:
     assert costs.answer_s == pytest.approx(ANSWER_S, rel=0.05)
     assert costs.answer_seen_s == pytest.approx(ANSWER_SEEN_S, rel=0.05)
     assert memory.used_cells == 0, "nothing is left behind"
-    assert clock.now < 1.5 * calibration.SECONDS
+    assert clock.now < 1.5 * estimate.SECONDS
     assert f"calibration of {clock.now:.0f} s" in costs.basis
 
 
@@ -131,7 +131,7 @@ def test_it_takes_its_share_of_the_run_and_tells_how_far_it_is(
         on_progress=lambda *times: told.append(times),
     )  # fmt: skip
     run_s, first_tokens_s = price * TOKEN_S * run_tokens, price * (2 * 16 * TOKEN_S + 4 * (STEP_S + ANSWER_S))
-    assert clock.now <= max(calibration.LEAST_S, calibration.SHARE * run_s) * 1.2 + first_tokens_s
+    assert clock.now <= max(estimate.LEAST_S, estimate.SHARE * run_s) * 1.2 + first_tokens_s
     assert costs is not None
     assert costs.token_s == pytest.approx(price * TOKEN_S, rel=0.05)
     assert costs.step_s + costs.answer_s == pytest.approx(price * (STEP_S + ANSWER_S), rel=0.1)
@@ -177,7 +177,7 @@ def test_answers_are_tried_out(clock: Clock) -> None:
     costs = calibrate(backend, plan(), batching=True)
     assert costs is not None
     for request in plan().trials:
-        said = alone(replace(request, max_new_tokens=calibration._TRIAL_TOKENS))
+        said = alone(replace(request, max_new_tokens=estimate._TRIAL_TOKENS))
         expected = 1000 if said.finish_reason == "length" else said.output_tokens + 1
         assert costs.answers[f"toy/{request.key.task}"] == expected
     assert 0 < costs.answers[""] <= 1

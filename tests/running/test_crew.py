@@ -28,9 +28,8 @@ from lbx.benchmarks.registry import BENCHMARKS
 from lbx.running.plan import use_one_share
 from lbx.running.preparing import prepare_worker
 from lbx.running.resolved_run import ResolvedRun
-from lbx.running.workers import devices
-from lbx.running.workers.devices import share_out
-from lbx.running.workers.pool import WorkerPool
+from lbx.running.workers import pool as devices
+from lbx.running.workers.pool import WorkerPool, share_out
 from lbx.spec.jobs import Agenda, Job, JobSize, make_jobs
 from lbx.spec.run_spec import RunSpec
 from lbx.spec.selection import EVERYTHING

@@ -11,8 +11,17 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.judging.rounds import QuestionChoice, Rounds, RunAnswers, StoredQuestion, has_length_hint, make_rounds
-from lbx.judging.same_family import JudgedModel, same_family, tokenizer_sha256
+from lbx.judging.rounds import (
+    JudgedModel,
+    QuestionChoice,
+    Rounds,
+    RunAnswers,
+    StoredQuestion,
+    has_length_hint,
+    make_rounds,
+    same_family,
+    tokenizer_sha256,
+)
 from lbx.store import RunRow
 
 PAIRS = Rubric("ours", "pair", "", "{question} {a} {b}", (("A", "first"), ("B", "second")))

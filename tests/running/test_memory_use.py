@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lbx.forecast import memory_use
-from lbx.forecast.memory_use import FreeMemory, GpuMemory, gpu_memory, memory_fit, memory_in_use, peak_memory
-from lbx.forecast.outlook import memory_line
+from lbx.forecast import outlook
+from lbx.forecast.outlook import FreeMemory, GpuMemory, gpu_memory, memory_fit, memory_in_use, memory_line, peak_memory
 from lbx.inference.model import BackendInfo
 
 MIB = 1 << 20
@@ -89,7 +88,7 @@ def test_a_gpu_as_its_tool_says(
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\n{says}\n")
     program.chmod(0o755)
-    monkeypatch.setattr(memory_use, "_nvidia_smi", lambda: str(program))
+    monkeypatch.setattr(outlook, "_nvidia_smi", lambda: str(program))
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:

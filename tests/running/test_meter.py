@@ -7,8 +7,7 @@ import dataclasses
 import pytest
 
 from lbx.forecast.estimate import TimeEstimate
-from lbx.forecast.memory_use import MemoryFit
-from lbx.forecast.outlook import Outlook
+from lbx.forecast.outlook import MemoryFit, Outlook
 from lbx.forecast.run_plan import TaskPlan
 from lbx.running.watching import RunMeter
 from lbx.store import GenerationRow

@@ -14,8 +14,8 @@ from lbx.backends import resolve_model
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks.registry import BENCHMARKS, all_tasks, select
-from lbx.judging.rating_choice import documents, make_rating_set
-from lbx.running.asked_model import load_model_tokenizer
+from lbx.judging.rating_sets import documents, make_rating_set
+from lbx.running.models import load_model_tokenizer
 from lbx.running.plan import plan_each
 from lbx.running.preparing import resolve
 from lbx.running.running import run

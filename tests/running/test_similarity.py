@@ -18,9 +18,8 @@ from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import SimilarityInput
 from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, LongBenchPro
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.running.rescoring import Embedding, score_with
-from lbx.scoring.scores import Rescoring, rescore
-from lbx.scoring.similarity import Similarities, identity
+from lbx.running.stored_runs import Embedding, score_with
+from lbx.scoring.scores import Rescoring, Similarities, identity, rescore
 from lbx.spec.settings import RunSettings
 from lbx.store import Store
 from lbx.store.caches import embedding_models

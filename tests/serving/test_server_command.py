@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import UsageError
-from lbx.serving.command import ServerCommand
-from lbx.serving.identity import server_settings
+from lbx.serving.command import ServerCommand, server_settings
 
 
 @pytest.mark.parametrize(

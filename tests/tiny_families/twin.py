@@ -15,7 +15,7 @@ from lbx.backends import load
 from lbx.base.records import Request, SampleKey
 from lbx.inference.batching import DecodeBatch
 from lbx.inference.completing import complete
-from lbx.parity.differences import forced_logits
+from lbx.parity import forced_logits
 
 REPOSITORY = Path(__file__).parents[2]
 CONVERTER = REPOSITORY / ".venv-convert" / "bin" / "python"

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import UsageError
-from lbx.exchange.annotation.dataset import Dataset
-from lbx.exchange.annotation.pairs import ANSWERS, DOCUMENT, QUESTIONS, DatasetLine
+from lbx.exchange.annotation.dataset import ANSWERS, DOCUMENT, QUESTIONS, Dataset, DatasetLine
 from lbx.exchange.ratings.pages import page_line
 
 _PAGE = re.compile(r"(\d+)_cleaned\.json")

@@ -5,30 +5,155 @@ of each answer are kept on disk. The second model is then fed the first one's to
 the arithmetic can differ: its logits are taken after the prompt and after each token of the first one's answer,
 regardless of its own choice. Its own greedy answers are compared with the first one's. Models with different
 vocabularies have no common logits: each gets its own tokens, and only answers and scores are compared.
+
+Differences are those of logits after a given text, and the first differing token of answers. The summary is by task,
+over all prompts, and against a bound on logits.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.layout import Bundle
-from lbx.base.records import Completion, Prompt, Request, Sample, SampleKey, Sampling, Task, Truncation
+from lbx.base.records import Completion, Prompt, Request, Sample, SampleKey, Sampling, ScoredSample, Task, Truncation
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.needle import Needle, NeedleSettings, make_prompt, make_sample
 from lbx.inference.completing import complete
-from lbx.inference.model import Backend, BackendInfo, LocalBackend
+from lbx.inference.model import Backend, BackendInfo, Extend, LocalBackend
 from lbx.inference.prefix import common_prefix
-from lbx.parity.differences import NO_DIFFERENCE, Flip, FlipWatch, LogitDifference, compare, forced_logits, merge
 from lbx.prompting.prompter import Prompter
 from lbx.spec.selection import Selection
 
 if TYPE_CHECKING:
     from lbx.inference.model import Logits
+
+
+@dataclass(frozen=True, slots=True)
+class LogitDifference:
+    """Differences of logits over a number of positions.
+
+    Attributes:
+        positions: number of compared positions; all means are over these.
+        max_abs: largest |a - b| of any token at any position.
+        mean_abs: mean over tokens and positions.
+        kl, max_kl: Kullback-Leibler divergence of the second model's distribution from the first one's, KL(a || b),
+            in nats: its mean and its maximum.
+        same_top: number of positions with the same likeliest token in both models.
+    """
+
+    positions: int = 0
+    max_abs: float = 0.0
+    mean_abs: float = 0.0
+    kl: float = 0.0
+    max_kl: float = 0.0
+    same_top: int = 0
+
+    @property
+    def top_agreement(self) -> float:
+        """Share of positions with the same likeliest token; 0 without positions."""
+        return self.same_top / self.positions if self.positions else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        values = asdict(self) | {"top_agreement": self.top_agreement}
+        del values["same_top"]
+        return values
+
+
+NO_DIFFERENCE = LogitDifference()
+"""Difference over no positions."""
+
+
+def compare(a: Logits, b: Logits) -> LogitDifference:
+    """Compare logits at one position.
+
+    Shapes (vocabulary,); vocabularies of different sizes (padding) are compared on their common tokens.
+    """
+    import numpy as np
+
+    size = min(len(a), len(b))
+    first, second = a[:size].astype(np.float64), b[:size].astype(np.float64)
+    apart = np.abs(np.subtract(first, second, where=first != second, out=np.zeros(size)))
+    p, q = _log_softmax(first), _log_softmax(second)
+    possible = np.exp(p) > 0
+    kl = max(0.0, float(np.sum(np.exp(p[possible]) * (p[possible] - q[possible]))))
+    same = int(np.argmax(first) == np.argmax(second))
+    return LogitDifference(1, float(apart.max()), float(apart.mean()), kl, kl, same)
+
+
+def merge(parts: Iterable[LogitDifference]) -> LogitDifference:
+    measured = [part for part in parts if part.positions]
+    total = sum(part.positions for part in measured)
+    if not total:
+        return NO_DIFFERENCE
+    return LogitDifference(
+        positions=total,
+        max_abs=max(part.max_abs for part in measured),
+        mean_abs=sum(part.mean_abs * part.positions for part in measured) / total,
+        kl=sum(part.kl * part.positions for part in measured) / total,
+        max_kl=max(part.max_kl for part in measured),
+        same_top=sum(part.same_top for part in measured),
+    )
+
+
+def _log_softmax(logits: Any) -> Any:
+    import numpy as np
+
+    shifted = logits - logits.max()
+    return shifted - np.log(np.sum(np.exp(shifted)))
+
+
+class Flip(NamedTuple):
+    """First difference between two answers to one prompt.
+
+    Attributes:
+        position: index of the first differing token.
+        gap: logit of the token chosen there minus the logit of the other answer's token; None if the model has no such
+            token.
+    """
+
+    position: int
+    gap: float | None
+
+
+class FlipWatch:
+    """Watch for the first token of an answer that differs from another answer; ``flip`` is None until then."""
+
+    def __init__(self, other: Sequence[int]) -> None:
+        self._other = other
+        self.flip: Flip | None = None
+
+    def __call__(self, position: int, logits: Logits, token: int) -> None:
+        if self.flip is None and position < len(self._other) and token != (other := self._other[position]):
+            self.flip = Flip(position, float(logits[token] - logits[other]) if other < len(logits) else None)
+
+
+def forced_logits(backend: LocalBackend, prompt: Sequence[int], tokens: Sequence[int]) -> Iterator[Logits]:
+    """Yield the logits after a prompt, and after each token that follows it.
+
+    Raises:
+        BackendError: the model failed.
+    """
+    memory = backend.sequences()
+
+    def extend(ids: Sequence[int]) -> Logits:
+        (logits,) = memory.extend([Extend(0, ids, wants_logits=True)])
+        assert logits is not None
+        return logits
+
+    try:
+        for at in range(0, len(prompt), memory.max_step):
+            logits = extend(prompt[at : at + memory.max_step])
+        yield logits
+        yield from (extend((token,)) for token in tokens)
+    finally:
+        memory.drop(0)
+
 
 ParityProgress = Callable[[str, int, int], None]
 """Callback for progress: model name, number of answered prompts, number of prompts."""
@@ -341,3 +466,164 @@ def bundle_prompts(
         benchmark = benchmarks[task.benchmark]
         for _, sample in selection.select(task, benchmark.samples(bundle, task.name)):
             yield ParityPrompt(sample.key, benchmark.prompt(bundle, sample), sample, benchmark)
+
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskParity:
+    """Comparison summed over the prompts of a task, or over all.
+
+    Attributes:
+        compared: number of prompts that both models answered.
+        same_ids, same_prompts: number of prompts with the same ids, as plain text and as fed by a run; None if token
+            ids could not be compared.
+        logits: differences at the positions of all prompts.
+        same_outputs: number of equal greedy answers among ``compared``.
+        median_first_difference: median place of the first differing token over differing answers; None without any, or
+            without known tokens.
+        median_gap, max_gap: the second model's preference for its own token there.
+        metric: headline metric; "" for answers without one.
+        score_first, score_second: score of each model, in 0..1, over the ``compared`` prompts.
+    """
+
+    task: str
+    prompts: int
+    compared: int
+    same_ids: int | None
+    same_prompts: int | None
+    logits: LogitDifference
+    same_outputs: int
+    median_first_difference: float | None
+    median_gap: float | None
+    max_gap: float | None
+    metric: str = ""
+    score_first: float | None = None
+    score_second: float | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Score of the second model minus score of the first."""
+        return None if self.score_first is None or self.score_second is None else self.score_second - self.score_first
+
+    def to_json(self) -> dict[str, Any]:
+        logits = self.logits.to_json() if self.logits.positions else None
+        return asdict(self) | {"logits": logits, "metric": self.metric or None, "difference": self.difference}
+
+
+def by_task(parity: Parity) -> list[TaskParity]:
+    """Summarise each task, then all prompts together; the total of several tasks has no score."""
+    tasks: dict[str, list[PromptParity]] = {}
+    for comparison in parity.prompts:
+        tasks.setdefault(comparison.prompt.task, []).append(comparison)
+    rows = [_summarise(task, prompts, with_scores=True) for task, prompts in tasks.items()]
+    return [*rows, _summarise(ALL, parity.prompts, with_scores=len(tasks) == 1)]
+
+
+def _summarise(task: str, prompts: Sequence[PromptParity], *, with_scores: bool) -> TaskParity:
+    gaps = [comparison.flip.gap for comparison in prompts if comparison.flip and comparison.flip.gap is not None]
+    positions = [comparison.flip.position for comparison in prompts if comparison.flip]
+    metric, first, second = _scores(prompts) if with_scores else ("", None, None)
+    return TaskParity(
+        task=task,
+        prompts=len(prompts),
+        compared=sum(comparison.same_output is not None for comparison in prompts),
+        same_ids=_count([comparison.same_ids for comparison in prompts]),
+        same_prompts=_count([comparison.same_prompt for comparison in prompts]),
+        logits=merge(comparison.logits for comparison in prompts),
+        same_outputs=sum(bool(comparison.same_output) for comparison in prompts),
+        median_first_difference=median(positions) if positions else None,
+        median_gap=median(gaps) if gaps else None,
+        max_gap=max(gaps) if gaps else None,
+        metric=metric,
+        score_first=first,
+        score_second=second,
+    )
+
+
+def _count(flags: Sequence[bool | None]) -> int | None:
+    values = [flag for flag in flags if flag is not None]
+    return sum(values) if values else None
+
+
+def _scores(prompts: Sequence[PromptParity]) -> tuple[str, float | None, float | None]:
+    """Headline metric and its official aggregate for each model."""
+    both = [
+        comparison
+        for comparison in prompts
+        if comparison.outputs is not None and comparison.prompt.benchmark is not None
+    ]
+    if not both:
+        return "", None, None
+    scores = [_score(both, side) for side in (0, 1)]
+    return scores[0][0], scores[0][1], scores[1][1]
+
+
+def _score(prompts: Sequence[PromptParity], side: int) -> tuple[str, float]:
+    rows: list[ScoredSample] = []
+    for comparison in prompts:
+        benchmark, sample, outputs = comparison.prompt.benchmark, comparison.prompt.sample, comparison.outputs
+        assert benchmark is not None and sample is not None and outputs is not None
+        scores = benchmark.score(sample, outputs[side])
+        values = {score.metric: score.score for score in scores}
+        rows.append(ScoredSample(sample, values, reasoned=comparison.reasoned[side]))
+    benchmark = prompts[0].prompt.benchmark
+    assert benchmark is not None
+    headline = benchmark.aggregate(prompts[0].prompt.key.task, rows)[0]
+    return headline.metric, headline.score
+
+
+def explain_excess(parity: Parity, bound: float) -> str:
+    """Explain how the difference of two models exceeds a bound on logits; "" if it does not."""
+    (*_, total) = by_task(parity)
+    if total.compared < total.prompts:
+        return f"{total.prompts - total.compared} of {total.prompts} prompts were not answered by both models"
+    if total.same_ids != total.prompts:
+        return f"{total.prompts - (total.same_ids or 0)} of {total.prompts} prompts do not have equal token ids"
+    if not total.logits.positions:
+        return "no logits could be compared"
+    if not total.logits.max_abs <= bound:
+        return f"the largest logit difference is {total.logits.max_abs:.3g}"
+    return ""
+
+
+def to_json(parity: Parity) -> dict[str, Any]:
+    *tasks, total = by_task(parity)
+    return {
+        "first": _info_json(parity.first),
+        "second": _info_json(parity.second),
+        "same_vocabulary": parity.same_vocabulary,
+        "not_compared": list(parity.not_compared),
+        "all": total.to_json(),
+        "tasks": [task.to_json() for task in tasks],
+        "prompts": [_prompt_json(comparison) for comparison in parity.prompts],
+    }
+
+
+def _info_json(info: BackendInfo) -> dict[str, Any]:
+    settings: Mapping[str, Any] = info.settings
+    return {
+        "model": info.model,
+        "backend": info.name,
+        "version": info.version,
+        "context_window": info.context_window,
+        "settings": dict(settings),
+    }
+
+
+def _prompt_json(comparison: PromptParity) -> dict[str, Any]:
+    return {
+        "task": comparison.prompt.task,
+        "sample_id": comparison.prompt.key.sample_id,
+        "prompt_tokens": comparison.prompt_tokens,
+        "same_ids": comparison.same_ids,
+        "first_id_difference": comparison.first_id_difference,
+        "same_prompt": comparison.same_prompt,
+        "logits": comparison.logits.to_json() if comparison.logits.positions else None,
+        "same_output": comparison.same_output,
+        "first_difference": comparison.flip.position if comparison.flip else None,
+        "gap": comparison.flip.gap if comparison.flip else None,
+        "outputs": list(comparison.outputs) if comparison.outputs else None,
+        "problem": comparison.problem or None,
+    }

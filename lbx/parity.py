@@ -24,7 +24,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Completion, Prompt, Request, Sample, SampleKey, Sampling, ScoredSample, Task, Truncation
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.needle import Needle, NeedleSettings, make_prompt, make_sample
-from lbx.inference.completing import complete
+from lbx.inference.batching import complete
 from lbx.inference.model import Backend, BackendInfo, Extend, LocalBackend
 from lbx.inference.prefix import common_prefix
 from lbx.prompting.prompter import Prompter

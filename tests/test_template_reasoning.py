@@ -11,9 +11,16 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
 from lbx.base.run_options import EFFORTS
 from lbx.prompting.chat_template import ChatTemplate
-from lbx.prompting.control_tokens import THINK, ReasoningMarks
 from lbx.prompting.prompter import Prompter
-from lbx.prompting.reasoning import choose_marks, find_levels, find_marks, find_switch, split_reasoning
+from lbx.prompting.reasoning import (
+    THINK,
+    ReasoningMarks,
+    choose_marks,
+    find_levels,
+    find_marks,
+    find_switch,
+    split_reasoning,
+)
 
 TURNS = "{% for m in messages %}<|{{ m.role }}|>{{ BODY }}<|end|>{% endfor %}{% if add_generation_prompt %}"
 

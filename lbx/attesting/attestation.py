@@ -24,12 +24,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.inputs import ATTESTATION_SUFFIX, open_input
 from lbx.base.outputs import open_output
 from lbx.base.records import canonical_json
 from lbx.base.version import __version__
+from lbx.base.visible import as_command
 from lbx.bundle.signing.signature import RESULTS_NAMESPACE, parse, sign
 from lbx.bundle.signing.trust import SignedBy, Trust
 from lbx.scoring.reading import runs_without_numbers

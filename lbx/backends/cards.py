@@ -44,13 +44,13 @@ from lbx.backends.headers import DeclaredWindow
 from lbx.backends.hf.options import HfOptions, SentenceTransformersOptions
 from lbx.backends.llama.options import LlamaEmbeddingOptions, LlamaOptions
 from lbx.backends.options import BackendOptions, ScriptedOptions
-from lbx.base.commands import as_command
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.inputs import expand_user, read_input
 from lbx.base.layout import FILES, HUB, Bundle
 from lbx.base.limits import CONTEXT_TOKENS, SET_CONTEXT_TOKENS, TABLE_BYTES
 from lbx.base.records import Sampling, sha256_text
 from lbx.base.tables import check_table, from_table, nearest, read_table
+from lbx.base.visible import as_command
 from lbx.inference.sampling import RANGES, out_of_range
 
 

@@ -31,8 +31,7 @@ from lbx.base.tables import check_keys, check_type, from_table
 from lbx.base.version import __version__
 from lbx.inference.decoding import Decoding, check_fits
 from lbx.inference.model import BackendInfo, CompletionResult
-from lbx.prompting.control_tokens import encode_separately
-from lbx.prompting.reasoning import choose_marks
+from lbx.prompting.reasoning import choose_marks, encode_separately
 
 WINDOW = 1_000_000
 _LONGEST_S = 86_400

@@ -42,11 +42,11 @@ from lbx.backends.headers import declared_window, tensor_table
 from lbx.backends.hf.checkpoint import read_checkpoint
 from lbx.backends.llama.formats import check_gguf, format_title
 from lbx.backends.options import MOST_THREADS
-from lbx.base.commands import as_command
 from lbx.base.errors import BackendError, LbxError, UsageError
 from lbx.base.inputs import expand_user, open_input
 from lbx.base.layout import Bundle
 from lbx.base.tables import nearest
+from lbx.base.visible import as_command
 
 _FILES = (".toml", ".gguf", ".jsonl", ".json")
 BackendDetector = Callable[[Path], str]

@@ -17,10 +17,15 @@
 
 Every error has a cause, and optionally a fix and the next command. The command line prints the three as one
 paragraph. Foreign exceptions are mapped once, by ``raise XError(...) from exc``.
+
+Python errors that may be caused by values in a results file have a message, too. Results files are untrusted. The types
+of their columns are checked (``lbx.store.contents``), but the JSON in them is parsed by the code that needs it, and may
+have any form.
 """
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +36,7 @@ class LbxError(Exception):
     Args:
         cause: a sentence on the problem that names the file, task or setting concerned.
         fix: a sentence on the remedy, or "" if it is clear from the cause.
-        command: the next command to type, from ``lbx.base.commands.as_command``, or "".
+        command: the next command to type, from ``lbx.base.visible.as_command``, or "".
     """
 
     exit_code = 1
@@ -145,3 +150,32 @@ class InterruptedByUserError(LbxError):
     def __init__(self, cause: str, *, exit_code: int = 130) -> None:
         super().__init__(cause, fix="Run the same command again to continue.")
         self.exit_code = exit_code
+
+
+VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_JSON_TYPES = (dict, list, str, int, float, type(None))
+
+files_read: set[Path] = set()
+"""Results files read by this process; cleared when a command begins."""
+
+
+def stored_value_error(error: BaseException) -> LbxError | None:
+    """Convert an error that stored values may have caused; None for other errors, which are bugs of lbx."""
+    if not files_read or not isinstance(error, VALUE_ERRORS) or not _may_come_from_stored_values(error):
+        return None
+    return StoreError(
+        f"{unreadable_values()[:-1]} ({type(error).__name__}: {error}).",
+        fix="If only lbx wrote them, this is a bug: please report it with the traceback printed by --debug.",
+    )
+
+
+def unreadable_values() -> str:
+    """Return the message without the text of the error, which may quote confidential values."""
+    return f"Values in {', '.join(sorted(map(str, files_read)))} cannot be read."
+
+
+def _may_come_from_stored_values(error: BaseException) -> bool:
+    if isinstance(error, AttributeError) and not isinstance(error.obj, _JSON_TYPES):
+        return False
+    frames = traceback.walk_tb(error.__traceback__)  # backends receive prompts, not stored JSON
+    return not any(str(frame.f_globals.get("__name__")).startswith("lbx.backends.") for frame, _ in frames)

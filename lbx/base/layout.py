@@ -19,9 +19,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lbx.base.commands import as_command
 from lbx.base.errors import BundleError
 from lbx.base.inputs import read_input
+from lbx.base.visible import as_command
 
 BAGIT = "bagit.txt"
 BAG_INFO = "bag-info.txt"

@@ -1,19 +1,26 @@
-"""Start of other programs. All go through this module, so that files in the working folder are never executed.
+"""Start of other programs, and deferred signals.
 
-A Python subprocess searches the same folders for modules as this process, and never its working folder (``safepath``).
-Other programs are searched only in the absolute folders of PATH.
+All programs are started by this module, so that files in the working folder are never executed. A Python subprocess
+searches the same folders for modules as this process, and never its working folder (``safepath``). Other programs are
+searched only in the absolute folders of PATH.
+
+Signals are deferred, because Ctrl-C would make DuckDB abandon a commit, and free llama.cpp's buffers during a forward
+pass.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +29,7 @@ from lbx.base.inputs import SMALL, open_input, read_input
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
+
 
 Popen = subprocess.Popen
 CompletedProcess = subprocess.CompletedProcess
@@ -135,3 +143,26 @@ def find_tool(name: str) -> str | None:
     """Find a program in the absolute folders of PATH; None if missing. A path is returned unchanged."""
     folders = [folder for folder in os.get_exec_path() if os.path.isabs(folder)]
     return shutil.which(name, path=os.pathsep.join(folders))
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+POLL_INTERVAL_S = 0.5
+"""Seconds after which a long wait is restarted, because a signal that arrives just before a wait does not end it."""
+
+
+@contextlib.contextmanager
+def defer_signals() -> Iterator[None]:
+    """Defer SIGINT and SIGTERM until the end of the block. May be nested."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals never reach other threads
+        return
+    waiting: list[int] = []
+    handlers = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for caught in dict.fromkeys(waiting):
+            signal.raise_signal(caught)

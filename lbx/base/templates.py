@@ -12,7 +12,7 @@ from lbx.base.visible import one_line, visible
 
 
 class MissingValueError(UndefinedError, LookupError):
-    """A value used in a template is missing, perhaps in the JSON of a results file (``base.stored_values``)."""
+    """A value used in a template is missing, perhaps in the JSON of a results file (``base.errors``)."""
 
 
 class _Missing(StrictUndefined):

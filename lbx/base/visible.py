@@ -1,13 +1,18 @@
-r"""Escaping of untrusted text for display: characters that control a terminal or deceive its reader.
+r"""Escaping of untrusted text for display, and of commands in messages for the shell.
 
 A model's name, an answer or a file's name may contain escape sequences (titles, colours, the cursor), C1 controls,
 which some terminals obey as well, bidirectional overrides and zero-width characters. They are shown as Python escapes:
 ``\x1b``, ``\u202e``. Readable characters, of every script and emoji, are unchanged.
+
+Commands in messages are quoted for the shell, so that a file's name cannot inject code when they are pasted.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+from pathlib import PurePath
 
 _JOINED = "\u0600-\u0fff\u1000-\u109f\u1780-\u17ff\u1800-\u18af\u200c\u200d\U00010a00-\U00011fff"
 """Scripts that use joiners in their spelling: Arabic, Persian, the scripts of India, Burmese, Khmer, Mongolian ..."""
@@ -82,3 +87,29 @@ def _as_escape(match: re.Match[str]) -> str:
 def _as_json(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def as_command(*words: str | PurePath) -> str:
+    """Quote words for a POSIX shell, each as exactly one argument.
+
+    Args:
+        words: paths as path objects, so that they are never read as options; options ("-o") and names as strings.
+    """
+    return " ".join(map(_quote, words))
+
+
+def _quote(word: str | PurePath) -> str:
+    text = os.fspath(word)
+    if isinstance(word, PurePath) and text.startswith("-"):
+        text = f"./{text}"
+    if one_line(text) == text:
+        # Zsh expands =NAME to the path of a program.
+        return f"'{text}'" if text.startswith("=") and "'" not in text else shlex.quote(text)
+    # Escape characters that are unsafe to print, or would not survive copying from a terminal.
+    return "$'{}'".format("".join(map(_escape, text)))
+
+
+def _escape(character: str) -> str:
+    if character.isascii() and character.isprintable() and character not in "\\'":
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))

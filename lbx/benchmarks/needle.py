@@ -28,7 +28,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
-from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import (
@@ -45,6 +44,7 @@ from lbx.base.records import (
     Truncation,
 )
 from lbx.base.tables import check_keys, read_table
+from lbx.base.visible import as_command
 from lbx.benchmarks.base.aggregates import task_score
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules
 from lbx.benchmarks.base.sources import DataSource

@@ -7,10 +7,10 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Task
+from lbx.base.visible import as_command
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, needs_model
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.graphwalks import GraphWalks

@@ -12,16 +12,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lbx.bundle.making.archive import Writing as Writing
+    from lbx.bundle.disk import Progress as Progress
     from lbx.bundle.making.fetch import Retry as Retry
     from lbx.bundle.making.outline import Outline as Outline
     from lbx.bundle.making.pack import CreateResult as CreateResult
     from lbx.bundle.making.pack import Where as Where
+    from lbx.bundle.making.pack import Writing as Writing
     from lbx.bundle.making.pack import create as create
     from lbx.bundle.making.pack import survey as survey
     from lbx.bundle.making.request import RequestResult as RequestResult
     from lbx.bundle.making.request import write_request as write_request
-    from lbx.bundle.progress import Progress as Progress
     from lbx.bundle.receiving.check import VerifyReport as VerifyReport
     from lbx.bundle.receiving.check import check_unchanged as check_unchanged
     from lbx.bundle.receiving.check import verify as verify

@@ -16,8 +16,7 @@ from typing import IO
 
 from lbx.base.errors import UsageError
 from lbx.base.outputs import new_file, sync_folder, write_file
-from lbx.bundle.disk import Flusher
-from lbx.bundle.hashing import BackgroundSha256
+from lbx.bundle.disk import BackgroundSha256, Flusher
 
 MAX_VOLUME = 4_294_967_295
 MIN_VOLUME = 1 << 16

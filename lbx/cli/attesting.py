@@ -22,10 +22,10 @@ from lbx.attesting.checking import (
     check_numbers,
     check_results,
 )
-from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.inputs import ATTESTATION_SUFFIX, is_results_file
 from lbx.base.units import format_count
+from lbx.base.visible import as_command
 from lbx.bundle.signing.signature import RESULTS_NAMESPACE
 from lbx.bundle.signing.trust import Trust
 from lbx.cli.gap_options import AttestOptions, VerifyOptions

@@ -7,13 +7,11 @@ from pathlib import Path
 from rich.console import Console
 
 from lbx.base.columns import Column
-from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.units import format_count
-from lbx.base.visible import one_line
-from lbx.bundle.making.archive import Writing
+from lbx.base.visible import as_command, one_line
 from lbx.bundle.making.outline import Outline
-from lbx.bundle.making.pack import CreateResult, Where, create, survey
+from lbx.bundle.making.pack import CreateResult, Where, Writing, create, survey
 from lbx.bundle.making.request import RequestResult, write_request
 from lbx.bundle.volumes import parse_volume_size
 from lbx.cli.gap_options import BundleOptions

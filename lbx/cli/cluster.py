@@ -10,11 +10,11 @@ from pathlib import Path
 
 import typer
 
-from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.outputs import write_file
 from lbx.base.processes import find_tool, python_command
 from lbx.base.units import format_count
+from lbx.base.visible import as_command
 from lbx.cli.cluster_options import (
     StatusOptions,
     SubmitArrayOptions,

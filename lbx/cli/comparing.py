@@ -37,8 +37,8 @@ from lbx.report.cells import cells
 from lbx.report.report_types import ReportDefinition
 from lbx.running.models import bind_families, choose_tasks, load_model, make_prompter, server_of
 from lbx.running.offline import offline
+from lbx.spec.run_spec import RunSettings, SampleChoice
 from lbx.spec.selection import select_samples
-from lbx.spec.settings import RunSettings, SampleChoice
 from lbx.store import Table
 
 

@@ -14,10 +14,9 @@ from pathlib import Path
 from types import FrameType
 from typing import ClassVar, NoReturn
 
-from lbx.base.commands import as_command
 from lbx.base.crash_report import explain_crashes
-from lbx.base.errors import InterruptedByUserError, InUseError, LbxError
-from lbx.base.stored_values import stored_value_error
+from lbx.base.errors import InterruptedByUserError, InUseError, LbxError, stored_value_error
+from lbx.base.visible import as_command
 
 _OUTPUT_OPTIONS = ("-o", "--output")
 _MERGEABLE = ("run", "judge", "import")

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from lbx.base.commands import as_command
 from lbx.base.units import format_count
+from lbx.base.visible import as_command
 from lbx.cli.failures import reporting_interrupts
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.people_options import JudgeOptions

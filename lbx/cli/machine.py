@@ -30,15 +30,16 @@ from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, expand_user, read_input
 from lbx.base.processes import DEVNULL, PIPE, start_python
 from lbx.base.resources import (
+    CpuTimes,
     available_memory,
     bound_cpus,
     cpu_quota,
     describe_cpu_limit,
+    describe_neighbours,
     memory_limit,
     usable_cpu_count,
 )
 from lbx.base.version import __version__
-from lbx.base.waiting_threads import CpuTimes, describe_neighbours
 from lbx.cli.measure_options import DoctorOptions, Need
 from lbx.cli.output import answer_json, note, stdout
 from lbx.running.offline import network_interfaces

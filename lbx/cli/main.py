@@ -17,8 +17,7 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from lbx.base.errors import ConflictError, InUseError, LbxError
-from lbx.base.stored_values import files_read
+from lbx.base.errors import ConflictError, InUseError, LbxError, files_read
 from lbx.base.version import __version__
 from lbx.cli.failures import as_lbx_error, offer_own_file, with_other_output
 from lbx.cli.loading import CommandSpec, PlainTypes, build_command
@@ -100,13 +99,13 @@ _RUNS_COMMANDS = {
         "Exchange",
         "Copy runs into a new results file, with their judgements and ratings, on request without texts.",
         "cli.run_options:ExtractRunsOptions",
-        "cli.extracting:extract_runs",
+        "cli.runs:extract_runs",
     ),
     "texts": CommandSpec(
         "Exchange",
         "List the columns of a results file that hold texts, with their origins and sizes.",
         "cli.run_options:ListTextsOptions",
-        "cli.extracting:list_texts",
+        "cli.runs:list_texts",
     ),
 }
 COMMANDS = {

@@ -25,11 +25,10 @@ from rich.table import Table
 from rich.text import Text
 from typer.exceptions import TyperException
 
-from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.outputs import is_regular_or_missing, open_output
 from lbx.base.units import duration, size
-from lbx.base.visible import escape_json, one_line, visible
+from lbx.base.visible import as_command, escape_json, one_line, visible
 from lbx.running.listening import Listener, RunProgress
 
 LOG_SECONDS, RUN_LOG_SECONDS = 30.0, 60.0

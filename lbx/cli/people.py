@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.units import format_count
-from lbx.base.visible import one_line
+from lbx.base.visible import as_command, one_line
 from lbx.cli.output import answer, note
 from lbx.cli.pages import import_web, open_site
 from lbx.cli.people_options import AnnotateOptions, RateOptions, RatingKind

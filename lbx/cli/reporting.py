@@ -10,10 +10,10 @@ from pathlib import Path
 import typer
 
 from lbx.attesting.checking import attestation_notice
-from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.outputs import atomic_path, write_file
 from lbx.base.units import format_count
+from lbx.base.visible import as_command
 from lbx.cli.options import ReportFormat
 from lbx.cli.output import answer_json, answer_text, binary_file, note
 from lbx.cli.read_options import ReportOptions

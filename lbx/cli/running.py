@@ -10,11 +10,10 @@ from typing import Any
 
 import typer
 
-from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.units import duration, format_count, size
-from lbx.base.visible import one_line
+from lbx.base.visible import as_command, one_line
 from lbx.benchmarks.registry import BENCHMARKS, all_tasks
 from lbx.cli.failures import reporting_interrupts
 from lbx.cli.measure_options import PlanOptions, RunOptions, TasksOptions

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.inputs import open_input
 from lbx.base.outputs import temporary_folder
 from lbx.base.records import SampleKey
+from lbx.base.visible import as_command
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.cluster.folder import RunFolder, Submission
 from lbx.cluster.schedulers import SCHEDULERS

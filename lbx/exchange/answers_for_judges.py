@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Mode, Sample
+from lbx.base.visible import as_command
 from lbx.benchmarks.base.benchmark import marks_in
 from lbx.benchmarks.base.prediction_lines import read_bytes, split_rows
 from lbx.benchmarks.base.predictions import Prediction, PredictionFormat, file_part

@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.inputs import path_inside, read_input
 from lbx.base.outputs import write_all
 from lbx.base.records import ScoredSample
+from lbx.base.visible import as_command
 from lbx.benchmarks.base.aggregates import numbers_by_task
 from lbx.benchmarks.base.predictions import (
     AnswerToExport,

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.base.units import format_count, line_spans
+from lbx.base.visible import as_command
 from lbx.benchmarks.base.benchmark import needs_model
 from lbx.benchmarks.base.prediction_lines import read_bytes
 from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
@@ -33,8 +33,7 @@ from lbx.exchange.prediction_files import (
     read_predictions,
     refuse_conflicts,
 )
-from lbx.prompting.control_tokens import KNOWN, ReasoningMarks
-from lbx.prompting.reasoning import opening_end, split_reasoning
+from lbx.prompting.reasoning import KNOWN, ReasoningMarks, opening_end, split_reasoning
 from lbx.store import GenerationRow, RunRow, SampleRow, Store
 from lbx.store.imports import SETTING, Harness, find_import, refuse_other_content, write_import
 from lbx.store.samples import refuse_other_samples

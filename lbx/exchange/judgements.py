@@ -14,10 +14,10 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
+from lbx.base.visible import as_command
 from lbx.benchmarks.base.benchmark import LLM, copy_marks, marks_in, row_count, with_unique_ids
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 from lbx.benchmarks.base.predictions import NO_TASK, Prediction, file_part, judged_sample

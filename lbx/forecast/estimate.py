@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from lbx.base.records import Completion, Request
 from lbx.forecast.run_plan import PrefixOrder, RunPlan, TaskPlan, ignore_progress
-from lbx.inference.completing import complete_all
+from lbx.inference.batching import complete_all
 from lbx.inference.model import NEVER_EXTENDS, Backend, Extend, LocalBackend, SequenceMemory
 from lbx.inference.prefix import Admission, AnswerLengths, DecodeCapacity, decode_capacity
 from lbx.store.sessions import History

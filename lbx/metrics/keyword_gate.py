@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lbx.metrics import chinese, f1, rouge_l
+from lbx.metrics import chinese, f1, rouge
 
 
 def _word_set(words: str) -> frozenset[str]:
@@ -43,7 +43,7 @@ THRESHOLD_ENGLISH = 0.2
 THRESHOLD_CHINESE = 0.4
 """Share of the keywords that opens the gate."""
 
-FRAMES = rouge_l.FRAMES_CHINESE
+FRAMES = rouge.FRAMES_CHINESE
 """Deepest recursion that works officially on CPython 3.11 to 3.13, as in ``rouge_l``."""
 
 NO_KEYWORDS = "The keywords have no word left to look for, for which the official script divides by zero."
@@ -91,9 +91,9 @@ def keyword_f1_zh(prediction: str, reference: str, keywords: str | None) -> Keyw
     )
 
 
-def rouge_l_zh(prediction: str, reference: str) -> rouge_l.RougeL:
+def rouge_l_zh(prediction: str, reference: str) -> rouge.RougeL:
     """Return ROUGE-L of Chinese words without stop words."""
-    return rouge_l.rouge_l(_without_stop_words(prediction), [_without_stop_words(reference)], frame_limit=FRAMES)
+    return rouge.rouge_l(_without_stop_words(prediction), [_without_stop_words(reference)], frame_limit=FRAMES)
 
 
 def _score_with_gate(
@@ -121,7 +121,7 @@ def _score_with_gate(
 
 def _without_stop_words(text: str) -> str:
     """Join the words without stop words by spaces. Splitting, joining and splitting again can make smaller words."""
-    spaced = rouge_l.join_words(text)
+    spaced = rouge.join_words(text)
     words = [word for word in f1.chinese_tokens(spaced) if word not in STOP_WORDS_CHINESE]
     if words:
         return " ".join(words)

@@ -14,7 +14,8 @@ from itertools import combinations
 from math import log2
 from typing import NamedTuple
 
-from lbx.metrics import chinese, rouge_l
+from lbx.metrics import chinese
+from lbx.metrics import rouge as rouge_l
 from lbx.metrics.f1 import f_measure
 
 _NUL = "\0"

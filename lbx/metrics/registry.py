@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from lbx.metrics import f1, longbench, rouge_l, rouge_n
+from lbx.metrics import f1, longbench, rouge
 from lbx.metrics.stated_choice import stated_choice
 
 VERSION = 3
@@ -75,8 +75,8 @@ def _f1(output: str, target: ScoringTarget) -> MetricResult:
     return MetricResult(max(score, exact_match(output, target._replace(references=wordless_references)).value))
 
 
-def _rouge_l(output: str, target: ScoringTarget) -> rouge_l.RougeL:
-    return (rouge_l.rouge_l_zh if target.language == "zh" else rouge_l.rouge_l)(output, target.references)
+def _rouge_l(output: str, target: ScoringTarget) -> rouge.RougeL:
+    return (rouge.rouge_l_zh if target.language == "zh" else rouge.rouge_l)(output, target.references)
 
 
 def _edit_similarity(output: str, target: ScoringTarget) -> MetricResult:
@@ -92,9 +92,9 @@ METRICS: dict[str, Callable[[str, ScoringTarget], MetricResult]] = {
     "f1": _f1,
     "rouge_l": lambda output, target: MetricResult(_rouge_l(output, target).official),
     "rouge_l_unlimited": lambda output, target: MetricResult(_rouge_l(output, target).without_limit),
-    "rouge1": lambda output, target: MetricResult(rouge_n.rouge(output, target.references).rouge1),
-    "rouge2": lambda output, target: MetricResult(rouge_n.rouge(output, target.references).rouge2),
-    "rougeL": lambda output, target: MetricResult(rouge_n.rouge(output, target.references).rouge_l),
+    "rouge1": lambda output, target: MetricResult(rouge.rouge(output, target.references).rouge1),
+    "rouge2": lambda output, target: MetricResult(rouge.rouge(output, target.references).rouge2),
+    "rougeL": lambda output, target: MetricResult(rouge.rouge(output, target.references).rouge_l),
     "edit_similarity": _edit_similarity,
     "count": lambda output, target: MetricResult(longbench.count(output, target.references)),
 }

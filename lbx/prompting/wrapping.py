@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from lbx.base.errors import BackendError, PromptError
 from lbx.prompting.chat_template import TEMPLATE_FIX, ChatTemplate
-from lbx.prompting.control_tokens import ReasoningMarks
+from lbx.prompting.reasoning import ReasoningMarks
 
 _USER = "\ue000lbx\ue001"
 """Placeholder of the user's message while a template is split; private-use characters that no template has."""

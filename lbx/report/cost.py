@@ -34,8 +34,7 @@ from lbx.scoring.score_columns import (
     runs_by_id,
     score_interval_columns,
 )
-from lbx.statistics.estimates import Codes, Design, Estimate, Floats, Stratum, interval, interval_of
-from lbx.statistics.tails import t_quantile
+from lbx.statistics.estimates import Codes, Design, Estimate, Floats, Stratum, interval, interval_of, t_quantile
 from lbx.store import Store, Table
 from lbx.store.views import MODE_OF_RUN
 

@@ -23,7 +23,7 @@ from lbx.report.sides import ComparisonSide
 from lbx.scoring.score_columns import find_benchmark, read_scores
 from lbx.statistics import LEVEL
 from lbx.statistics.differences import holm
-from lbx.statistics.tails import normal_quantile, t_tail
+from lbx.statistics.estimates import normal_quantile, t_tail
 from lbx.store import Store, Table
 
 _ALL_OF_IT = 0.99

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.columns import Column
-from lbx.base.commands import as_command
 from lbx.base.marks import WORST_FIRST
+from lbx.base.visible import as_command
 from lbx.report.boards import BOARDS
 from lbx.report.cells import cell_text, sheet
 from lbx.report.guards import counts

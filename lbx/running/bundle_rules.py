@@ -17,13 +17,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.marks import OUTDATED, QUESTION_CHANGED, QUESTION_REMOVED
 from lbx.base.records import PLAIN, Mode, canonical_json, sha256_text
 from lbx.base.units import format_count
 from lbx.base.version import __version__
+from lbx.base.visible import as_command
 from lbx.benchmarks.registry import BENCHMARKS, custom_names, reserved_names
 from lbx.bundle import check_unchanged
 from lbx.running.listening import Listener

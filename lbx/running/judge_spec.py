@@ -11,8 +11,7 @@ from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.option import Option, fields_of
 from lbx.base.outputs import write_file
-from lbx.spec.run_spec import JUDGE_MARK, RunSpec, read_values
-from lbx.spec.settings import SampleChoice
+from lbx.spec.run_spec import JUDGE_MARK, RunSpec, SampleChoice, read_values
 
 OFFICIAL = "leval"
 """Benchmark of the default rubric; a literal, so that help and completion need no benchmark."""

@@ -29,13 +29,12 @@ from lbx.base.run_options import ASKING, CARD_TEMPLATE, EFFORTS, MODES
 from lbx.benchmarks.base.benchmark import AskedModel, Benchmark, ModelTokenizer
 from lbx.benchmarks.registry import BENCHMARKS, model_families, select
 from lbx.inference.model import AnsweringBackend
-from lbx.prompting.control_tokens import THINK
 from lbx.prompting.prompter import ChatTemplate, Prompter, Tokenizer
-from lbx.prompting.reasoning import ReasoningSwitch, Values, find_levels, find_switch
+from lbx.prompting.reasoning import THINK, ReasoningSwitch, Values, find_levels, find_switch
 from lbx.prompting.wrapping import Wrapper
 from lbx.running.retrieving import Finder, rules_of
 from lbx.serving.command import ServerCommand
-from lbx.spec.settings import Retrieval, RunSettings
+from lbx.spec.run_spec import Retrieval, RunSettings
 
 if TYPE_CHECKING:
     from lbx.backends import Embedder

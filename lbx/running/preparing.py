@@ -35,9 +35,8 @@ from lbx.running.offline import block_network
 from lbx.running.resolved_run import ResolvedRun
 from lbx.serving.command import HOST, PORT
 from lbx.spec.jobs import Work, reason_not_shared
-from lbx.spec.run_spec import RunSpec
+from lbx.spec.run_spec import RunSettings, RunSpec
 from lbx.spec.selection import select_samples
-from lbx.spec.settings import RunSettings
 from lbx.store import RunRow
 from lbx.store.identity import FULL_HASH
 

@@ -18,9 +18,8 @@ from lbx.judging.rounds import JudgedModel
 from lbx.running.judge_spec import read_spec, spec_of
 from lbx.running.retrieving import Finder
 from lbx.spec.jobs import Agenda, no_chunks
-from lbx.spec.run_spec import RunSpec
+from lbx.spec.run_spec import RunSettings, RunSpec
 from lbx.spec.selection import Selection
-from lbx.spec.settings import RunSettings
 from lbx.store import SampleRow, Store
 from lbx.store.runs import resolve_runs_in
 from lbx.store.samples import refuse_other_samples

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.records import Chunk, Sample
+from lbx.base.visible import as_command
 from lbx.retrieval import BM25
 from lbx.retrieval.chunks import ChunkTokenizer, split_between_words
 from lbx.retrieval.retriever import (
@@ -20,8 +20,8 @@ from lbx.retrieval.retriever import (
     embedding_retriever,
     word_chunking,
 )
+from lbx.spec.run_spec import Retrieval
 from lbx.spec.selection import EVERYTHING, Selection
-from lbx.spec.settings import Retrieval
 from lbx.store import Store
 from lbx.store.caches import all_chunks, chunks_key, find_chunks, store_chunks
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from lbx.base.interrupts import defer_signals
 from lbx.base.marks import OUTDATED
+from lbx.base.processes import defer_signals
 from lbx.base.records import SampleKey, encodable
 from lbx.running.answering import Asker
 from lbx.running.watching import RunMonitor

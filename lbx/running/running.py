@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 from lbx.backends import ModelCard, resolve_embedder
 from lbx.backends.embedding import check_embedder
 from lbx.backends.endpoint.options import EndpointOptions
-from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.outputs import remove_leftovers
-from lbx.base.resources import describe_cpu_limit
+from lbx.base.resources import CpuTimes, describe_cpu_limit, describe_neighbours
 from lbx.base.units import format_count
-from lbx.base.waiting_threads import CpuTimes, describe_neighbours
+from lbx.base.visible import as_command
 from lbx.benchmarks.registry import BENCHMARKS, embedding_tasks
 from lbx.bundle import check_unchanged
 from lbx.forecast.outlook import FreeMemory

@@ -11,11 +11,11 @@ from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
-from lbx.base.commands import as_command
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.option import fields_of
 from lbx.base.units import format_count
+from lbx.base.visible import as_command
 from lbx.benchmarks.registry import BENCHMARKS, official_judge
 from lbx.judging.journal import journal_of
 from lbx.judging.rating_sets import content_set_ids, renamed_rounds

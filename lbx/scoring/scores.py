@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
-from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, UsageError
-from lbx.base.interrupts import defer_signals
 from lbx.base.limits import WORKERS
-from lbx.base.processes import worker_pool
+from lbx.base.processes import defer_signals, worker_pool
 from lbx.base.records import Sample, SampleKey, Score, SimilarityInput, sha256_text
 from lbx.base.resources import usable_cpu_count
+from lbx.base.visible import as_command
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.scoring.adding_up import add_up, in_order, recompute_completed_samples
 from lbx.store import ScoreRow, Store

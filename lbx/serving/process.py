@@ -20,11 +20,10 @@ from lbx.backends import Backend
 from lbx.backends.endpoint.backend import EndpointBackend
 from lbx.backends.endpoint.http import Server
 from lbx.backends.endpoint.options import EndpointOptions
-from lbx.base.commands import as_command
 from lbx.base.errors import EndpointError, UsageError
 from lbx.base.inputs import open_input
 from lbx.base.processes import DEVNULL, PIPE, Popen, TimeoutExpired, find_tool, start_python
-from lbx.base.visible import one_line
+from lbx.base.visible import as_command, one_line
 from lbx.serving.command import LOOPBACK, ServerCommand
 from lbx.serving.supervisor import HEADING, descendants
 

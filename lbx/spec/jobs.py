@@ -14,8 +14,8 @@ from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Request, Sample, Sample
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.inference.model import Backend, LocalBackend
 from lbx.prompting.prompter import Prompter, ReadPrompt
+from lbx.spec.run_spec import RunSettings
 from lbx.spec.selection import EVERYTHING, Selection
-from lbx.spec.settings import RunSettings
 from lbx.store import RunRow
 
 

@@ -18,7 +18,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Task, sha256_text
 from lbx.benchmarks.base.benchmark import Benchmark, marks_in
 from lbx.benchmarks.registry import rubric_file
-from lbx.spec.settings import JUDGED, SampleChoice
+from lbx.spec.run_spec import JUDGED, SampleChoice
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from lbx.statistics.estimates import Floats
-from lbx.statistics.tails import t_quantile
+from lbx.statistics.estimates import Floats, t_quantile
 
 Level = Literal["nominal", "ordinal", "interval"]
 

@@ -10,8 +10,18 @@ from itertools import product
 import numpy as np
 
 from lbx.statistics import FEW, LEVEL
-from lbx.statistics.estimates import MANY, Codes, Estimate, Floats, Interval, Stratum, interval_of
-from lbx.statistics.tails import binomial_tail, t_quantile, t_tail
+from lbx.statistics.estimates import (
+    MANY,
+    Codes,
+    Estimate,
+    Floats,
+    Interval,
+    Stratum,
+    binomial_tail,
+    interval_of,
+    t_quantile,
+    t_tail,
+)
 
 _EXACT_EPSILON = 1e-12
 _LEAST_CLUSTERS = 8

@@ -22,9 +22,8 @@ from typing import IO
 from lbx.base.database import files_of
 from lbx.base.errors import InUseError, NoLocksError, StoreError
 from lbx.base.inputs import open_input, read_input
-from lbx.base.interrupts import defer_signals
 from lbx.base.outputs import atomic_file, open_or_create, sync_folder, write_file
-from lbx.base.processes import try_lock
+from lbx.base.processes import defer_signals, try_lock
 from lbx.base.records import sha256_text
 from lbx.store.file_users import read_record, this_process
 from lbx.store.opening import connect, in_use_error, lock_path

@@ -18,12 +18,12 @@ from typing import Any
 
 import duckdb
 
-from lbx.base.commands import as_command
 from lbx.base.database import RESULTS, attach, files_of, open_database, sql_literal
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.inputs import open_input
-from lbx.base.interrupts import defer_signals
 from lbx.base.outputs import sync_folder, temporary_folder
+from lbx.base.processes import defer_signals
+from lbx.base.visible import as_command
 from lbx.store.contents import COLUMN_TYPES
 from lbx.store.copies import exclusive_lock
 from lbx.store.inserting import change_json

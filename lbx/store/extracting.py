@@ -13,8 +13,8 @@ import duckdb
 
 from lbx.base.database import RESULTS, attach, quote_name, sql_literal
 from lbx.base.errors import StoreError
-from lbx.base.interrupts import defer_signals
 from lbx.base.marks import COUNT_WORDS
+from lbx.base.processes import defer_signals
 from lbx.store.contents import COLUMN_TYPES
 from lbx.store.identity import TEXT_PARTS, part_hash
 from lbx.store.opening import first_line

@@ -14,10 +14,9 @@ import socket
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from lbx.base.commands import as_command
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.processes import process_began
-from lbx.base.visible import one_line
+from lbx.base.visible import as_command, one_line
 from lbx.store.rows import as_json
 
 _LONGEST_TEXT, _LONGEST_COMMAND = 64, 200

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from lbx.base.commands import as_command
 from lbx.base.errors import ConflictError, StoreError
 from lbx.base.units import format_count
+from lbx.base.visible import as_command
 from lbx.store.rows import RunRow, as_json, differing_keys, identity
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from typing import Any
 import duckdb
 
 from lbx.base.errors import ConflictError, StoreError
-from lbx.base.interrupts import defer_signals
 from lbx.base.marks import BLANK
+from lbx.base.processes import defer_signals
 from lbx.store import numbers
 from lbx.store.contents import schema_version
 from lbx.store.identity import complete_samples, find_other_samples, joined_settings, setting_differences

@@ -17,9 +17,8 @@ import duckdb
 from lbx.base.database import RESULTS, files_of, open_database, parts_of
 from lbx.base.errors import InUseError, NoLocksError, StoreError
 from lbx.base.inputs import is_database, open_input
-from lbx.base.interrupts import defer_signals
 from lbx.base.outputs import refuse_foreign_link
-from lbx.base.processes import lock_problem
+from lbx.base.processes import defer_signals, lock_problem
 from lbx.base.records import encodable
 from lbx.store.contents import has_current_views, other_version_error, refuse_foreign, schema_version
 from lbx.store.file_users import FileUser, find_user

@@ -25,7 +25,7 @@ import duckdb
 
 from lbx.base.database import attach_nothing, count_parquet_rows, sql_literal
 from lbx.base.errors import StoreError, UsageError
-from lbx.base.interrupts import defer_signals
+from lbx.base.processes import defer_signals
 from lbx.base.tables import nearest
 from lbx.store.inserting import column_type, rows_of_json
 from lbx.store.opening import first_line

@@ -17,11 +17,10 @@ from typing import Any, TypeVar
 import duckdb
 
 from lbx.base.database import RESULTS, attach, files_of
-from lbx.base.errors import StoreError
-from lbx.base.interrupts import defer_signals
+from lbx.base.errors import StoreError, files_read
 from lbx.base.marks import BLANK, QUESTION_CHANGED, QUESTION_REMOVED
+from lbx.base.processes import defer_signals
 from lbx.base.records import SampleKey
-from lbx.base.stored_values import files_read
 from lbx.store import numbers
 from lbx.store.contents import refuse_foreign
 from lbx.store.identity import complete_samples, find_other_samples, other_samples_error, refuse_other_run

@@ -22,10 +22,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import lbx.report
-from lbx.base.commands import as_command
-from lbx.base.errors import LbxError, UsageError
-from lbx.base.stored_values import VALUE_ERRORS, stored_value_error, unreadable_values
-from lbx.base.visible import one_line
+from lbx.base.errors import VALUE_ERRORS, LbxError, UsageError, stored_value_error, unreadable_values
+from lbx.base.visible import as_command, one_line
 from lbx.web import limits
 from lbx.web.pages import HERE, refusal_page
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.base.expressions import expression_error, extract
+from lbx.base.database import expression_error, extract
 
 anything = st.text(st.characters(codec=None, exclude_categories=()), max_size=80)
 

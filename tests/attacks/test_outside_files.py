@@ -34,7 +34,7 @@ from lbx.benchmarks.base import files as data_files
 from lbx.benchmarks.base import prediction_lines
 from lbx.benchmarks.longbench_pro import tasks as longbench_pro_data
 from lbx.benchmarks.needle import NeedleSettings
-from lbx.bundle.making import delta, recipe, request, sources
+from lbx.bundle.making import delta, recipe, request
 from lbx.bundle.receiving import check
 from lbx.bundle.signing.signature import load_keys
 from lbx.cli.spec_options import sample_names
@@ -115,7 +115,7 @@ READERS: dict[str, Reader] = {
     "a recipe": lambda path: recipe.load_recipes([path]),
     "--have": delta.read_base,
     "a request": request._read_json,
-    "an image": sources.read_image,
+    "an image": recipe.read_image,
     "a card": read_card,
     "is it a card": cards.is_card,
     "its template": lambda path: read_card(_card_with_template(path)),

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from results_parts import inside_folder, lbx, refused, results_file
 
-from lbx.base.commands import as_command
-from lbx.base.visible import one_line
+from lbx.base.visible import as_command, one_line
 from lbx.web import SiteSocket
 
 LBX = Path(__file__).parents[2] / "lbx"

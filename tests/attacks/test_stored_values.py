@@ -19,7 +19,7 @@ from rated_file import answers_file, rate_all
 from results_parts import changed, lbx, refused, results_file
 from sites import client_of, site_of
 
-from lbx.base import stored_values
+from lbx.base import errors
 from lbx.exchange.ratings.importing import PAGE_ROW
 from lbx.judging.journal import collect_ratings
 from lbx.store.contents import COLUMN_TYPES
@@ -144,13 +144,13 @@ def test_an_error_of_values_names_the_file_and_a_bug_does_not(
 
 
 def test_an_error_in_a_backend_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_values, "files_read", {Path("r.duckdb")})
+    monkeypatch.setattr(errors, "files_read", {Path("r.duckdb")})
     backend: dict[str, Any] = {"__name__": "lbx.backends.other"}
     exec("def compute(): raise ValueError('no shape')", backend)
     with pytest.raises(ValueError, match="no shape") as caught:
         backend["compute"]()
-    assert stored_values.stored_value_error(caught.value) is None
-    assert "r.duckdb" in str(stored_values.stored_value_error(ValueError("no shape")))
+    assert errors.stored_value_error(caught.value) is None
+    assert "r.duckdb" in str(errors.stored_value_error(ValueError("no shape")))
 
 
 def test_a_page_of_odd_values_names_the_file_and_quotes_no_value(whole: bytes, tmp_path: Path) -> None:

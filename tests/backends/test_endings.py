@@ -11,7 +11,7 @@ from tiny import with_tokens
 
 from lbx.backends import load, resolve_model
 from lbx.base.records import Request, SampleKey
-from lbx.inference.completing import complete
+from lbx.inference.batching import complete
 from lbx.inference.sampling import ends_by_name
 
 

@@ -27,8 +27,11 @@ from memories import (  # noqa: E402
 
 from lbx.backends.hf.check import probe_model  # noqa: E402
 from lbx.base.errors import BackendError  # noqa: E402
-from lbx.inference.batching import DecodeBatch  # noqa: E402
-from lbx.inference.completing import complete, complete_all  # noqa: E402
+from lbx.inference.batching import (  # noqa: E402
+    DecodeBatch,
+    complete,
+    complete_all,
+)
 from lbx.inference.model import Extend  # noqa: E402
 from lbx.spec.jobs import reason_not_shared  # noqa: E402
 

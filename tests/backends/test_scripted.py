@@ -10,7 +10,7 @@ import pytest
 from lbx.backends import load, read_card, resolve_model
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.records import Request, SampleKey
-from lbx.inference.completing import complete
+from lbx.inference.batching import complete
 
 
 @pytest.fixture

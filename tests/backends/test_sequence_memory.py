@@ -23,8 +23,7 @@ from memories import (
 
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Completion, Sampling
-from lbx.inference.batching import DecodeBatch
-from lbx.inference.completing import complete, complete_all
+from lbx.inference.batching import DecodeBatch, complete, complete_all
 from lbx.inference.model import Extend, MemoryFullError
 
 LOADED = [kind for kind in KINDS if not kind.startswith("toy")]

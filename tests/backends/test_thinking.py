@@ -14,8 +14,7 @@ from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.base.errors import PromptError
 from lbx.base.records import Completion, Request, SampleKey
 from lbx.inference.decoding import Decoding, check_fits
-from lbx.prompting.control_tokens import KNOWN, ReasoningMarks
-from lbx.prompting.reasoning import split_reasoning
+from lbx.prompting.reasoning import KNOWN, ReasoningMarks, split_reasoning
 
 BYTES = ByteTokenizer()
 END = 10_000

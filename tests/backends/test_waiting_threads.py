@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lbx.base.waiting_threads import CpuTimes, describe_neighbours
+from lbx.base.resources import CpuTimes, describe_neighbours
 
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"
 LOAD = {
@@ -66,7 +66,7 @@ def test_unknown_cpu_times(tmp_path: Path, content: bytes | None) -> None:
 def test_a_run_names_processes_that_use_its_cpus(tmp_path: Path) -> None:
     script = """
 import logging, sys, types
-from lbx.base.waiting_threads import CpuTimes
+from lbx.base.resources import CpuTimes
 from lbx.running.running import _report_cpus
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
 now = CpuTimes.measure()

@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 from sealed import seal
 
 from lbx.base.errors import BundleError, UsageError
-from lbx.bundle import CreateResult, disk, hashing, unpack
-from lbx.bundle.disk import Flusher
-from lbx.bundle.hashing import BackgroundSha256
-from lbx.bundle.progress import Tally, in_parallel, silent
+from lbx.bundle import CreateResult, disk, unpack
+from lbx.bundle.disk import BackgroundSha256, Flusher, Tally, in_parallel, silent
 
 
 @settings(max_examples=40, deadline=None)
@@ -28,8 +26,8 @@ def test_pieces_of_any_size_give_the_sum_of_the_whole(sizes: list[int], threaded
     rng = random.Random(str(sizes))
     pieces = [rng.randbytes(size) for size in sizes]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hashing, "_BEGIN", 100_000)
-        patch.setattr(hashing, "usable_cpu_count", lambda: 2)
+        patch.setattr(disk, "_BEGIN", 100_000)
+        patch.setattr(disk, "usable_cpu_count", lambda: 2)
         digest = BackgroundSha256(threaded=threaded)
         for piece in pieces:
             digest.update(memoryview(piece))
@@ -37,7 +35,7 @@ def test_pieces_of_any_size_give_the_sum_of_the_whole(sizes: list[int], threaded
 
 
 def test_the_work_of_many_threads_comes_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lbx.bundle.progress.usable_cpu_count", lambda: 3)
+    monkeypatch.setattr("lbx.bundle.disk.usable_cpu_count", lambda: 3)
     steps: list[int] = []
     tally = Tally(lambda stage, item, done, total: steps.append(done), "read", 20 << 20)
 
@@ -51,7 +49,7 @@ def test_the_work_of_many_threads_comes_back_in_order(monkeypatch: pytest.Monkey
 
 
 def test_the_first_failure_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lbx.bundle.progress.usable_cpu_count", lambda: 2)
+    monkeypatch.setattr("lbx.bundle.disk.usable_cpu_count", lambda: 2)
     tally = Tally(silent, "read", 1 << 30)
 
     def work(number: int) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import UsageError
-from lbx.bundle.making.recipe import load_recipes
-from lbx.bundle.making.sources import HttpsSource, HubSource, PathSource
+from lbx.bundle.making.recipe import HttpsSource, HubSource, PathSource, load_recipes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHA = "0" * 64

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from lbx.base.errors import BundleError, LbxError, UsageError
-from lbx.bundle.signing import publickey
+from lbx.bundle.signing import signature as publickey
 from lbx.bundle.signing.signature import NAMESPACE, find_key, load_keys, parse, sign, verify
 
 DATA = b"what is signed\n"

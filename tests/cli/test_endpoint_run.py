@@ -12,7 +12,7 @@ from command_line import Lbx, fails
 from lbx.backends import read_card
 from lbx.base.errors import UsageError
 from lbx.running.models import load_model, make_prompter
-from lbx.spec.settings import RunSettings
+from lbx.spec.run_spec import RunSettings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 

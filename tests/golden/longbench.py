@@ -11,7 +11,7 @@ from case import EXACT, SHARED, Case, Record, beside_real_data, cached, golden_a
 from lbx.base.records import Sample, Score, ScoredSample
 from lbx.benchmarks.longbench.benchmark import METRICS, LongBench, accepted_answers, kind_of
 from lbx.benchmarks.longbench.tasks import ODD_ANSWERS, odd_answers
-from lbx.metrics import rouge_l
+from lbx.metrics import rouge
 
 NAME = "longbench"
 PREDICTIONS = SHARED.parents[1] / "data" / "predictions" / "longbench"
@@ -125,7 +125,7 @@ def _frames(record: Record) -> int:
     answer = answer if isinstance(answer, str) else ""
     if kind_of(task).first_line:
         answer = answer.lstrip("\n").split("\n")[0]
-    measure = rouge_l.rouge_l_zh if kind_of(task).language == "zh" else rouge_l.rouge_l
+    measure = rouge.rouge_l_zh if kind_of(task).language == "zh" else rouge.rouge_l
     return measure(answer, accepted_answers(task, record["answers"])).frames
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from lbx.metrics import lcs, longbench, rouge_l, rouge_n
+from lbx.metrics import longbench, rouge
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -35,7 +35,7 @@ def official_rouge_l(prediction: str, reference: str) -> float:
 @settings(max_examples=examples(150))
 @given(sentences, sentences)
 def test_rouge_l_is_the_package_s(prediction: str, reference: str) -> None:
-    assert rouge_l.rouge_l(prediction, [reference]).official == official_rouge_l(prediction, reference)
+    assert rouge.rouge_l(prediction, [reference]).official == official_rouge_l(prediction, reference)
 
 
 @settings(max_examples=40)
@@ -44,7 +44,7 @@ def test_rouge_l_of_long_sentences(seed: int) -> None:
     """Many tokens, so that some of the backtrace's ties fall differently from what a wrong rule would do."""
     rng = random.Random(seed)
     texts = [" ".join(rng.choices([str(n) for n in range(12)] + ["x."], k=rng.randrange(1, 90))) for _ in range(2)]
-    assert rouge_l.rouge_l(texts[0], [texts[1]]).official == official_rouge_l(*texts)
+    assert rouge.rouge_l(texts[0], [texts[1]]).official == official_rouge_l(*texts)
 
 
 @settings(max_examples=examples(300))
@@ -60,13 +60,13 @@ def test_frames_are_the_depth_of_the_recursion(reference: list[str], candidate: 
         return 1 + (depth(i - 1, j) if table[i - 1][j] > table[i][j - 1] else depth(i, j - 1))
 
     if reference and candidate:
-        got = rouge_l.rouge_l(" ".join(candidate), [" ".join(reference)])
+        got = rouge.rouge_l(" ".join(candidate), [" ".join(reference)])
         assert got.frames == depth(len(reference), len(candidate))
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_recursion_limit_takes_all(language: str) -> None:
-    measure, limit = (rouge_l.rouge_l, 991) if language == "en" else (rouge_l.rouge_l_zh, 990)
+    measure, limit = (rouge.rouge_l, 991) if language == "en" else (rouge.rouge_l_zh, 990)
     word = "w" if language == "en" else "。"  # jieba leaves each a word of its own
     at = measure(" ".join([word] * (limit - 1)), [" ".join([word] * (limit - 1))])
     beyond = measure(" ".join([word] * limit), [" ".join([word] * limit)])
@@ -80,7 +80,7 @@ def test_counted_frames_are_the_frames_that_the_package_needs() -> None:
     """With one frame less than counted the package gives up, with as many it does not."""
     text = " ".join(f"t{n}" for n in range(100))
     reference = text + " more of it"
-    frames = rouge_l.rouge_l(text, [reference]).frames
+    frames = rouge.rouge_l(text, [reference]).frames
     before = sys.getrecursionlimit()
     depth = len(_stack())
     outcomes = []
@@ -107,7 +107,7 @@ def _stack() -> list[object]:
 @given(st.text(alphabet="ab 1É-\n", max_size=60), st.text(alphabet="ab 1É-\n", max_size=60))
 def test_rouge_n_is_the_package_s(prediction: str, reference: str) -> None:
     official = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=False).score(reference, prediction)
-    got = rouge_n.rouge(prediction, [reference])
+    got = rouge.rouge(prediction, [reference])
     assert got.rouge1 == official["rouge1"].fmeasure
     assert got.rouge2 == official["rouge2"].fmeasure
     assert got.rouge_l == official["rougeL"].fmeasure
@@ -119,17 +119,17 @@ def test_edit_similarity_is_fuzzywuzzy_s(line: str, reference: str) -> None:
     assert longbench.edit_similarity(line, [reference]) == fuzz.ratio(line, reference) / 100
 
 
-@pytest.mark.parametrize("room", [lcs.MAX_BITS, 20])
+@pytest.mark.parametrize("room", [rouge.MAX_BITS, 20])
 @given(x=st.lists(st.sampled_from("abc")), y=st.lists(st.sampled_from("abd")))
 def test_lcs_rows_are_the_table(room: int, x: list[str], y: list[str]) -> None:
     """With room for 20 bits, most of it is worked out twice."""
     table = _table(x, y)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lcs, "MAX_BITS", room)
-        masks = lcs.positions(y)
+        patch.setattr(rouge, "MAX_BITS", room)
+        masks = rouge.positions(y)
         assert dict(masks) == {token: sum(1 << j for j, other in enumerate(y) if other == token) for token in y}
-        steps = list(lcs.rows_upwards([token for token in x if token in masks], masks, len(y)))
-        assert lcs.length(x, y) == lcs.length(y, x) == table[-1][-1]
+        steps = list(rouge.rows_upwards([token for token in x if token in masks], masks, len(y)))
+        assert rouge.length(x, y) == rouge.length(y, x) == table[-1][-1]
     kept = [row for row, token in zip(table[1:], x, strict=True) if token in masks]
     assert [[row[j + 1] - row[j] for j in range(len(y))] for row in reversed(kept)] == [
         [step >> j & 1 for j in range(len(y))] for step in steps
@@ -142,10 +142,10 @@ def test_rouge_l_in_little_room(seed: int) -> None:
     """Sentences too long to keep the whole table of give the same."""
     rng = random.Random(seed)
     texts = [" ".join(rng.choices("abcdefg", k=rng.randrange(1, 200))) for _ in range(2)]
-    plenty = rouge_l.rouge_l(texts[0], [texts[1]])
+    plenty = rouge.rouge_l(texts[0], [texts[1]])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lcs, "MAX_BITS", 500)
-        assert rouge_l.rouge_l(texts[0], [texts[1]]) == plenty
+        patch.setattr(rouge, "MAX_BITS", 500)
+        assert rouge.rouge_l(texts[0], [texts[1]]) == plenty
 
 
 def _every_pair(prediction: str, reference: str) -> tuple[set[str], int]:
@@ -181,7 +181,7 @@ def test_no_pair_of_sentences_is_missed(seed: int) -> None:
         for _ in range(2)
     ]
     common, deepest = _every_pair(*texts)
-    found = rouge_l.rouge_l(texts[0], [texts[1]])
+    found = rouge.rouge_l(texts[0], [texts[1]])
     unique = [len({token for piece in text.split(".") if piece for token in piece.split() or [""]}) for text in texts]
     precision, recall = len(common) / unique[0], len(common) / unique[1]
     assert found.frames == deepest

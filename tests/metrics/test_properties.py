@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lbx.metrics import chinese, exam, f1, keyword_gate, longbench, longbench_pro, rouge_l, rouge_n
+from lbx.metrics import chinese, exam, f1, keyword_gate, longbench, longbench_pro, rouge
 
 SIZE = 10**6
 PLTRDY = 0.999999995
@@ -95,28 +95,28 @@ METRICS: dict[str, Property] = {
     "f1.qa_f1": Property(f1.qa_f1, lambda text: float(bool(f1.english_tokens(text))), symmetric=True),
     "f1.qa_f1_zh": Property(f1.qa_f1_zh, lambda text: float(bool(f1.chinese_tokens(text))), symmetric=True),
     "rouge_l.rouge_l": Property(
-        lambda output, references: rouge_l.rouge_l(output, references).without_limit,
+        lambda output, references: rouge.rouge_l(output, references).without_limit,
         lambda text: PLTRDY * bool(text.strip(".")),
     ),
-    "rouge_l.rouge_l official": Property(lambda output, references: rouge_l.rouge_l(output, references).official),
+    "rouge_l.rouge_l official": Property(lambda output, references: rouge.rouge_l(output, references).official),
     "rouge_l.rouge_l_zh": Property(
-        lambda output, references: rouge_l.rouge_l_zh(output, references).without_limit,
-        lambda text: PLTRDY * bool(rouge_l.join_words(text).strip(".")),
+        lambda output, references: rouge.rouge_l_zh(output, references).without_limit,
+        lambda text: PLTRDY * bool(rouge.join_words(text).strip(".")),
     ),
-    "rouge_l.rouge_l_zh official": Property(lambda output, references: rouge_l.rouge_l_zh(output, references).official),
+    "rouge_l.rouge_l_zh official": Property(lambda output, references: rouge.rouge_l_zh(output, references).official),
     "rouge_n.rouge 1": Property(
-        lambda output, references: rouge_n.rouge(output, references).rouge1,
-        lambda text: float(bool(rouge_n.tokenize(text, None))),
+        lambda output, references: rouge.rouge(output, references).rouge1,
+        lambda text: float(bool(rouge.tokenize(text, None))),
         symmetric=True,
     ),
     "rouge_n.rouge 2": Property(
-        lambda output, references: rouge_n.rouge(output, references).rouge2,
-        lambda text: float(len(rouge_n.tokenize(text, None)) > 1),
+        lambda output, references: rouge.rouge(output, references).rouge2,
+        lambda text: float(len(rouge.tokenize(text, None)) > 1),
         symmetric=True,
     ),
     "rouge_n.rouge L": Property(
-        lambda output, references: rouge_n.rouge(output, references).rouge_l,
-        lambda text: float(bool(rouge_n.tokenize(text, None))),
+        lambda output, references: rouge.rouge(output, references).rouge_l,
+        lambda text: float(bool(rouge.tokenize(text, None))),
         symmetric=True,
     ),
     "longbench.classification": Property(
@@ -286,16 +286,16 @@ def test_a_parenthesised_letter_is_chosen(before: str, letter: str, after: str) 
 def test_f1_has_no_order(words: list[str], seed: int) -> None:
     mixed = random.Random(seed).sample(words, len(words))
     assert f1.qa_f1(" ".join(mixed), ["cat owl"]) == f1.qa_f1(" ".join(words), ["cat owl"])
-    assert rouge_n.rouge(" ".join(mixed), ["cat owl"]).rouge1 == rouge_n.rouge(" ".join(words), ["cat owl"]).rouge1
+    assert rouge.rouge(" ".join(mixed), ["cat owl"]).rouge1 == rouge.rouge(" ".join(words), ["cat owl"]).rouge1
 
 
 @given(text=TEXT, reference=TEXT)
 def test_the_recursion_limit_only_takes(text: str, reference: str) -> None:
     """The official ROUGE-L is the plain one or nothing, and which of them is a matter of the depth."""
-    plain = rouge_l.rouge_l(text, [reference])
+    plain = rouge.rouge_l(text, [reference])
     assert plain.official == plain.without_limit
-    assert rouge_l.rouge_l(text, [reference], frame_limit=plain.frames) == plain
-    limited = rouge_l.rouge_l(text, [reference], frame_limit=plain.frames - 1)
+    assert rouge.rouge_l(text, [reference], frame_limit=plain.frames) == plain
+    limited = rouge.rouge_l(text, [reference], frame_limit=plain.frames - 1)
     assert (limited.official, limited.without_limit, limited.frames) == (0.0, plain.without_limit, plain.frames)
 
 

@@ -10,7 +10,7 @@ import pytest
 from lbx.base.errors import UsageError
 from lbx.base.records import Sampling
 from lbx.benchmarks.needle import Needle, NeedleSettings, make_sample
-from lbx.inference.completing import complete
+from lbx.inference.batching import complete
 from lbx.prompting.prompter import Prompter
 
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"

@@ -15,7 +15,7 @@ from engine_parts import scripted
 from lbx import parity
 from lbx.backends import Backend, load, read_card
 from lbx.base.records import Sampling
-from lbx.inference.completing import complete
+from lbx.inference.batching import complete
 from lbx.parity import Parity, ParityModel, ParityPrompt, built_in_prompts, forced_logits, measure
 from lbx.prompting.prompter import Prompter
 

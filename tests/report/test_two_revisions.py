@@ -17,7 +17,7 @@ from lbx.base.layout import Bundle
 from lbx.benchmarks.registry import BENCHMARKS, select
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import read_report
-from lbx.spec.settings import RunSettings
+from lbx.spec.run_spec import RunSettings
 from lbx.store import Store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "running"))

@@ -21,7 +21,7 @@ from lbx.prompting.prompter import ChatTemplate, Prompter
 from lbx.running.answering import LocalAsker
 from lbx.running.runner import Outcome, Runner, record_end_status
 from lbx.spec.jobs import Work
-from lbx.spec.settings import RunSettings
+from lbx.spec.run_spec import RunSettings
 from lbx.store import GenerationRow, RunRow, Store
 
 COMMIT = "0" * 40

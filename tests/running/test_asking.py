@@ -34,7 +34,7 @@ from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.benchmarks.registry import LongBenchV2
 from lbx.running.answering import answer_job, is_reference_cut
 from lbx.spec.jobs import PendingSample, Work
-from lbx.spec.settings import RunSettings
+from lbx.spec.run_spec import RunSettings
 from lbx.store import GenerationRow, Store
 
 V2 = LongBenchV2()

@@ -15,8 +15,7 @@ from toy import EOS, TOKENIZER, ToyBackend, ToyMemory, alone
 
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request, SampleKey
-from lbx.inference.batching import BatchFailedError, DecodeBatch
-from lbx.inference.completing import complete_all
+from lbx.inference.batching import BatchFailedError, DecodeBatch, complete_all
 from lbx.inference.model import NEVER_EXTENDS, NO_CROSS_ATTENTION, NO_LIMIT, Extend, MemoryTraits
 from lbx.inference.prefix import common_prefix, is_worth_joining, plan_prefixes
 

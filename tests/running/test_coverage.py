@@ -22,8 +22,8 @@ from lbx.running.answering import LocalAsker
 from lbx.running.runner import Outcome, Runner
 from lbx.scoring.scores import Rescoring, rescore
 from lbx.spec.jobs import Work
+from lbx.spec.run_spec import RunSettings
 from lbx.spec.selection import EVERYTHING, Selection
-from lbx.spec.settings import RunSettings
 from lbx.store import Store
 
 SAMPLES = 4

@@ -31,9 +31,8 @@ from lbx.running.resolved_run import ResolvedRun
 from lbx.running.workers import pool as devices
 from lbx.running.workers.pool import WorkerPool, share_out
 from lbx.spec.jobs import Agenda, Job, JobSize, make_jobs
-from lbx.spec.run_spec import RunSpec
+from lbx.spec.run_spec import RunSettings, RunSpec
 from lbx.spec.selection import EVERYTHING
-from lbx.spec.settings import RunSettings
 
 QUESTIONS = 120
 TASK = Task("longbench_v2", "mcq", ("accuracy",), QUESTIONS)

@@ -19,8 +19,7 @@ from lbx.cli.loading import CommandSpec
 from lbx.cli.main import load_command
 from lbx.cli.spec_options import SpecOptions, run_options
 from lbx.running.judge_spec import JudgeSpec
-from lbx.spec.run_spec import ChoosingOptions, RunSpec
-from lbx.spec.settings import RunSettings
+from lbx.spec.run_spec import ChoosingOptions, RunSettings, RunSpec
 
 GIVEN = {"bundle": "b", "model": "m", "tasks": ("needle",)}
 

@@ -28,8 +28,8 @@ from lbx.forecast.run_plan import TaskPlan, make_plan
 from lbx.inference.prefix import pack, plan_prefixes
 from lbx.running.retrieving import Finder, Retrieval, StoredChunks, retrieve_all
 from lbx.spec.jobs import JobSize, Work
+from lbx.spec.run_spec import RunSettings
 from lbx.spec.selection import EVERYTHING
-from lbx.spec.settings import RunSettings
 from lbx.store import Store
 
 CHAT = "{% for m in messages %}<s>user: {{ m['content'] }} assistant: {% endfor %}"

@@ -21,8 +21,8 @@ from lbx.benchmarks.registry import BENCHMARKS, LongBenchV2
 from lbx.retrieval.chunks import ChunkTokenizer
 from lbx.retrieval.retriever import RetrievalRules
 from lbx.running.retrieving import Finder, Retrieval, StoredChunks, retrieve_all, rules_of
+from lbx.spec.run_spec import RunSettings
 from lbx.spec.selection import EVERYTHING
-from lbx.spec.settings import RunSettings
 from lbx.store import Store
 from lbx.store.caches import find_chunks
 

@@ -34,11 +34,11 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.bundle.progress import Tally
+from lbx.bundle.disk import Tally
 from lbx.running.workers.pool import share_out
 from lbx.scoring.reading import open_with_numbers
 from lbx.scoring.scores import FEWEST, Rescoring, ScoringInput, ScoringPool, add_up, rescore
-from lbx.spec.settings import RunSettings
+from lbx.spec.run_spec import RunSettings
 from lbx.store import GenerationRow, SampleRow, Store
 from lbx.store.rows import stored_sample
 

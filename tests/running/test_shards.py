@@ -30,8 +30,8 @@ from lbx.forecast.shards import (
     read_shards,
 )
 from lbx.spec.jobs import Agenda
+from lbx.spec.run_spec import RunSettings
 from lbx.spec.selection import EVERYTHING, Selection
-from lbx.spec.settings import RunSettings
 
 TASKS = ("longbench/a", "longbench/b", "leval/c")
 

@@ -20,7 +20,7 @@ from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, LongBenchPro
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.running.stored_runs import Embedding, score_with
 from lbx.scoring.scores import Rescoring, Similarities, identity, rescore
-from lbx.spec.settings import RunSettings
+from lbx.spec.run_spec import RunSettings
 from lbx.store import Store
 from lbx.store.caches import embedding_models
 

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 
 from lbx.base.records import Completion, Prompt, Request, SampleKey, Sampling, Truncation
-from lbx.inference.completing import complete
+from lbx.inference.batching import complete
 from lbx.prompting.chat_template import ChatTemplate
 from lbx.prompting.prompter import Prompter
 

@@ -10,8 +10,7 @@ import pytest
 from scipy import stats
 from scipy.optimize import brentq
 
-from lbx.statistics.estimates import Estimate, Stratum, binomial_interval, interval
-from lbx.statistics.tails import t_quantile
+from lbx.statistics.estimates import Estimate, Stratum, binomial_interval, interval, t_quantile
 
 EXACT = 1e-9
 

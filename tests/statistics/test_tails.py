@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from lbx.statistics.tails import binomial_tail, normal_quantile, normal_tail, t_quantile, t_tail
+from lbx.statistics.estimates import binomial_tail, normal_quantile, normal_tail, t_quantile, t_tail
 
 stats = pytest.importorskip("scipy.stats", reason="needs lbx[dev]")
 

@@ -10,9 +10,8 @@ from typing import Any
 from lbx.backends.endpoint.tokenizer import CharacterTokenizer
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request, encodable
-from lbx.prompting.control_tokens import ReasoningMarks
 from lbx.prompting.prompter import Tokenizer
-from lbx.prompting.reasoning import answer_text, opening_end, split_reasoning
+from lbx.prompting.reasoning import ReasoningMarks, answer_text, opening_end, split_reasoning
 
 LLAMA = ("llama-server", "llama-cpp-python")
 _TORCH = ("vllm", "sglang")

@@ -45,7 +45,7 @@ from lbx.backends.endpoint.probe import (
 from lbx.backends.endpoint.tokenizer import CharacterTokenizer, PromptText
 from lbx.backends.tokenizer_loading import open_tokenizer
 from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError
-from lbx.base.interrupts import POLL_INTERVAL_S
+from lbx.base.processes import POLL_INTERVAL_S
 from lbx.base.records import Completion, Request
 from lbx.inference.decoding import check_fits
 from lbx.inference.model import BackendInfo, CompletionResult

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from lbx.base.records import encodable
-from lbx.prompting.control_tokens import encode_separately
 from lbx.prompting.prompter import Tokenizer
-from lbx.prompting.reasoning import choose_marks
+from lbx.prompting.reasoning import choose_marks, encode_separately
 
 CHARACTERS = 100_000_000
 """Window that never truncates: if characters are counted, only the server knows the limit."""

@@ -33,7 +33,7 @@ from lbx.inference.sampling import (
     ignored_repetition_penalty,
     recommended_sampling,
 )
-from lbx.prompting.control_tokens import is_control_name
+from lbx.prompting.reasoning import is_control_name
 
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing

@@ -16,8 +16,8 @@ from lbx.backends.headers import DeclaredWindow, window_in_config
 from lbx.backends.options import AUTO
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
+from lbx.base.resources import shorten_spins
 from lbx.base.tokenizer_files import read_tokenizer_file
-from lbx.base.waiting_threads import shorten_spins
 
 _TOKENIZER_FILES = (
     "tokenizer.json",

@@ -20,9 +20,9 @@ from lbx.backends.hf.checkpoint import ACTIVATION_SCALES, Checkpoint, DenseTenso
 from lbx.backends.hf.library import Dtype, choose_device, choose_dtype, first_line, is_out_of_memory, show_warnings_if
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.options import AUTO
-from lbx.base.commands import as_command
 from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.base.resources import available_memory
+from lbx.base.visible import as_command
 
 _IRREGULAR_CACHE_SETTINGS = ("kv_lora_rank", "num_kv_shared_layers", "kv_shared_layer_ids")
 """Settings of models with a cache size per token that does not follow from heads and head size."""

@@ -29,9 +29,9 @@ from lbx.backends.llama.variants import FOLDER_VARIABLE, VARIANT, VariantCheck, 
 from lbx.base.crash_report import farewell
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
-from lbx.base.interrupts import defer_signals
+from lbx.base.processes import defer_signals
+from lbx.base.resources import shorten_spins
 from lbx.base.visible import visible
-from lbx.base.waiting_threads import shorten_spins
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

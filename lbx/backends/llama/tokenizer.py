@@ -15,8 +15,7 @@ from lbx.backends.llama.library import load_vocabulary
 from lbx.base.errors import BackendError
 from lbx.base.records import encodable
 from lbx.inference.sampling import ends_by_name
-from lbx.prompting.control_tokens import is_control_name, is_control_token
-from lbx.prompting.reasoning import choose_marks
+from lbx.prompting.reasoning import choose_marks, is_control_name, is_control_token
 
 _PRINTED = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>")
 """Control tokens of gpt-oss, which llama.cpp always prints: answers would show them."""

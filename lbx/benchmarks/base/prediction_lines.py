@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.inputs import LARGE, is_database, read_input
+from lbx.base.visible import as_command
 
 _GZIP = b"\x1f\x8b"
 _LONGEST = 2**62

@@ -18,10 +18,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from lbx.base.commands import as_command
 from lbx.base.database import count_parquet_rows, parquet_rows
 from lbx.base.errors import BundleError, NoDataError
 from lbx.base.layout import Bundle
+from lbx.base.visible import as_command
 from lbx.benchmarks.base.files import (
     DataRow,
     count_keys,

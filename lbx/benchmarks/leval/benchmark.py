@@ -30,10 +30,10 @@ from pathlib import Path
 
 import numpy as np
 
-from lbx.base.commands import as_command
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
+from lbx.base.visible import as_command
 from lbx.benchmarks.base.aggregates import (
     Average,
     ScoredRows,
@@ -76,7 +76,7 @@ from lbx.benchmarks.leval.tasks import (
 )
 from lbx.metrics import exam
 from lbx.metrics.f1 import qa_f1
-from lbx.metrics.rouge_n import rouge
+from lbx.metrics.rouge import rouge
 
 _TOPICS = ("first", "second", "third")
 _APART = "topic_retrieval_longchat"

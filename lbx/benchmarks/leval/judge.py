@@ -24,10 +24,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.layout import FILES, Bundle
 from lbx.base.records import Sample
+from lbx.base.visible import as_command
 from lbx.benchmarks.base.benchmark import HUMAN, LLM, MARKS
 from lbx.benchmarks.base.files import damaged_file_error, read_text
 from lbx.benchmarks.base.prediction_lines import FileRows, PredictionLine, prediction_file_error, read_bytes, split_rows

@@ -54,7 +54,8 @@ from lbx.benchmarks.longbench.tasks import (
     odd_answers,
     official_error,
 )
-from lbx.metrics import f1, rouge_l
+from lbx.metrics import f1
+from lbx.metrics import rouge as rouge_l
 from lbx.metrics.longbench import classification, code_line, count, edit_similarity, retrieval
 
 T = TypeVar("T")

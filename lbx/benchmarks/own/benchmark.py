@@ -22,12 +22,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lbx.base.commands import as_command
+from lbx.base.database import extract
 from lbx.base.errors import BundleError, LbxError, UsageError
-from lbx.base.expressions import extract
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 from lbx.base.tables import is_name
+from lbx.base.visible import as_command
 from lbx.benchmarks.base.aggregates import Average, mean, task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark
 from lbx.benchmarks.base.files import cached_by_mtime

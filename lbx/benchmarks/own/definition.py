@@ -23,7 +23,7 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, NamedTuple
 
-from lbx.base.expressions import expression_error
+from lbx.base.database import expression_error
 from lbx.base.inputs import path_inside
 from lbx.base.records import Truncation
 from lbx.base.tables import check_table, check_type, entry_error, is_name, nearest, read_table, texts
@@ -103,7 +103,7 @@ class CustomTask:
         follow_up: the template of the user's messages after the first, if rows have turns.
         no_context_prompt: the template without the document; "" for the prompt with an empty document.
         answer_cues: phrases that announce the chosen option, in addition to those built into ``accuracy``.
-        extract: the expression of ``lbx.base.expressions`` that finds the answer in the output; "" for all of it.
+        extract: the expression of ``lbx.base.database`` that finds the answer in the output; "" for all of it.
     """
 
     name: str

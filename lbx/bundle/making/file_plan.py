@@ -14,12 +14,10 @@ from urllib.parse import urlsplit
 
 from lbx.base.errors import FetchError, UsageError
 from lbx.base.layout import FILES, HUB, IMAGES, repo_folder
-from lbx.bundle.disk import read_blocks
-from lbx.bundle.hashing import BackgroundSha256
+from lbx.bundle.disk import BackgroundSha256, Progress, Tally, in_parallel, read_blocks
 from lbx.bundle.making.delta import BaseBundle, BaseFile, to_base_file
-from lbx.bundle.making.fetch import Download, Fetcher, LocalFile, parse_web_address
-from lbx.bundle.making.hub import Hub, RepoSnapshot
-from lbx.bundle.making.sources import (
+from lbx.bundle.making.fetch import Download, Fetcher, Hub, LocalFile, RepoSnapshot, parse_web_address
+from lbx.bundle.making.recipe import (
     BaseSource,
     BundleSource,
     HttpsSource,
@@ -29,7 +27,6 @@ from lbx.bundle.making.sources import (
     read_image,
 )
 from lbx.bundle.names import PathSet, unsafe_format, unsafe_reason
-from lbx.bundle.progress import Progress, Tally, in_parallel
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,17 @@ from lbx.base.outputs import write_file
 from lbx.bundle.bag import Evidence
 from lbx.bundle.making.delta import BaseBundle, parse_base, read_base
 from lbx.bundle.making.outline import label
-from lbx.bundle.making.recipe import Recipe, join, load_recipes, parse_recipe
-from lbx.bundle.making.sources import BaseSource, BundleSource, HttpsSource, HubSource, PathSource
+from lbx.bundle.making.recipe import (
+    BaseSource,
+    BundleSource,
+    HttpsSource,
+    HubSource,
+    PathSource,
+    Recipe,
+    join,
+    load_recipes,
+    parse_recipe,
+)
 
 _FORMAT, _VERSION = "lbx-request", 1
 _LIMIT = 512 << 20

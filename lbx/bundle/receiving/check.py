@@ -20,11 +20,10 @@ from lbx.base.layout import TAG_MANIFEST, TAGS_LIMIT, Bundle
 from lbx.base.units import format_count
 from lbx.base.version import __version__
 from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Evidence, ManifestEntry, parse_tags, refuse_foreign_tag
-from lbx.bundle.disk import read_blocks
+from lbx.bundle.disk import Progress, Tally, in_parallel, read_blocks, silent
 from lbx.bundle.names import find_unsafe_content, needs_content_check, unsafe_format
-from lbx.bundle.progress import Progress, Tally, in_parallel, silent
-from lbx.bundle.receiving.archive_files import VolumeResult
 from lbx.bundle.receiving.trusted_archive import (
+    VolumeResult,
     allowed_files,
     damage_error,
     discard,

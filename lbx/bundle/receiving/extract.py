@@ -20,16 +20,14 @@ from pathlib import Path
 from threading import Lock
 from typing import IO, Any
 
-from lbx.base.commands import as_command
 from lbx.base.errors import BundleError
 from lbx.base.inputs import open_input, read_input
 from lbx.base.layout import BUNDLE_JSON, MANIFEST, TAG_MANIFEST, TAGS_LIMIT, Bundle
 from lbx.base.outputs import new_file, remove_leftovers, sync_folder, temporary_folder
+from lbx.base.visible import as_command
 from lbx.bundle.bag import Contents, Evidence, ManifestEntry
-from lbx.bundle.disk import BLOCK, Flusher, read_blocks
-from lbx.bundle.hashing import BackgroundSha256
+from lbx.bundle.disk import BLOCK, BackgroundSha256, Flusher, Progress, Tally, in_parallel, read_blocks, silent
 from lbx.bundle.names import first_names
-from lbx.bundle.progress import Progress, Tally, in_parallel, silent
 from lbx.bundle.receiving.check import verify_folder
 from lbx.bundle.receiving.trusted_archive import TrustedArchive, open_archive
 from lbx.bundle.signing.trust import ANYONE, SignedBy, Trust

@@ -2,8 +2,11 @@
 
 ssh-keygen signs, because it supports passphrases, agents and smart cards. Verification is implemented here, because
 an air-gapped machine may lack OpenSSH: Ed25519, ECDSA and RSA keys from a file of public keys or an allowed_signers
-file, verified with ``cryptography`` (``publickey``). OpenSSH's PROTOCOL.sshsig describes the format; ssh-keygen(1),
+file, verified with ``cryptography``. OpenSSH's PROTOCOL.sshsig describes the format; ssh-keygen(1),
 "ALLOWED SIGNERS", describes the file of keys.
+
+Verification rejects keys that OpenSSH refuses although OpenSSL accepts them, and weak keys: non-canonical encodings of
+Ed25519 keys and ECDSA points, Ed25519 keys of small order, RSA keys under 2048 bits.
 """
 
 from __future__ import annotations
@@ -12,16 +15,82 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lbx.base.commands import as_command
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.inputs import read_file_or_pipe
 from lbx.base.processes import run_tool
-from lbx.bundle.signing import publickey
+from lbx.base.visible import as_command
+
+_P = 2**255 - 19
+_OF_ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+_SMALL = frozenset((0, 1, _P - 1, _OF_ORDER_8, _P - _OF_ORDER_8))
+"""y coordinates of Ed25519's eight points of small order. With such a key, one signature fits many messages."""
+
+RSA_BITS = (2048, 16384)
+CURVES = ("nistp256", "nistp384", "nistp521")
+
+
+def ed25519(key: bytes, signature: bytes, message: bytes) -> bool:
+    """Verify an Ed25519 signature (64 bytes) of ``message`` by ``key`` (32 bytes)."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    y = int.from_bytes(key, "little") & (1 << 255) - 1
+    if y >= _P or y in _SMALL:
+        return False
+    return _is_verified(lambda: Ed25519PublicKey.from_public_bytes(key).verify(signature, message))
+
+
+def rsa(modulus: int, exponent: int, signature: bytes, message: bytes, *, digest: str) -> bool:
+    """Verify an RSA signature (PKCS #1 v1.5) of ``message``; ``digest`` is "sha256" or "sha512"."""
+    from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
+    from cryptography.hazmat.primitives.hashes import SHA256, SHA512
+
+    if not RSA_BITS[0] <= modulus.bit_length() <= RSA_BITS[1] or exponent >= 1 << 64:
+        return False
+    padded_signature = signature.rjust((modulus.bit_length() + 7) // 8, b"\0")  # SSH may omit leading zeros
+    hashed = {"sha256": SHA256, "sha512": SHA512}[digest]()
+    return _is_verified(
+        lambda: RSAPublicNumbers(exponent, modulus).public_key().verify(padded_signature, message, PKCS1v15(), hashed)
+    )
+
+
+def ecdsa(curve: str, key: bytes, r: int, s: int, message: bytes) -> bool:
+    """Verify the ECDSA signature (r, s) of ``message``.
+
+    Args:
+        curve: a name from ``CURVES``.
+        key: uncompressed point: byte 4, x, y.
+    """
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+
+    kind, hashed = {
+        "nistp256": (ec.SECP256R1, hashes.SHA256),
+        "nistp384": (ec.SECP384R1, hashes.SHA384),
+        "nistp521": (ec.SECP521R1, hashes.SHA512),
+    }[curve]
+    if key[:1] != b"\x04":
+        return False
+    signature = encode_dss_signature(r, s)
+    point = ec.EllipticCurvePublicKey.from_encoded_point
+    return _is_verified(lambda: point(kind(), key).verify(signature, message, ec.ECDSA(hashed())))
+
+
+def _is_verified(verify: Callable[[], None]) -> bool:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        verify()
+    except (InvalidSignature, ValueError):  # ValueError: not a valid key
+        return False
+    return True
+
 
 NAMESPACE, RESULTS_NAMESPACE = "lbx-bundle", "lbx-results"
 """Purposes of signatures, of bundles and of results files: a signature for one is refused for the other."""
@@ -198,19 +267,19 @@ def _is_valid(signature: Signature, message: bytes, location: str) -> bool:
     key = _Fields(signature.key)
     kind = key.text()
     if kind == "ssh-ed25519" and signature.method == kind:
-        return publickey.ed25519(key.last(), signature.value, message)
+        return ed25519(key.last(), signature.value, message)
     if kind == "ssh-rsa" and signature.method in ("rsa-sha2-256", "rsa-sha2-512"):
         exponent, modulus = key.integer(), key.integer()
         key.end()
-        return publickey.rsa(modulus, exponent, signature.value, message, digest=f"sha{signature.method[-3:]}")
+        return rsa(modulus, exponent, signature.value, message, digest=f"sha{signature.method[-3:]}")
     curve = kind.removeprefix("ecdsa-sha2-")
-    if kind.startswith("ecdsa-sha2-") and curve in publickey.CURVES and signature.method == kind:
+    if kind.startswith("ecdsa-sha2-") and curve in CURVES and signature.method == kind:
         numbers = _Fields(signature.value)
         r, s = numbers.integer(), numbers.integer()
         numbers.end()
         if key.text() != curve:
             raise ValueError("two curves")
-        return publickey.ecdsa(curve, key.last(), r, s, message)
+        return ecdsa(curve, key.last(), r, s, message)
     arguments = ("-Y", "verify", "-f", "KEYS", "-I", "SIGNER", "-n", signature.namespace, "-s", "FILE.sig")
     command = f"{as_command('ssh-keygen', *arguments)} < FILE"
     raise BundleError(

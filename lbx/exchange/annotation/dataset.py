@@ -26,12 +26,12 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lbx.base.commands import as_command
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.inputs import open_input
 from lbx.base.limits import EDITS_BYTES, RECORD_BYTES
 from lbx.base.outputs import atomic_file, open_or_create, sync_folder
 from lbx.base.processes import lock
+from lbx.base.visible import as_command
 
 QUESTIONS, ANSWERS, DOCUMENT = "instructions", "outputs", "input"
 _BLANK = " \t\r\n\ufeff"

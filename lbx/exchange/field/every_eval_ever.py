@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
-from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.records import sha256_text
+from lbx.base.visible import as_command
 from lbx.exchange.field.run_records import ANSWER_FACTS, CONFIDENCE, RunRecord, TaskRecord, as_texts, ascii_json
 
 _SCHEMA = "0.3.0"

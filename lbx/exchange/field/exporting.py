@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
+from lbx.base.visible import as_command
 from lbx.exchange.exporting import ExportSummary, write_files
 from lbx.exchange.field.every_eval_ever import every_eval_ever_files
 from lbx.exchange.field.inspect_log import inspect_files

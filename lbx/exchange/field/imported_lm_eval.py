@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.units import format_count
+from lbx.base.visible import as_command
 from lbx.benchmarks.base.prediction_lines import (
     PredictionLine,
     describe_value,

@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, open_input
+from lbx.base.visible import as_command
 from lbx.benchmarks.registry import IMPORT_FORMATS
 from lbx.exchange.field import imported_lm_eval, imported_opencompass
 

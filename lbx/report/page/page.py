@@ -15,9 +15,8 @@ from dataclasses import replace
 from importlib.resources import files
 from pathlib import PurePath
 
-from lbx.base.commands import as_command
 from lbx.base.version import __version__
-from lbx.base.visible import one_line
+from lbx.base.visible import as_command, one_line
 from lbx.report.figures import CHART_STYLE, MOST_RUNS, figures
 from lbx.report.labels import headline
 from lbx.report.page import answers

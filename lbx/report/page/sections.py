@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lbx.base.commands import as_command
 from lbx.base.errors import UsageError
+from lbx.base.visible import as_command
 from lbx.report.boards import BOARDS
 from lbx.report.cells import rows_for_people, sheet
 from lbx.report.figures import board_mark, figures

@@ -23,11 +23,10 @@ from typing import Any, Self, TypeVar
 
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
-from lbx.base.interrupts import POLL_INTERVAL_S
-from lbx.base.processes import DEVNULL, Popen, TimeoutExpired, start_python
+from lbx.base.processes import DEVNULL, POLL_INTERVAL_S, Popen, TimeoutExpired, start_python
 from lbx.base.records import SampleKey
 from lbx.base.resources import CPU_COUNT, bound_cpus, usable_cpu_count, visible_gpus
-from lbx.inference.completing import ignore_tokens
+from lbx.inference.batching import ignore_tokens
 from lbx.running.workers.worker import (
     AnswerReady,
     AskJob,

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from lbx.bundle.making.pack import Writing as Writing
     from lbx.bundle.making.pack import create as create
     from lbx.bundle.making.pack import survey as survey
-    from lbx.bundle.making.request import RequestResult as RequestResult
-    from lbx.bundle.making.request import write_request as write_request
     from lbx.bundle.receiving.check import VerifyReport as VerifyReport
     from lbx.bundle.receiving.check import check_unchanged as check_unchanged
     from lbx.bundle.receiving.check import verify as verify
@@ -35,7 +33,6 @@ _WHERE = {
     "CreateResult": "making.pack",
     "Outline": "making.outline",
     "Progress": "progress",
-    "RequestResult": "making.request",
     "Retry": "making.fetch",
     "Trust": "signing.trust",
     "UnpackResult": "receiving.extract",
@@ -49,7 +46,6 @@ _WHERE = {
     "unpack": "receiving.extract",
     "verify": "receiving.check",
     "verify_folder": "receiving.check",
-    "write_request": "making.request",
 }
 __all__ = [*_WHERE]  # noqa: PLE0604
 

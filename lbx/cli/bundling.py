@@ -7,31 +7,23 @@ from pathlib import Path
 from rich.console import Console
 
 from lbx.base.columns import Column
-from lbx.base.errors import UsageError
 from lbx.base.units import format_count
 from lbx.base.visible import as_command, one_line
 from lbx.bundle.making.outline import Outline
 from lbx.bundle.making.pack import CreateResult, Where, Writing, create, survey
-from lbx.bundle.making.request import RequestResult, write_request
 from lbx.bundle.volumes import parse_volume_size
 from lbx.cli.gap_options import BundleOptions
 from lbx.cli.output import ByteProgress, answer, answer_json, note, stderr, stdout
-from lbx.cli.tables import print_table, show_table
+from lbx.cli.tables import print_table
 
 _LINKS = 5
 """Number of links listed by name per source."""
 
 
 def make_bundle(options: BundleOptions) -> None:
-    recipes, name, as_json = options.recipes, options.name, options.as_json
-    if options.request is not None:
-        _refuse_with_request(options)
-        _show_request(write_request(recipes, options.request, name=name, have=options.have), as_json=as_json)
-        return
-    if options.have is not None:
-        raise UsageError("--have needs --request.", fix="To leave out the files of another bundle, pass --base.")
+    recipes, as_json = options.recipes, options.as_json
     locations = Where(
-        name=name,
+        name=options.name,
         hub=options.hub,
         mirror=options.mirror,
         work=options.work,
@@ -51,14 +43,6 @@ def make_bundle(options: BundleOptions) -> None:
         answer_json(outline.to_json())
     else:
         _show_outline(outline, stdout())
-
-
-def _refuse_with_request(options: BundleOptions) -> None:
-    for flag in ("base", "include-image", "hub", "mirror", "work", "dry-run"):
-        if getattr(options, {"include-image": "images"}.get(flag, flag.replace("-", "_"))):
-            raise UsageError(
-                f"--{flag} cannot be combined with --request, which fetches no files.", fix="Leave it out."
-            )
 
 
 def _announce(outline: Outline) -> None:
@@ -119,15 +103,3 @@ def _show_archive(result: CreateResult, *, as_json: bool) -> None:
     base = ["--base", "DIR"] if result.held_files else []
     unpack = as_command("lbx", "unpack", Path(result.archive.name), "--to", "DIR", *trust_options, *base)
     note(f"Carry it across together with {companion_files}, then run: {unpack}")
-
-
-def _show_request(result: RequestResult, *, as_json: bool) -> None:
-    if as_json:
-        answer_json(result.to_json())
-        return
-    columns = [Column(name, name) for name in ("source", "revision", "state", "present")]
-    rows = [[line.source, line.revision[:12], line.state, line.held_commit[:12]] for line in result.asked]
-    show_table("", (columns, rows))
-    answer(f"{result.file}: {len(result.asked)} sources" + (f", on the base {result.base}" if result.base else ""))
-    answering = as_command("lbx", "bundle", Path(result.file.name), "-o", "DIR")
-    note(f"The request contains only names, sizes and hashes. Carry it out, then run: {answering}")

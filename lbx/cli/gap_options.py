@@ -32,19 +32,19 @@ RefuseUnsafe = Annotated[
 @dataclass(frozen=True, kw_only=True)
 class BundleOptions:
     """Shows the sources, their licences and their sizes before the first download. Repeat the command to continue after
-    an interruption. Inside the gap, --request writes a request for more.
+    an interruption.
 
     Example: lbx bundle bundle/longbench.toml bundle/leval.toml -o out
 
-    Example: lbx bundle models/new.toml --have long --request new.json; outside: lbx bundle new.json -o out
+    Example: lbx bundle models/new.toml --base bundle.json -o out
     """
 
-    BRIEF: ClassVar[Sequence[str]] = ("out", "name", "base", "sign", "dry_run", "request", "have")
+    BRIEF: ClassVar[Sequence[str]] = ("out", "name", "base", "sign", "dry_run")
 
     recipes: Annotated[
         tuple[Path, ...],
         typer.Argument(
-            help="Recipes or model cards (TOML), combined into one bundle. Or one request (.json) to answer.",
+            help="Recipes or model cards (TOML), combined into one bundle.",
             metavar="RECIPE...",
         ),
     ]
@@ -95,18 +95,6 @@ class BundleOptions:
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show sources, licences and sizes without downloading.")
     ] = False
-    request: Annotated[
-        Path | None,
-        typer.Option(
-            "--request",
-            metavar="FILE",
-            help="Inside the gap: write a request (.json) for missing sources without fetching them; outside, "
-            "`lbx bundle FILE` answers it with a delta.",
-        ),
-    ] = None
-    have: Annotated[
-        Path | None, typer.Option("--have", metavar="DIR", help="With --request: the unpacked bundle that you have.")
-    ] = None
     as_json: AsJson = False
 
 

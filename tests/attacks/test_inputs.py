@@ -90,7 +90,6 @@ INPUTS: dict[str, Callable[[Path], Command]] = {
     "bundle x.toml": lambda x: ("bundle", x, "-o", "out"),
     "bundle --sign x": lambda x: ("bundle", "small.toml", "-o", "out", "--sign", x),
     "bundle --since x.SHA256SUMS": lambda x: ("bundle", "small.toml", "-o", "out", "--since", x),
-    "bundle --request x.toml": lambda x: ("bundle", "small.toml", "-o", "out", "--request", x),
     "bundle --include-image x.tar": lambda x: ("bundle", "small.toml", "-o", "out", "--include-image", x),
 }  # fmt: skip
 

@@ -34,7 +34,7 @@ from lbx.benchmarks.base import files as data_files
 from lbx.benchmarks.base import prediction_lines
 from lbx.benchmarks.longbench_pro import tasks as longbench_pro_data
 from lbx.benchmarks.needle import NeedleSettings
-from lbx.bundle.making import delta, recipe, request
+from lbx.bundle.making import recipe
 from lbx.bundle.receiving import check
 from lbx.bundle.signing.signature import load_keys
 from lbx.cli.spec_options import sample_names
@@ -113,8 +113,6 @@ READERS: dict[str, Reader] = {
     "--ids @": lambda path: sample_names([f"@{path}"]),
     "--spec": RunSpec.read,
     "a recipe": lambda path: recipe.load_recipes([path]),
-    "--have": delta.read_base,
-    "a request": request._read_json,
     "an image": recipe.read_image,
     "a card": read_card,
     "is it a card": cards.is_card,
@@ -205,7 +203,7 @@ def test_a_pipe_that_lbx_was_started_with_is_read(tmp_path: Path) -> None:
         endless.kill()
 
 
-@pytest.mark.parametrize("reader", ["--journal", "--ids @", "config.json", "is it a card", "a request", "text data"])
+@pytest.mark.parametrize("reader", ["--journal", "--ids @", "config.json", "is it a card", "text data"])
 def test_a_small_file_without_end_fills_no_memory(reader: str, tmp_path: Path) -> None:
     """It takes no room on the disk; what reads it whole takes what it says it has."""
     (tmp_path / "in").mkdir()

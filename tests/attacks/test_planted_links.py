@@ -15,7 +15,6 @@ from results_parts import lbx, refused, results_file
 
 from lbx.backends.llama import variants
 from lbx.base.errors import LbxError, StoreError
-from lbx.bundle.making import request
 from lbx.cli import showing
 from lbx.cluster.folder import RunFolder, Submission
 from lbx.exchange.annotation.dataset import ANSWERS, Dataset
@@ -95,7 +94,6 @@ def _journal(place: Path) -> None:
 WRITERS: dict[str, Callable[[Path], object]] = {
     "prompts -o": lambda place: showing._write(place / "x.jsonl", iter(())),
     "files of an export": lambda place: write_files(place, {"a/b.jsonl": ["x"], "c.txt": ["y"]}, run_names="r1"),
-    "a request": lambda place: request._write(place / "request.json", "x"),
     "a cache": lambda place: variants._cache_result(place / "known.json", {"a": 1}),
     "shards.json": lambda place: ShardPlan("d", ("r",), {}, "unit", "basis", ()).write(place / "shards.json"),
     "job.json": lambda place: RunFolder(place).save_submission(Submission("slurm")),

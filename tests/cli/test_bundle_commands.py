@@ -20,14 +20,6 @@ path = "a.txt"
 to = "a.txt"
 licence = "CC0-1.0"
 """
-WANTED = """
-name = "more"
-
-[[source]]
-kind = "hub"
-repo = "org/data"
-type = "dataset"
-"""
 
 
 def write(tmp_path: Path) -> Path:
@@ -58,27 +50,6 @@ def test_the_list_stands_before_the_work_and_the_answer_alone_on_standard_output
         2,
         "does not exist. Create one.",
         "ssh-keygen -t ed25519",
-    )
-
-
-def test_a_request_is_made_without_a_network(lbx: Lbx, tmp_path: Path) -> None:
-    assert lbx("bundle", write(tmp_path), "-o", tmp_path).returncode == 0
-    assert lbx("unpack", tmp_path / "mine.tar", "--allow-unsigned", "--to", tmp_path / "held").returncode == 0
-    (tmp_path / "more.toml").write_text(WANTED)
-    ask = ["bundle", tmp_path / "more.toml", tmp_path / "mine.toml", "--have", tmp_path / "held"]
-    done = lbx.ok(*ask, "--request", tmp_path / "wanted.json", "--json")
-    assert [line["state"] for line in json.loads(done.stdout)["asked"]] == ["missing", "held"]
-    fails(
-        lbx(*ask, "--request", tmp_path / "wanted.json", "--hub", "http://127.0.0.1:9"),
-        2,
-        "--hub cannot be combined with",
-    )
-    fails(lbx(*ask), 2, "--have needs --request", "--base")
-    # Outside, nothing of the machine that answers can be asked for, and a hub that is not there is named.
-    fails(
-        lbx("bundle", tmp_path / "wanted.json", "--base", tmp_path / "held"),
-        2,
-        "already lists the files of its base bundle",
     )
 
 

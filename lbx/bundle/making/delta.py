@@ -40,7 +40,7 @@ class BaseFile:
     allowed: bool = False
 
 
-def to_base_file(file: Mapping[str, Any], allowed_paths: Set[str]) -> BaseFile:
+def _to_base_file(file: Mapping[str, Any], allowed_paths: Set[str]) -> BaseFile:
     """Convert an entry of a source's ``files`` in bundle.json."""
     return BaseFile(file["path"], file["size"], file["sha256"], file.get("git_sha1", ""), file["path"] in allowed_paths)
 
@@ -63,7 +63,7 @@ class BaseBundle:
         files = []
         for source in self.sources:
             allowed = set(source.get("allowed", ()))
-            files += [to_base_file(file, allowed) for file in source["files"]]
+            files += [_to_base_file(file, allowed) for file in source["files"]]
         return tuple(sorted(files, key=lambda file: file.path))
 
     @cached_property
@@ -116,18 +116,18 @@ def read_base(path: Path) -> BaseBundle:
 def _parse_description(description: Any, digest: str, path: Path) -> BaseBundle:
     if not isinstance(description, dict):
         raise UsageError(f"{path} does not describe a bundle.", fix="Give the bundle's lbx/bundle.json.")
-    return parse_base(description.get("name"), digest, description.get("sources"), f"{path}")
+    return _parse_base(description.get("name"), digest, description.get("sources"), f"{path}")
 
 
-def parse_base(name: object, digest: object, sources: object, location: str) -> BaseBundle:
+def _parse_base(name: object, digest: str, sources: object, location: str) -> BaseBundle:
     """Create a ``BaseBundle`` from the values of a file, after checking them.
 
     Raises:
         UsageError: a value is missing or has the wrong type, or a path is unsafe.
     """
     try:
-        if not isinstance(name, str) or not isinstance(digest, str) or not isinstance(sources, list):
-            raise TypeError("name, digest or sources")  # noqa: TRY301
+        if not isinstance(name, str) or not isinstance(sources, list):
+            raise TypeError("name or sources")  # noqa: TRY301
         base = BaseBundle(name, digest, sources)
         for file in base.files:
             texts = (file.path, file.sha256, file.git_sha1)

@@ -15,10 +15,9 @@ from urllib.parse import urlsplit
 from lbx.base.errors import FetchError, UsageError
 from lbx.base.layout import FILES, HUB, IMAGES, repo_folder
 from lbx.bundle.disk import BackgroundSha256, Progress, Tally, in_parallel, read_blocks
-from lbx.bundle.making.delta import BaseBundle, BaseFile, to_base_file
+from lbx.bundle.making.delta import BaseBundle, BaseFile
 from lbx.bundle.making.fetch import Download, Fetcher, Hub, LocalFile, RepoSnapshot, parse_web_address
 from lbx.bundle.making.recipe import (
-    BaseSource,
     BundleSource,
     HttpsSource,
     HubSource,
@@ -115,8 +114,6 @@ class Planner:
                 return self._plan_path(source)
             case ImageSource():
                 return self._plan_image(source)
-            case BaseSource():
-                return _plan_base_source(source)
 
     def _match_base(self, item: PlannedFile) -> PlannedFile:
         """Replace the download by the base's file, if the base has one with the same hash."""
@@ -206,15 +203,6 @@ def _hub_record(source: HubSource, snapshot: RepoSnapshot) -> dict[str, Any]:
         "gated": snapshot.gated,
         "patterns": [*source.files, *source.optional],
     }
-
-
-def _plan_base_source(source: BaseSource) -> SourcePlan:
-    record = {key: value for key, value in source.record.items() if key not in ("files", "allowed")}
-    allowed = set(source.allow)
-    files = (to_base_file(file, allowed) for file in source.record["files"])
-    return SourcePlan(
-        source, record, tuple(PlannedFile(file.path, file.path, file, file.size, file.git_sha1) for file in files)
-    )
 
 
 def _refs(root: str, revision: str, commit: str) -> list[PlannedFile]:

@@ -30,8 +30,7 @@ from lbx.bundle.making.fetch import Download, Fetcher, Hub, LocalFile, Retry
 from lbx.bundle.making.file_plan import PlannedFile, Planner, SourcePlan, refusal
 from lbx.bundle.making.first_rows import check_first_rows, unknown_datasets
 from lbx.bundle.making.outline import Outline, SourceSummary, label, require_space
-from lbx.bundle.making.recipe import ImageSource, Recipe
-from lbx.bundle.making.request import read_inputs
+from lbx.bundle.making.recipe import ImageSource, Recipe, load_recipes
 from lbx.bundle.making.sbom import render_sbom
 from lbx.bundle.names import NAMES_CODE, find_unsafe_content, needs_content_check, unsafe_format
 from lbx.bundle.signing import signature
@@ -278,8 +277,7 @@ def create(
     The bytes of the archive depend only on the recipes, the fetched contents and SOURCE_DATE_EPOCH.
 
     Args:
-        recipes: recipes or model cards, see ``lbx.bundle.making.recipe``; or one request, see
-            ``lbx.bundle.making.request``.
+        recipes: recipes or model cards, see ``lbx.bundle.making.recipe``.
         writing: volumes, compression, signature.
         on_outline: called with the outline of the bundle before the first download.
 
@@ -324,11 +322,7 @@ def _open_job(recipes: Sequence[Path], out_dir: Path, progress: Progress, option
 def _read_inputs(
     paths: Sequence[Path], name: str | None, base: Path | None, images: Sequence[Path]
 ) -> tuple[Recipe, BaseBundle | None]:
-    recipe, base_bundle = read_inputs(paths, name)
-    if base is not None:
-        if base_bundle is not None:
-            raise UsageError("The request already lists the files of its base bundle.", fix="Omit --base.")
-        base_bundle = read_base(base)
+    recipe, base_bundle = load_recipes(paths, name), read_base(base) if base is not None else None
     try:
         extra = tuple(ImageSource(image, origin="--include-image") for image in images)
     except ValueError as exc:

@@ -172,24 +172,7 @@ class ImageSource:
         return f"image {self.path.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class BaseSource:
-    """Source available only in the base bundle: files from an air-gapped machine.
-
-    Attributes:
-        record: entry of the source in the base's bundle.json, with its files.
-    """
-
-    record: Mapping[str, Any] = field(hash=False)
-    allow: tuple[str, ...] = ()
-    origin: str = field(default="", compare=False)
-
-    @property
-    def key(self) -> str:
-        return f"{self.record['type']} {self.record['repo']}" if "repo" in self.record else f"file {self.record['to']}"
-
-
-BundleSource = HubSource | HttpsSource | PathSource | ImageSource | BaseSource
+BundleSource = HubSource | HttpsSource | PathSource | ImageSource
 KINDS: dict[str, type[HubSource] | type[HttpsSource] | type[PathSource]] = {
     "hub": HubSource,
     "https": HttpsSource,

@@ -24,7 +24,6 @@ from lbx.exchange.answers_for_judges import has_judge_answers, match_judge_answe
 from lbx.exchange.field.harness_runs import HarnessRun
 from lbx.exchange.field.imported_lm_eval import read_lm_eval
 from lbx.exchange.field.imported_opencompass import read_opencompass
-from lbx.exchange.field.recognition import refuse_field_files, refuse_field_format
 from lbx.exchange.prediction_files import (
     PredictionFiles,
     find_format,
@@ -108,8 +107,6 @@ def parse_predictions(
     """
     if not model.strip():
         raise UsageError("The model's name is empty.", fix="Pass --model NAME.")
-    refuse_field_format(format_name)
-    refuse_field_files(format_name, path, model)
     run = _read_harness(format_name, path, e=e) if format_name in _HARNESSES else None
     form, reading = (run.form, run.reading) if run else _read_official(format_name, path, bundle, e=e)
     if bundle and needs_model(BENCHMARKS[form.name]):

@@ -141,20 +141,6 @@ def _evaluations(folder: Path) -> dict[str, _HarnessEvaluation]:
     return {time: _HarnessEvaluation(time, samples.get(time, {}), results.get(time)) for time in times}
 
 
-def is_output_folder(folder: Path) -> bool:
-    """Return whether a folder has samples files, or a folder of a model that has some."""
-    folders = [folder, *(entry for entry in folder.iterdir() if entry.is_dir())]
-    return any(_SAMPLES.fullmatch(entry.name) for each in folders for entry in each.iterdir())
-
-
-def is_output_file(path: Path) -> bool:
-    return bool(_SAMPLES.fullmatch(path.name) or _RESULTS.fullmatch(path.name))
-
-
-def is_samples_row(values: object) -> bool:
-    return isinstance(values, dict) and {"doc_id", "doc", "resps", "filtered_resps"} <= values.keys()
-
-
 def _select_tasks(path: Path, samples: Mapping[str, Path]) -> dict[str, Path]:
     """Return the files of LongBench v1's and E's tasks. Raises UsageError if there are none."""
     known = BENCHMARKS["longbench"].catalogue.names

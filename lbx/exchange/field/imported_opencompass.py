@@ -135,22 +135,6 @@ def _has_files(folder: Path) -> bool:
     return any(pattern.fullmatch(entry.name) for entry in folder.iterdir() for pattern in (_FILE, _V2, _UNFINISHED))
 
 
-def is_output_folder(folder: Path) -> bool:
-    """Return whether a folder has predictions of OpenCompass, or folders of models or evaluations that have some."""
-    if (folder / _PREDICTIONS).is_dir() or _has_files(folder):
-        return True
-    return any(entry.is_dir() and _has_files(entry) for entry in folder.glob(f"*/{_PREDICTIONS}/*"))
-
-
-def is_output_file(path: Path) -> bool:
-    return bool(_FILE.fullmatch(path.name))
-
-
-def is_prediction_file(values: object) -> bool:
-    first = next(iter(values.values()), None) if isinstance(values, dict) else None
-    return isinstance(first, dict) and {"origin_prompt", "prediction"} <= first.keys()
-
-
 def _task_files(path: Path, files: Sequence[Path], *, alone: bool = False) -> dict[str, list[Path]]:
     known = set(longbench_harnesses.SAMPLES)
     by_task: dict[str, dict[int | None, Path]] = {}

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,11 @@ from lbx.report.sides import ComparisonSide
 from lbx.scoring.score_columns import find_benchmark, read_scores
 from lbx.statistics import LEVEL
 from lbx.statistics.differences import holm
-from lbx.statistics.estimates import normal_quantile, t_tail
+from lbx.statistics.estimates import t_tail
 from lbx.store import Store, Table
 
 _ALL_OF_IT = 0.99
-_Z = normal_quantile(1 - LEVEL / 2)
+_Z = NormalDist().inv_cdf(1 - LEVEL / 2)
 _NEARLY = 0.999
 _MOST_COMPARED, _PAIR_OVERHEAD = 10_000_000, 1_000
 """Maximum number of compared answers; all pairs then take a few seconds."""
@@ -166,7 +167,7 @@ def _may_differ(rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.bool_]:
     n_candidates, n_before = pairs, pairs + 1
     may_differ = np.ones_like(ratios, bool)
     while n_candidates < n_before:
-        may_differ = ratios >= _NEARLY * normal_quantile(1 - LEVEL / 2 / (pairs - n_candidates + 1))
+        may_differ = ratios >= _NEARLY * NormalDist().inv_cdf(1 - LEVEL / 2 / (pairs - n_candidates + 1))
         n_candidates, n_before = int(np.triu(may_differ, 1).sum()), n_candidates
     return may_differ
 

@@ -18,7 +18,7 @@ distribution is too skewed for t. The interval is then computed on the logit sca
 contains Clopper and Pearson's at the effective number of samples (Korn and Graubard, same journal 24, 1998) if not all
 clusters are above 0 and below 1. bench/coverage.py measures how often all of them contain the true value.
 
-Tails and quantiles of the normal, Student's t and the binomial distribution are accurate to at least nine digits up to
+Tails and quantiles of Student's t and the binomial distribution are accurate to at least nine digits up to
 100,000 degrees of freedom. SciPy has them, too, but its import takes seconds, and it would add 100 MB to a container.
 """
 
@@ -30,17 +30,13 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import count
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
 _TINY = 1e-300
 _STEPS = 500
-
-
-def normal_tail(z: float) -> float:
-    """P(Z > z) of the normal distribution."""
-    return 0.5 * math.erfc(z / math.sqrt(2))
 
 
 def t_tail(t: float, df: float) -> float:
@@ -61,21 +57,13 @@ def binomial_tail(k: int, n: int, p: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def normal_quantile(p: float) -> float:
-    """Number z with P(Z <= z) = p, for 0 < p < 1, of the normal distribution."""
-    if p < 0.5:
-        return -normal_quantile(1 - p)
-    return _upper(1 - p, 0.0, normal_tail, lambda z: math.exp(-z * z / 2) / math.sqrt(2 * math.pi))
-
-
-@lru_cache(maxsize=4096)
 def t_quantile(p: float, df: float) -> float:
     """Number t with P(T <= t) = p, for 0 < p < 1, of Student's t."""
     if p < 0.5:
         return -t_quantile(1 - p, df)
     scale = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
     return _upper(
-        1 - p, normal_quantile(p), lambda t: t_tail(t, df), lambda t: scale * (1 + t * t / df) ** (-(df + 1) / 2)
+        1 - p, NormalDist().inv_cdf(p), lambda t: t_tail(t, df), lambda t: scale * (1 + t * t / df) ** (-(df + 1) / 2)
     )
 
 

@@ -13,7 +13,7 @@ from statistics import mean, median_low
 from typing import Any, NamedTuple
 
 from lbx.report.labels import Row, labels
-from lbx.report.opinion_reports import matches_query
+from lbx.report.opinion_tables import matches_query
 from lbx.report.report_types import ReportQuery
 from lbx.scoring.score_columns import as_table, runs_by_id
 from lbx.statistics.agreement import Level, alpha, kappa, kendall_tau, majority, percent_agreement

@@ -19,7 +19,7 @@ from lbx.report import (
     harnesses,
     leaderboard,
     needles,
-    opinion_reports,
+    opinion_tables,
     papers,
     reference,
     revisions,
@@ -72,9 +72,9 @@ TABLE_BUILDERS: Mapping[str, Callable[[Store, ReportQuery], Table]] = {
     "revisions": revisions.table,
     "reference": reference.table,
     "expected": expecting.table,
-    "judge_results": opinion_reports.results,
-    "judge_bias": opinion_reports.bias,
-    "rating_results": opinion_reports.ratings,
+    "judge_results": opinion_tables.results,
+    "judge_bias": opinion_tables.bias,
+    "rating_results": opinion_tables.ratings,
     "agreement": agreement.table,
     **{name: partial(boards.table, name=name) for name in boards.BOARDS},
 }
@@ -135,7 +135,7 @@ def read_paper(store: Store, query: ReportQuery) -> Table:
     table = paper_numbers(store, query.runs)
     if query.with_published_models:
         table = reference.add_published_rows(table, reference.find_published(store, query))
-    return opinion_reports.with_judge_warnings(
+    return opinion_tables.with_judge_warnings(
         store, with_table_positions(table, lambda benchmark: curves(store, benchmark, query.runs))
     )
 

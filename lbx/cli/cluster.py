@@ -20,7 +20,6 @@ from lbx.cli.cluster_options import (
     SubmitArrayOptions,
     SubmitKubernetesOptions,
     SubmitOptions,
-    SubmitSlurmOptions,
 )
 from lbx.cli.exchange_options import MergeOptions
 from lbx.cli.output import RunBar, answer, answer_json, answer_text, note
@@ -55,7 +54,7 @@ def submit_array(options: SubmitArrayOptions) -> None:
         options.at_once,
         options.module,
         options.more,
-        options.nodes if isinstance(options, SubmitSlurmOptions) else 1,
+        options.nodes,
         options.merge_queue,
     )
     _check_serve(named_spec, job_options.nodes)

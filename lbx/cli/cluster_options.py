@@ -62,19 +62,19 @@ class SubmitOptions(SessionOptions, SpecOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SubmitArrayOptions(SubmitOptions):
-    """Options of every scheduler with arrays of jobs."""
+    """Options of every scheduler with arrays of jobs; a queue is Slurm's partition."""
 
     SCHEDULER: ClassVar[str]
     BRIEF: ClassVar[Sequence[str]] = (*SubmitOptions.BRIEF, "queue", "time", "gpus", "cpus", "mem")
 
-    queue: Annotated[str, typer.Option("--queue", metavar="NAME", help="Queue to run in.")] = ""
+    queue: Annotated[str, typer.Option("--queue", metavar="NAME", help="Queue, Slurm's partition, to run in.")] = ""
     time: Annotated[
         str,
         typer.Option(
             "--time", metavar="LIMIT", help="Time limit of a shard, as the scheduler writes it; default: predicted."
         ),
     ] = ""
-    gpus: Annotated[str, typer.Option("--gpus", metavar="N", help="GPUs of a shard.")] = ""
+    gpus: Annotated[str, typer.Option("--gpus", metavar="N", help="GPUs of a shard, as the scheduler has them.")] = ""
     cpus: Annotated[int, typer.Option("--cpus", metavar="N", min=0, help="CPUs and threads of a shard.")] = 0
     mem: Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory of a shard, as 64G.")] = ""
     merge_queue: Annotated[
@@ -82,7 +82,7 @@ class SubmitArrayOptions(SubmitOptions):
         typer.Option(
             "--merge-queue",
             metavar="NAME",
-            help="Queue or partition of the merge job; default: that of shards without GPUs, else the site's default.",
+            help="Queue of the merge job; default: that of shards without GPUs, else the site's default.",
         ),
     ] = ""
     module: Annotated[
@@ -109,7 +109,20 @@ class SubmitArrayOptions(SubmitOptions):
             help="Maximum number of times that a shard is requeued after it was cut off.",
         ),
     ] = 10
-    more: tuple[str, ...] = ()
+    more: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--job-option",
+            metavar="OPTION",
+            help="Another option of sbatch, qsub or bsub, e.g. --account=x or '-P x'. Can be repeated.",
+        ),
+    ] = ()
+    nodes: Annotated[
+        int,
+        typer.Option(
+            "--nodes", metavar="N", min=1, help="Nodes of a shard, for a server that --serve starts with srun (Slurm)."
+        ),
+    ] = 1
     job_template: Annotated[
         Path | None, typer.Option("--template", metavar="FILE", help="Your site's own job script, with lbx's marks.")
     ] = None
@@ -125,21 +138,6 @@ class SubmitSlurmOptions(SubmitArrayOptions):
 
     SCHEDULER: ClassVar[str] = "slurm"
 
-    queue: Annotated[str, typer.Option("--partition", metavar="NAME", help="Partition to run in.")] = ""
-    gpus: Annotated[str, typer.Option("--gpus", metavar="N", help="GPUs of a shard: 1, or a100:1.")] = ""
-    more: Annotated[
-        tuple[str, ...],
-        typer.Option(
-            "--sbatch-option", metavar="OPTION", help="Another option of sbatch, e.g. --account=x. Can be repeated."
-        ),
-    ] = ()
-    nodes: Annotated[
-        int,
-        typer.Option(
-            "--nodes", metavar="N", min=1, help="Nodes of a shard, for a server that --serve starts with srun."
-        ),
-    ] = 1
-
 
 @dataclass(frozen=True, kw_only=True)
 class SubmitPbsOptions(SubmitArrayOptions):
@@ -150,14 +148,6 @@ class SubmitPbsOptions(SubmitArrayOptions):
 
     SCHEDULER: ClassVar[str] = "pbs"
 
-    gpus: Annotated[
-        str, typer.Option("--gpus", metavar="N", help="GPUs of a shard (ngpus): 1, or 1:gpu_type=a100.")
-    ] = ""
-    more: Annotated[
-        tuple[str, ...],
-        typer.Option("--qsub-option", metavar="OPTION", help="Another option of qsub, e.g. '-P x'. Can be repeated."),
-    ] = ()
-
 
 @dataclass(frozen=True, kw_only=True)
 class SubmitLsfOptions(SubmitArrayOptions):
@@ -167,14 +157,6 @@ class SubmitLsfOptions(SubmitArrayOptions):
     """
 
     SCHEDULER: ClassVar[str] = "lsf"
-
-    gpus: Annotated[
-        str, typer.Option("--gpus", metavar="N", help="GPUs of a shard (num): 1, or 1:gmodel=NVIDIAA100.")
-    ] = ""
-    more: Annotated[
-        tuple[str, ...],
-        typer.Option("--bsub-option", metavar="OPTION", help="Another option of bsub, e.g. '-P x'. Can be repeated."),
-    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

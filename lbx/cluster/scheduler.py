@@ -275,6 +275,7 @@ class Scheduler(ABC):
         formats: {field of ``JobOptions``: (regular expression of its values, example)}; other fields are not checked.
         more_example: an option of the tool.
         resource_option: regular expression of the tool's options that request resources.
+        has_nodes: whether a job can have several nodes, on which a server is started.
         announces_limit: whether a job receives a signal before its time limit, even if lbx does not know the limit.
         states: {word in the scheduler's answer: state in ``lbx status``}; other words are shown in lower case.
         over_states: words for jobs that have ended.
@@ -287,6 +288,7 @@ class Scheduler(ABC):
     formats: ClassVar[Mapping[str, tuple[str, str]]] = {}
     more_example: ClassVar[str]
     resource_option: ClassVar[str]
+    has_nodes: ClassVar[bool] = False
     announces_limit: ClassVar[bool] = True
     states: ClassVar[Mapping[str, str]]
     over_states: ClassVar[frozenset[str]] = frozenset()
@@ -359,6 +361,11 @@ class Scheduler(ABC):
 
     def check(self, options: JobOptions) -> None:
         """Raise UsageError for a value that the scheduler would refuse or misread."""
+        if options.nodes > 1 and not self.has_nodes:
+            raise UsageError(
+                f"--nodes {options.nodes} is for Slurm, whose srun starts a server on several nodes.",
+                fix=f"Remove --nodes: a job of {self.title} has one node.",
+            )
         for name, (pattern, example) in self.formats.items():
             value, option = getattr(options, name), "--job-name" if name == "name" else f"--{name.replace('_', '-')}"
             if value and not re.fullmatch(pattern, value, re.ASCII):
@@ -368,7 +375,7 @@ class Scheduler(ABC):
         for more in options.more:
             if not more.startswith("-"):
                 raise UsageError(
-                    f"--{self.tool}-option {more!r} is not an option of {self.tool}.",
+                    f"--job-option {more!r} is not an option of {self.tool}.",
                     fix=f"For example: {self.more_example}.",
                 )
 

@@ -24,6 +24,7 @@ class Slurm(Scheduler):
     directive: ClassVar[str] = "#SBATCH"
     tool: ClassVar[str] = "sbatch"
     more_example: ClassVar[str] = "--account=physics"
+    has_nodes: ClassVar[bool] = True
     resource_option: ClassVar[str] = (
         "--(gpu|gres|tres|mem|cpu|core|socket|thread|node|ntasks|exclusive|constraint|distribution|hint)|-[cCFGNnwxmB]"
     )

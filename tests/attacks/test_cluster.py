@@ -115,12 +115,12 @@ def test_a_path_that_a_runtime_would_cut_is_not_mounted(place: str, small: Path,
     [
         ("--job-name", f"x\n{PWN}"),
         ("--job-name", "x --wrap=id"),
-        ("--partition", "a b"),
+        ("--queue", "a b"),
         ("--time", '1"'),
         ("--gpus", "1\n2"),
         ("--module", f"x\n{PWN}"),
-        ("--sbatch-option", f"--account=x\n{PWN}"),
-        ("--sbatch-option", "x"),
+        ("--job-option", f"--account=x\n{PWN}"),
+        ("--job-option", "x"),
         ("--mem", "1\\"),
     ],
     ids=ascii,
@@ -155,11 +155,11 @@ def test_an_option_in_another_format_is_refused(
     refused(submit(small, tmp_path / "run", *option, kind=kind))
 
 
-@pytest.mark.parametrize(("kind", "name"), [("pbs", "--qsub-option"), ("lsf", "--bsub-option")])
-def test_a_further_option_is_one_option(kind: str, name: str, small: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["pbs", "lsf"])
+def test_a_further_option_is_one_option(kind: str, small: Path, tmp_path: Path) -> None:
     for value in ("x", f"-P x\n{PWN}", ""):
-        refused(submit(small, tmp_path / "run", f"{name}={value}", kind=kind))
-    assert " -P x\n" in scripts(submit(small, tmp_path / "run", f"{name}=-P x", kind=kind))["merge.sh"]
+        refused(submit(small, tmp_path / "run", f"--job-option={value}", kind=kind))
+    assert " -P x\n" in scripts(submit(small, tmp_path / "run", "--job-option=-P x", kind=kind))["merge.sh"]
 
 
 @pytest.mark.parametrize("kind", ["slurm", "pbs", "lsf"])
@@ -213,9 +213,7 @@ def test_a_job_named_like_its_run_has_a_name_of_one_line(name: str, small: Path,
 
 
 def test_a_modules_name_is_a_word(small: Path, tmp_path: Path) -> None:
-    made = scripts(
-        submit(small, tmp_path / "run", "--module", f"cuda; {PWN}", "--sbatch-option", f"--comment=$({PWN})")
-    )
+    made = scripts(submit(small, tmp_path / "run", "--module", f"cuda; {PWN}", "--job-option", f"--comment=$({PWN})"))
     executed(made["job.sh"], tmp_path)
 
 

@@ -33,7 +33,7 @@ ROWS = {name: row for command, top in COMMANDS.items() for name, row in (top.par
 WORDS = {name: (command, name) if top.parts else (name,) for command, top in COMMANDS.items()
          for name in top.parts or {command: top}}  # fmt: skip
 """{command: its words on the command line}."""
-NARROW = {**os.environ, "COLUMNS": "80", "TERMINAL_WIDTH": "80"}
+NARROW = {**os.environ, "COLUMNS": "80"}  # TERMINAL_WIDTH would hold for the rest of the process: Typer reads it once
 GROUPS = {
     "Measure": "doctor tasks models prompts plan run parity",
     "Read": "report show browse sql",

@@ -144,6 +144,13 @@ def test_pbs_keeps_the_marks_of_shards_until_they_are_submitted(
     assert ("merged" in log) == (qsub != "echo 7[].here")
 
 
+@pytest.mark.parametrize("kind", ["pbs", "lsf"])
+def test_nodes_are_refused_where_no_server_is_started_on_them(kind: str) -> None:
+    SCHEDULERS["slurm"].check(JobOptions("lbx", nodes=2))
+    with pytest.raises(UsageError, match="--nodes 2 is for Slurm"):
+        SCHEDULERS[kind].check(JobOptions("lbx", nodes=2))
+
+
 def test_values_that_were_not_given_are_left_to_the_site() -> None:
     script = JOB.array_script()
     for name in ("partition", "time", "gpus", "cpus-per-task", "mem"):

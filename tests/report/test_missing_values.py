@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import duckdb
+import profiles
 import pytest
 from judged_rounds import BASELINE, SCALE, Said, add_judge, add_ratings, always_first, calibration, like_gpt4
 from made_runs import add_run, trec
@@ -123,7 +124,7 @@ def _is_clean(text: str) -> None:
     assert not re.search(r"(?<![\w.-])(?:nan|None|NULL)(?![\w-])", text), text[:2000]
 
 
-@pytest.mark.parametrize(("table", "column"), _columns(), ids=lambda name: name)
+@pytest.mark.parametrize(("table", "column"), profiles.every(3, _columns()), ids=lambda name: name)
 def test_every_report_of_a_file_without_a_column(whole: bytes, tmp_path: Path, table: str, column: str) -> None:
     """Without its values in every other row; of tables of numbers, then in all of them."""
     path = tmp_path / "r.duckdb"

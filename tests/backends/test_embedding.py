@@ -445,7 +445,7 @@ def test_a_damaged_gguf_file(tiny_gguf, tmp_path):
 
 
 def test_a_text_that_memory_cannot_hold(card, tiny_gguf, monkeypatch):
-    monkeypatch.setattr("lbx.backends.llama.embedding.available_bytes", lambda: 1000)
+    monkeypatch.setattr("lbx.backends.llama.embedding.available_memory", lambda: 1000)
     embedder = load_embedder(card("llamacpp_embedding", tiny_gguf, 'pooling = "last"\nn_gpu_layers = 0'))
     with pytest.raises(BackendError, match=r"for a text of 512 tokens; .* are available\. Lower max_length"):
         embedder.embed(["x"])

@@ -162,7 +162,7 @@ def test_too_little_memory_is_refused_before_the_store_grows(tiny, memory, monke
     memory.release()
     tokens = tokens_of(200)
     prefill(memory, 0, tokens)
-    monkeypatch.setattr(sequence_memory, "available_bytes", lambda: 1000)
+    monkeypatch.setattr(sequence_memory, "available_memory", lambda: 1000)
     with pytest.raises(BackendError, match=r"needs 0.00 GB more to grow to \d+ tokens; 0.00 GB are free"):
         for _ in range(10):
             memory.extend([Extend(1, tokens[:60], False)])

@@ -104,7 +104,7 @@ def test_no_model_is_held_twice(experts: Path, name: str) -> None:
 def test_a_gpu_holds_it_dense_and_ram_what_passes(experts: Path, monkeypatch, gpu, ram, accelerate, refusal) -> None:
     stored = read_checkpoint(experts / "eight")
     monkeypatch.setattr(loading, "free_bytes", lambda torch, device: gpu)
-    monkeypatch.setattr(loading, "available_bytes", lambda: ram)
+    monkeypatch.setattr(loading, "available_memory", lambda: ram)
     monkeypatch.setattr(loading, "find_spec", lambda name: object() if accelerate else None)
 
     def look() -> None:

@@ -154,11 +154,17 @@ def test_a_benchmark_cannot_have_the_name_of_a_format(lbx: Lbx, tmp_path: Path) 
     fails(lbx("bundle", tmp_path / "b.toml", "-o", tmp_path / "out"), 2, "a format of `lbx export`")
 
 
-@pytest.mark.parametrize("form, named", [("every_eval_ever", "Every Eval Ever"), ("inspect", "a log of Inspect"),
-                                         ("lm_eval", "was exported by lbx")])  # fmt: skip
-def test_an_export_is_recognised_and_not_imported(lbx: Lbx, tmp_path: Path, form: str, named: str) -> None:
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ("every_eval_ever", "contains no file of a longbench task"),
+        ("inspect", "contains no file of a longbench task"),
+        ("lm_eval", "was exported by lbx"),
+    ],
+)
+def test_an_export_is_not_imported(lbx: Lbx, tmp_path: Path, form: str, said: str) -> None:
     folder = exported(odd_file(tmp_path / "odd.duckdb", runs=("org/one",)), form, tmp_path / "out")
     (place,) = folder.glob("org*") if form == "lm_eval" else (folder,)
     wrong = "lm_eval" if form == "lm_eval" else "longbench"
-    fails(lbx("import", wrong, place, "--model", "m", "-o", tmp_path / "new.duckdb"), 2, named)
+    fails(lbx("import", wrong, place, "--model", "m", "-o", tmp_path / "new.duckdb"), 2, said)
     assert not (tmp_path / "new.duckdb").exists()

@@ -145,7 +145,7 @@ class _Evaluation:
             "score_details": {
                 "score": number["score"],
                 "details": as_texts(task.facts_of(number)),
-                "uncertainty": _uncertainty(number),
+                "uncertainty": _uncertainty(number, task.counts["samples_answered"]),
             },
         }
 
@@ -194,8 +194,8 @@ class _Evaluation:
         }  # fmt: skip
 
 
-def _uncertainty(number: Mapping[str, Any]) -> dict[str, Any]:
-    uncertainty: dict[str, Any] = {"num_samples": number["answered"] or number["n"]}
+def _uncertainty(number: Mapping[str, Any], n_samples: int | None) -> dict[str, Any]:
+    uncertainty: dict[str, Any] = {"num_samples": n_samples}
     if number["se"] is not None:
         uncertainty["standard_error"] = {"value": number["se"], "method": f"clustered by {number['cluster_by']}"}
     if number["low"] is not None and number["high"] is not None:

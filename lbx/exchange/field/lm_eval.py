@@ -47,7 +47,7 @@ def _results(run: RunRecord, tasks: Mapping[str, TaskRecord]) -> dict[str, Any]:
         "n-samples": {
             name: {
                 "original": task.counts["samples_in_data"] or task.counts["samples_asked"],
-                "effective": task.numbers[0]["answered"] or task.numbers[0]["n"],
+                "effective": task.counts["samples_answered"],
             }
             for name, task in tasks.items()
         },
@@ -75,7 +75,7 @@ def _metric_key(number: Mapping[str, Any]) -> str:
 
 
 def _task_results(name: str, task: TaskRecord) -> dict[str, Any]:
-    results = {"name": name, "alias": name, "sample_len": task.numbers[0]["n"]}
+    results = {"name": name, "alias": name, "sample_len": task.counts["samples_answered"]}
     for number in task.numbers:
         results[f"{_metric_key(number)},{_FILTER}"] = number["score"]
         results[f"{_metric_key(number)}_stderr,{_FILTER}"] = "N/A" if number["se"] is None else number["se"]

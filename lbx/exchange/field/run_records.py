@@ -26,7 +26,9 @@ _LONGEST_NAME = 80
 _TASKS = """
     SELECT g.benchmark, g.task, count(*) AS asked, count(*) - count(g.error) AS answered, count(g.error) AS failed,
            CASE WHEN count(truncated) > 0 THEN count(*) FILTER (WHERE truncated) END AS truncated,
-           count(DISTINCT sample_id) AS samples_asked, c.bundle_samples AS samples_in_data,
+           count(DISTINCT sample_id) AS samples_asked,
+           count(DISTINCT sample_id) FILTER (WHERE g.error IS NULL) AS samples_answered,
+           c.bundle_samples AS samples_in_data,
            max(iteration) + 1 AS iterations,
            sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens,
            sum(output_tokens) AS output_tokens, sum(reasoning_tokens) AS reasoning_tokens
@@ -64,7 +66,7 @@ _NUMBER_FACTS = (
 )  # fmt: skip
 _RUN_COLUMNS = ("run_id", "model", "backend", "backend_version", "bundle_digest", "lbx_version", "status")
 _TOKENS = ("prompt_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
-_COUNTS = ("asked", "answered", "failed", "truncated", "samples_asked", "samples_in_data")
+_COUNTS = ("asked", "answered", "failed", "truncated", "samples_asked", "samples_answered", "samples_in_data")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,20 +38,25 @@ def sureness(parts: Sequence[Part]) -> dict[str, Any]:
     if any(count == sizes[at] for (at, _), count in shares.items()):
         return none | {"method": "one cluster"}
     # Each cluster's part of the error as a linear form of the rows: a line of this matrix.
-    stratum = np.array([row[0] for row in rows])
+    stratum, codes = np.array([row[0] for row in rows]), {cluster: code for code, cluster in enumerate(clusters)}
+    code_of = np.array([codes[cluster] for _, _, cluster, _ in rows])
     forms, factors = np.zeros((len(clusters), len(rows))), {}
     for (at, cluster), count in shares.items():
         share, even = count / sizes[at], sum((n / sizes[at]) ** 2 for (of, _), n in shares.items() if of == at)
         factors[at, cluster] = parts[at].weight / sizes[at] / math.sqrt(min(1 - share, 1 - 2 * share + even))
-        here = np.array([row[0] == at and row[2] == cluster for row in rows])
-        forms[clusters.index(cluster)] += factors[at, cluster] * (here - (stratum == at) * share)
-    variance, df = _error(forms, values, np.zeros(len(parts)), stratum, factors, rows)
+        here = (stratum == at) & (code_of == codes[cluster])
+        forms[codes[cluster]] += factors[at, cluster] * (here - (stratum == at) * share)
+    totals = {(at, cluster): values[(stratum == at) & (code_of == codes[cluster])].sum() for at, cluster in shares}
+    own = np.zeros(len(parts))
+    for (at, cluster), factor in factors.items():
+        own[at] += (factor * (totals[at, cluster] - shares[at, cluster] * values[stratum == at].mean())) ** 2
+    variance, df = _error(forms, values, np.zeros(len(parts)), stratum, own)
     has_spread = variance > (1e-12 * max(abs(value), 1e-3)) ** 2
     if has_spread and len(parts) > 1:
         unseen = [_unseen(part) for part in parts]
         if None in unseen:
             return none | {"method": "all alike in a part"}
-        variance, df = _error(forms, values, np.array(unseen, float), stratum, factors, rows)
+        variance, df = _error(forms, values, np.array(unseen, float), stratum, own)
     units: dict[tuple[int, str], list[float]] = {}
     for at, sample, _, v in rows:
         units.setdefault((at, sample), []).append(v)
@@ -87,19 +92,24 @@ def sureness(parts: Sequence[Part]) -> dict[str, Any]:
     return found | {"low": low, "high": high, "method": "t"}
 
 
-def _error(
-    forms: Any, values: Any, unseen: Any, stratum: Any, factors: dict[tuple[int, str], float], rows: Sequence[Any]
-) -> tuple[float, float]:
-    """Squared error with unseen variances of the parts, and its degrees of freedom."""
-    own = np.zeros(len(unseen))
-    for (at, cluster), factor in factors.items():
-        here = np.array([row[0] == at and row[2] == cluster for row in rows])
-        own[at] += (factor * (values[here] - values[stratum == at].mean()).sum()) ** 2
+def _error(forms: Any, values: Any, unseen: Any, stratum: Any, own: Any) -> tuple[float, float]:
+    """Squared error with unseen variances of the parts, and its degrees of freedom; ``own`` is that of each part."""
     expected = np.array([((forms * (stratum == at)) ** 2).sum() for at in range(len(unseen))])
 
+    # Products of all clusters' forms, by parts, of which each has few of the clusters: the whole matrix takes minutes.
+    grams = []
+    for at in range(len(unseen)):
+        lines = np.flatnonzero(np.abs(forms[:, stratum == at]).any(axis=1))
+        some = forms[np.ix_(lines, stratum == at)]
+        grams.append((lines, some @ some.T))
+    traces, squares = np.array([np.trace(gram) for _, gram in grams]), np.zeros((len(grams), len(grams)))
+    for a, (lines_a, gram_a) in enumerate(grams):
+        for b, (lines_b, gram_b) in enumerate(grams):
+            _, in_a, in_b = np.intersect1d(lines_a, lines_b, return_indices=True)
+            squares[a, b] = (gram_a[np.ix_(in_a, in_a)] * gram_b[np.ix_(in_b, in_b)]).sum()
+
     def df_of(spreads: Any) -> float:
-        gram = forms @ np.diag(spreads[stratum]) @ forms.T
-        return float(np.trace(gram) ** 2 / (gram**2).sum())
+        return float((spreads @ traces) ** 2 / (spreads @ squares @ spreads))
 
     variance, df = float(((forms @ values) ** 2).sum() + expected @ unseen), df_of(np.ones(len(unseen)))
     spreads = own / expected + unseen

@@ -12,7 +12,7 @@ from hypothesis import settings
 
 QUICK = 50
 KILLS = 2
-FILES = 4
+FILES = 2
 
 settings.register_profile("quick", deadline=None, max_examples=QUICK, derandomize=True)  # no test asserts a duration
 settings.register_profile("all", deadline=None)

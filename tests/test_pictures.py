@@ -44,6 +44,7 @@ def test_a_picture_is_current(picture: object, digests: dict[str, str]) -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium here; .ci/browser-tools.sh installs it")
+@pytest.mark.long("test_a_picture_is_current compares each page with its picture")
 def test_the_script_makes_all_pictures(tmp_path: Path, digests: dict[str, str]) -> None:
     pytest.importorskip("playwright.sync_api", reason="no playwright here; it is in lbx[dev]")
     pictures.make_pictures(tmp_path)

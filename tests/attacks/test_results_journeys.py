@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import profiles
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
@@ -156,7 +157,7 @@ def test_a_column_holds_something_else(
     attack()
 
 
-@pytest.mark.parametrize("what", COMMANDS)
+@pytest.mark.parametrize("what", profiles.every(3, [*COMMANDS]))
 def test_the_whole_file_is_taken_by_all(what: str, rich: Path, small: Path, jail: Jail, tmp_path: Path) -> None:
     folder = tmp_path / "place"
     (folder / "out").mkdir(parents=True)

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import profiles
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -274,7 +275,7 @@ def test_one_value_is_another(form: str, jail: Jail, places_to_be: Callable[[], 
     attack()
 
 
-@pytest.mark.parametrize("form", [form for form in FORMS if form != "published figures"])
+@pytest.mark.parametrize("form", profiles.every(3, [form for form in FORMS if form != "published figures"]))
 def test_one_value_is_deep_or_long(form: str, jail: Jail, places_to_be: Callable[[], Path]) -> None:
     _, document, spell, _ = FORMS[form]
     document = _right(document, places_to_be)

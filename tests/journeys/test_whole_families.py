@@ -36,9 +36,7 @@ from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read_report
 from lbx.store import Store
 
-FINISHED = pytest.mark.parametrize(
-    "family", profiles.chosen([*FAMILIES], ["longbench_e", "longbench_v2", "longbench_pro", "leval"])
-)
+FINISHED = pytest.mark.parametrize("family", profiles.chosen([*FAMILIES], ["longbench_e", "longbench_v2", "leval"]))
 """Of a finished run; longbench has the tasks of longbench_e, and lveval's answers take a minute."""
 INTERRUPTED = pytest.mark.parametrize("family", profiles.chosen([*FAMILIES], ["longbench_v2", "leval"]))
 

@@ -146,7 +146,7 @@ def test_prompts_are_the_sample_and_the_answer_prefix(lbx: Lbx, bundle: Path, tm
         assert row["prompt_tokens"] - row["bos_tokens"] + row["max_new_tokens"] == sample.length <= 1500
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", profiles.chosen([0, 2], [2]))
 def test_both_backends_answer_alike(
     lbx: Lbx, bundle: Path, demo_gguf: Path, tmp_path: Path, kept: Path, workers: int
 ) -> None:

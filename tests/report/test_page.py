@@ -282,7 +282,6 @@ def test_many_runs_are_lines_of_the_best_and_a_heat_map_of_their_own(odd: dict[s
     assert 'class="cell"' in made(odd["36 runs"], names=["task_scores"])
 
 
-@pytest.mark.long("the sizes of larger pages; `just bench-report` has them")
 def test_a_page_of_many_runs_with_long_names_stays_small(tmp_path: Path) -> None:
     names = [f"{'长文本模型的名字' * 14}{n}" for n in range(60)]
     tasks = ["qasper", "hotpotqa", "lcc", *(f"task-{n}" for n in range(12))]

@@ -57,8 +57,8 @@ def submit_array(options: SubmitArrayOptions) -> None:
         options.nodes,
         options.merge_queue,
     )
-    _check_serve(named_spec, job_options.nodes)
     scheduler.check(job_options)
+    _check_serve(named_spec, job_options.nodes)
     if not options.dry_run:
         scheduler.require_tool()
     folder, spec, plan = _plan_shards(options, with_threads(named_spec, options.cpus))

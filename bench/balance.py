@@ -14,7 +14,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lbx.forecast.shards import START_S, LoadTime, assign_items, choose_count
+from lbx.running.forecast.shards import START_S, LoadTime, assign_items, choose_count
 
 SPEEDS = (*[1.0] * 15, 0.25)
 WRONG = 4.0

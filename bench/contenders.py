@@ -57,7 +57,7 @@ def lbx(backend: str, *, batching: bool) -> Callable[[Job], Loaded]:
     def load_it(job: Job) -> Loaded:
         from lbx.backends import load, resolve_model
         from lbx.base.records import Completion, Request, SampleKey
-        from lbx.inference.batching import complete_all
+        from lbx.engine.batching import complete_all
 
         model = load(resolve_model(job.cards[backend]))
         counted = _lbx_counter(model, backend)

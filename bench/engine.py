@@ -51,8 +51,8 @@ from bench.inputs import (
 from lbx.backends.hf.tokenizer import HfTokenizer
 from lbx.base.layout import Bundle
 from lbx.base.records import Request
-from lbx.inference.prefix import PrefixPlan, plan_prefixes
-from lbx.inference.sampling import ends_by_name
+from lbx.engine.prefix import PrefixPlan, plan_prefixes
+from lbx.engine.sampling import ends_by_name
 
 BACKENDS = ("hf", "llamacpp")
 TASKS = ("quality", "tpo", "coursera")

@@ -24,10 +24,10 @@ from lbx.base.layout import BUNDLE_JSON, FILES, HUB, TAG_MANIFEST, Bundle, repo_
 from lbx.base.records import Request, Sample, Sampling
 from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.leval.tasks import KINDS
-from lbx.prompting.prompter import Prompter
+from lbx.engine.prompter import Prompter
 
 if TYPE_CHECKING:
-    from lbx.prompting.prompter import Tokenizer
+    from lbx.engine.prompter import Tokenizer
 
 SHARED = REPOSITORY.parent / "shared"
 LEVAL_REVISION = "cd34b050269148aed75acbbe4a599873ad0f37e9"

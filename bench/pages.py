@@ -94,7 +94,7 @@ def _files(answers: int) -> dict[str, Callable[[Path], int]]:
 
 
 def _answer_count(path: Path) -> int:
-    from lbx.store import Store
+    from lbx.results import Store
 
     with Store(path, read_only=True) as store:
         return int(store.query("SELECT count(*) FROM generations").rows[0][0])

@@ -23,8 +23,8 @@ from pathlib import Path
 from bench.contest import REPOSITORY, table
 from lbx.benchmarks.longbench import tasks as longbench_tasks
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.scoring.adding_up import add_up
-from lbx.store import RunRow, Store
+from lbx.results import RunRow, Store
+from lbx.results.scoring.adding_up import add_up
 
 _BENCHMARK, _TASKS = "longbench", ("qasper", "hotpotqa", "2wikimqa", "musique", "multifieldqa_en")
 _METRIC = longbench_tasks.METRICS[longbench_tasks.kind_of(_TASKS[0]).metric][0]

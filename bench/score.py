@@ -29,7 +29,7 @@ from typing import Any
 from lbx.base.records import Sample, ScoredSample
 from lbx.benchmarks.longbench.benchmark import METRICS, LongBench, accepted_answers
 from lbx.benchmarks.longbench.tasks import TASKS
-from lbx.scoring.scores import ScoringInput, ScoringPool
+from lbx.results.scoring.scores import ScoringInput, ScoringPool
 
 DEFAULT = Path(__file__).resolve().parents[2] / "shared/data/predictions/longbench/llama3-8b-instruct"
 BY_PACKAGES = {("f1", "zh"), ("rouge_l", "en"), ("rouge_l", "zh"), ("edit_similarity", "code")}

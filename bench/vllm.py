@@ -24,7 +24,7 @@ from bench.contest import Job, Result, count_equal, decode_outputs, ratio, run_c
 from bench.inputs import link_tree, write_cards
 from bench.vllm_server import PYTHON
 from lbx.backends.hf.tokenizer import HfTokenizer
-from lbx.inference.sampling import ends_by_name
+from lbx.engine.sampling import ends_by_name
 
 QUESTION_TOKENS = 60
 VOCABULARY = 40_000

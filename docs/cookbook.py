@@ -16,9 +16,9 @@ from pathlib import Path
 
 from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.scoring.scores import add_up
-from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.store.queries import attach_files, open_query
+from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.results.read.queries import attach_files, open_query
+from lbx.results.scoring.scores import add_up
 
 PAGE = Path(__file__).with_name("cookbook.md")
 BLOCK = re.compile(r"(```sql\n(.*?)```\n\n)```text\n.*?```", re.DOTALL)

@@ -25,9 +25,10 @@ from rich.markup import render
 from lbx.backends.cards import KINDS, OPTIONS, Chat, Weights
 from lbx.base.records import Sampling
 from lbx.cli.main import load_command
-from lbx.store import Store, contents
-from lbx.store.schema import SCHEMA_VERSION
-from lbx.store.views import VIEWS
+from lbx.results import Store
+from lbx.results.file import contents
+from lbx.results.schema import SCHEMA_VERSION
+from lbx.results.views import VIEWS
 
 ROOT = Path(__file__).resolve().parent.parent
 MEANINGS = ROOT / "docs" / "schema.toml"
@@ -266,7 +267,7 @@ def views_digest() -> str:
 
 
 FILES: dict[str, Callable[[], str]] = {
-    "lbx/store/views.sha256": views_digest,
+    "lbx/results/views.sha256": views_digest,
     "models/example.toml": example_card,
     "models/example-endpoint.toml": endpoint_card,
 }

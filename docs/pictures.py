@@ -23,14 +23,14 @@ import httpx2
 
 from lbx.base.records import Sample
 from lbx.exchange.annotation.dataset import Dataset
-from lbx.judging.journal import Journal
-from lbx.judging.rating_session import RatingSession
-from lbx.judging.rating_sets import make_rating_set
-from lbx.store import GenerationRow, RunRow, SampleRow, Store
+from lbx.opinions.journal import Journal
+from lbx.opinions.rating_session import RatingSession
+from lbx.opinions.rating_sets import make_rating_set
+from lbx.opinions.rating_site import RatingPages
+from lbx.results import GenerationRow, RunRow, SampleRow, Store
 from lbx.web import Documents
 from lbx.web.annotating import AnnotationPages
 from lbx.web.browsing import BrowsingPages
-from lbx.web.rating import RatingPages
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))

@@ -22,23 +22,23 @@ from lbx.base.version import __version__ as __version__
 if TYPE_CHECKING:
     from lbx import bundle as bundle
     from lbx.base.errors import LbxError as LbxError
+    from lbx.base.listening import Listener as Listener
     from lbx.bundle import unpack as unpack
     from lbx.bundle import verify as verify
+    from lbx.options.run_spec import RunSpec as RunSpec
     from lbx.report.notebook import open_results as open_results
-    from lbx.running.listening import Listener as Listener
+    from lbx.results.whole.changes import score as score
     from lbx.running.plan import plan as plan
     from lbx.running.running import run as run
-    from lbx.running.stored_runs import score as score
-    from lbx.spec.run_spec import RunSpec as RunSpec
 
 _WHERE = {
     "LbxError": "lbx.base.errors",
-    "Listener": "lbx.running.listening",
-    "RunSpec": "lbx.spec.run_spec",
+    "Listener": "lbx.base.listening",
+    "RunSpec": "lbx.options.run_spec",
     "open_results": "lbx.report.notebook",
     "plan": "lbx.running.plan",
     "run": "lbx.running.running",
-    "score": "lbx.running.stored_runs",
+    "score": "lbx.results.whole.changes",
     "unpack": "lbx.bundle",
     "verify": "lbx.bundle",
 }

@@ -110,7 +110,7 @@ def fails(done: Done, code: int, *words: str) -> None:
 _WRITER = """
 import sys
 from pathlib import Path
-from lbx.store import Store
+from lbx.results import Store
 with Store(Path(sys.argv[1])):
     print(1, flush=True)
     input()

@@ -20,12 +20,12 @@ from lbx.benchmarks.longbench.tasks import METRICS, TASKS, kind_of
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.ruler.tasks import TASKS as RULER_TASKS
 from lbx.benchmarks.ruler.tasks import task_name
-from lbx.scoring.adding_up import add_up
-from lbx.scoring.opinions import write_ratings
-from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
-from lbx.store.rows import SessionRow
-from lbx.store.sessions import store_sessions
+from lbx.opinions.numbers import write_ratings
+from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
+from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.results.file.sessions import store_sessions
+from lbx.results.rows import SessionRow
+from lbx.results.scoring.adding_up import add_up
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from judged_rounds import Said, add_judge, both_orders

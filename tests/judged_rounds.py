@@ -10,10 +10,10 @@ from pathlib import Path
 
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.judge import JudgeBenchmark, Round
-from lbx.scoring.opinions import write_ratings
-from lbx.scoring.scores import add_up, score_rows
-from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
+from lbx.opinions.numbers import write_ratings
+from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
+from lbx.results import GenerationRow, RunRow, SampleRow, Store
+from lbx.results.scoring.scores import add_up, score_rows
 
 PAIR = Rubric(
     "pairs",

@@ -104,7 +104,7 @@ def main(folder: Path) -> None:
     from lbx.report.papers import sheets
     from lbx.report.report_types import ReportQuery
     from lbx.report.reports import REPORTS, read_report
-    from lbx.store import Store
+    from lbx.results import Store
 
     answers = [
         (sample, "red" if at < right else "blue")

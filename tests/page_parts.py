@@ -15,8 +15,8 @@ from typing import Any
 from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report import page as report_page
-from lbx.scoring.adding_up import add_up
-from lbx.store import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.results import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.results.scoring.adding_up import add_up
 
 EVIL = "</script><b onload=x>&amp;\0\x1b[31m\u202e\u2066]]>--><!--"
 SPELLED = "</script><b onload=x>&amp;\\x00\\x1b[31m\\u202e\\u2066]]>--><!--"

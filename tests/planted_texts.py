@@ -13,10 +13,10 @@ from judged_rounds import Said, add_judge, both_orders
 from lbx.base.records import Sample, sha256_text
 from lbx.benchmarks.judge import Round
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.running.stored_runs import score_with
-from lbx.scoring.opinions import write_ratings
-from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
+from lbx.opinions.numbers import write_ratings
+from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
+from lbx.results import GenerationRow, RunRow, SampleRow, Store
+from lbx.results.whole.changes import score_with
 
 PLANTED_RUNS = ("planted-a", "planted-b")
 TASKS = {

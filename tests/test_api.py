@@ -21,7 +21,7 @@ from page_parts import results_file
 
 import lbx
 from lbx.base.errors import UsageError
-from lbx.running.judge_spec import JudgeSpec
+from lbx.opinions.judge_spec import JudgeSpec
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 RECIPE = 'name = "small"\n\n[[source]]\nkind = "path"\npath = "needle"\nto = "needle"\n'
@@ -54,7 +54,7 @@ class Watching(lbx.Listener):
         self.fractions: list[float] = []
         self.threads: set[str] = set()
 
-    def progress(self, progress: lbx.running.listening.RunProgress) -> None:  # type: ignore[name-defined]
+    def progress(self, progress: lbx.base.listening.RunProgress) -> None:  # type: ignore[name-defined]
         self.fractions.append(progress.fraction)
         self.threads.add(threading.current_thread().name)
 

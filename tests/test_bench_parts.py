@@ -34,7 +34,7 @@ from bench.gpu import FULL, TINY, layer_parameters, parameters, prefill_flops, p
 from bench.inputs import Shape, link_bundle, make_config, make_gguf, make_hf, make_requests, write_cards
 from lbx.backends.scripted import ByteTokenizer
 from lbx.report.reports import REPORTS
-from lbx.store import Store
+from lbx.results import Store
 
 JOB = Job([[1] * 10, [2] * 20, [3] * 30], 4, 64, {}, {}, usable_cores(1))
 

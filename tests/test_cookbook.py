@@ -11,7 +11,7 @@ import pytest
 from judged_rounds import add_judge, both_orders
 
 from lbx.benchmarks.judge import Round
-from lbx.store import Store
+from lbx.results import Store
 
 ROOT = Path(__file__).resolve().parent.parent
 

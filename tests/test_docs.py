@@ -18,9 +18,9 @@ import pytest
 from doc_commands import DOCUMENTS, ROOT, Line, Root, blocks, check, check_mention, commands, mentions
 
 from lbx.report.reports import REPORTS, TABLE_BUILDERS
-from lbx.store import Store
-from lbx.store.queries import attach_files, open_query
-from lbx.store.views import VIEWS
+from lbx.results import Store
+from lbx.results.read.queries import attach_files, open_query
+from lbx.results.views import VIEWS
 
 README = (ROOT / "README.md").read_text("utf-8")
 EVERYTHING = "\n".join(path.read_text("utf-8") for path in DOCUMENTS)
@@ -276,7 +276,7 @@ def test_the_trees_are_the_tree() -> None:
     packages = {f"{path.name}/" for path in (ROOT / "lbx").iterdir() if (path / "__init__.py").exists()}
     modules = {path.name for path in (ROOT / "lbx").glob("*.py")} - {"__init__.py", "__main__.py"}
     assert _tree(contributing.split("## The packages")[1]) == packages | modules
-    assert modules == {"parity.py"}
+    assert modules == {"running/parity.py"}
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/extending.md"])

@@ -9,7 +9,7 @@ import pytest
 
 import lbx
 from lbx.benchmarks.registry import BENCHMARKS, official_judge
-from lbx.running.judge_spec import OFFICIAL
+from lbx.opinions.judge_spec import OFFICIAL
 
 ROOMS = tuple(
     "cluster exchange forecast inference judging prompting report running scoring spec statistics store web".split()  # noqa: SIM905
@@ -20,15 +20,15 @@ ALLOWED = {
     "exchange/annotation": "datasets in L-Eval's form, and the pages of its own tool",
     "exchange/field": "tasks that other evaluation harnesses ask, by their names there",
     "exchange/ratings": "the files of L-Eval's rating page",
-    "prompting/template_process.py": "jinja2's drop_needle",
+    "engine/template_process.py": "jinja2's drop_needle",
     "report/figures.py": NEEDLES,
     "report/needles.py": NEEDLES,
     "report/page/page.py": NEEDLES,
     "report/page/sections.py": NEEDLES,
     "report/reports.py": NEEDLES,
     "report/score_reports.py": NEEDLES,
-    "running/judge_spec.py": "the options of `lbx judge`: help and the rubric's default",
-    "spec/run_spec.py": "the options of a run: their help",
+    "opinions/judge_spec.py": "the options of `lbx judge`: help and the rubric's default",
+    "options/run_spec.py": "the options of a run: their help",
 }
 ROOT = Path(lbx.__file__).parent
 

@@ -16,7 +16,7 @@ LBX = Path(__file__).resolve().parents[1] / "lbx"
 MOST = 40
 HEAVY = {"torch", "transformers", "llama_cpp", "duckdb", "numpy", "httpx2", "jinja2", "starlette", "uvicorn"}
 REASONS = {
-    ("spec/run_spec.py", "lbx.backends.weights"): "a tenth of what `lbx run --help` takes, and only shards need it",
+    ("options/run_spec.py", "lbx.backends.weights"): "a tenth of what `lbx run --help` takes, and only shards need it",
     ("base/crash_report.py", "lbx.base.processes"): "the module is also a script that starts without lbx",
 }
 
@@ -85,7 +85,7 @@ def test_commands_that_read_archives_load_little(command: str, tmp_path: Path) -
     assert "lbx.bundle.receiving.trusted_archive" in modules, done.stderr
     own = [name for name in modules if re.match(r"lbx\b", name)]
     assert len(own) <= 39, own
-    unwanted = ("lbx.benchmarks", "lbx.bundle.making", "lbx.store", "lbx.attesting", "lbx.metrics")
+    unwanted = ("lbx.benchmarks", "lbx.bundle.making", "lbx.results", "lbx.opinions")
     assert not [name for name in own if name.startswith(unwanted)]
     assert not {"numpy", "duckdb", "huggingface_hub", "jinja2"} & set(modules)
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from lbx.backends.scripted import BOS, EOS, ByteTokenizer
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation, sha256_text
-from lbx.prompting.chat_template import ChatTemplate, template_variables
-from lbx.prompting.prompter import Prompter
-from lbx.prompting.wrapping import Wrapper
+from lbx.engine.chat_template import ChatTemplate, template_variables
+from lbx.engine.prompter import Prompter
+from lbx.engine.wrapping import Wrapper
 
 KEY = SampleKey("b", "t", "s")
 TEMPLATE = "{{ bos_token }}user: {% for m in messages %}{{ m.content | trim }}{% endfor %}{{ eos_token }}answer:"

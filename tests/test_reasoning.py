@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.prompting.reasoning import KNOWN, THINK, ReasoningMarks, choose_marks, opens_reasoning, split_reasoning
+from lbx.engine.reasoning import KNOWN, THINK, ReasoningMarks, choose_marks, opens_reasoning, split_reasoning
 
 BRACKETS, HARMONY = KNOWN[1], KNOWN[-1]
 

@@ -10,9 +10,9 @@ import pytest
 from lbx.backends.scripted import ByteTokenizer
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
 from lbx.base.run_options import EFFORTS
-from lbx.prompting.chat_template import ChatTemplate
-from lbx.prompting.prompter import Prompter
-from lbx.prompting.reasoning import (
+from lbx.engine.chat_template import ChatTemplate
+from lbx.engine.prompter import Prompter
+from lbx.engine.reasoning import (
     THINK,
     ReasoningMarks,
     choose_marks,

@@ -12,16 +12,8 @@ import numpy as np
 from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request
-from lbx.inference.decoding import Decoding
-from lbx.inference.model import (
-    NO_LIMIT,
-    BackendInfo,
-    Extend,
-    MemoryFullError,
-    MemoryTraits,
-    check_items,
-    check_number,
-)
+from lbx.engine.decoding import Decoding
+from lbx.engine.model import NO_LIMIT, BackendInfo, Extend, MemoryFullError, MemoryTraits, check_items, check_number
 
 VOCABULARY = 258
 EOS = 257

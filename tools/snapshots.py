@@ -98,7 +98,7 @@ def _write_drawn(path: Path, value: dict[str, Any]) -> None:
 
 def _copy_answers(source: Path, target: Path) -> None:
     """Copy stored rows into a file of this revision's schema, and add their numbers up again."""
-    from lbx.store import Store
+    from lbx.results import Store
 
     with Store(target):
         pass

@@ -51,7 +51,7 @@ from lbx.base.limits import CONTEXT_TOKENS, SET_CONTEXT_TOKENS, TABLE_BYTES
 from lbx.base.records import Sampling, sha256_text
 from lbx.base.tables import check_table, from_table, nearest, read_table
 from lbx.base.visible import as_command
-from lbx.inference.sampling import RANGES, out_of_range
+from lbx.engine.sampling import RANGES, out_of_range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

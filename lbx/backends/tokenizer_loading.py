@@ -40,8 +40,8 @@ from lbx.base.inputs import read_input
 from lbx.base.layout import Bundle
 from lbx.base.limits import TOKENIZER_BYTES
 from lbx.base.records import Request, sha256_text
-from lbx.inference.model import Backend, BackendInfo
-from lbx.prompting.wrapping import Tokenizer
+from lbx.engine.model import Backend, BackendInfo
+from lbx.engine.wrapping import Tokenizer
 
 _BYTES_SHA256 = hashlib.sha256(b"the bytes of UTF-8").hexdigest()
 

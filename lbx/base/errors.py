@@ -19,8 +19,8 @@ Every error has a cause, and optionally a fix and the next command. The command 
 paragraph. Foreign exceptions are mapped once, by ``raise XError(...) from exc``.
 
 Python errors that may be caused by values in a results file have a message, too. Results files are untrusted. The types
-of their columns are checked (``lbx.store.contents``), but the JSON in them is parsed by the code that needs it, and may
-have any form.
+of their columns are checked (``lbx.results.file.contents``), but the JSON in them is parsed by the code that needs it,
+and may have any form.
 """
 
 from __future__ import annotations

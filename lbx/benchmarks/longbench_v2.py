@@ -87,8 +87,8 @@ from lbx.benchmarks.base.predictions import (
     file_part,
 )
 from lbx.benchmarks.base.sources import DataSource, RowSource, fill_placeholders, find_in_folder, json_rows
-from lbx.metrics.longbench import LETTERS, chosen_letter
-from lbx.retrieval.retriever import RetrievalRules
+from lbx.benchmarks.metrics.longbench import LETTERS, chosen_letter
+from lbx.benchmarks.retrieval.retriever import RetrievalRules
 
 NUMBERS = {
     "overall": group_number(OVERALL, metric="accuracy"),

@@ -92,7 +92,7 @@ from lbx.benchmarks.base.sources import (
     find_in_folder,
     read_literals,
 )
-from lbx.metrics import f1, keyword_gate
+from lbx.benchmarks.metrics import f1, keyword_gate
 
 METRICS: dict[str, tuple[str, ...]] = {
     "keyword_f1": ("keyword_f1", "keyword_f1_paper", "f1"),

@@ -11,17 +11,6 @@ from typing import NoReturn
 
 import typer
 
-from lbx.attesting.attestation import attest_results, attestation_path
-from lbx.attesting.checking import (
-    CHANGED,
-    MISSING,
-    VERIFIED,
-    Change,
-    ResultsReport,
-    RunCheck,
-    check_numbers,
-    check_results,
-)
 from lbx.base.errors import UsageError
 from lbx.base.inputs import ATTESTATION_SUFFIX, is_results_file
 from lbx.base.units import format_count
@@ -32,10 +21,21 @@ from lbx.cli.gap_options import AttestOptions, VerifyOptions
 from lbx.cli.output import answer, answer_json, note
 from lbx.cli.receiving import describe_trust, refusals_as_json, signature_line
 from lbx.cli.tables import check_output
-from lbx.scoring.reading import NumberDifference
-from lbx.store import Store
-from lbx.store.opening import check_path, require_file
-from lbx.store.row_digests import runs_with_rows
+from lbx.results import Store
+from lbx.results.attesting.attestation import attest_results, attestation_path
+from lbx.results.attesting.checking import (
+    CHANGED,
+    MISSING,
+    VERIFIED,
+    Change,
+    ResultsReport,
+    RunCheck,
+    check_numbers,
+    check_results,
+)
+from lbx.results.file.opening import check_path, require_file
+from lbx.results.scoring.reading import NumberDifference
+from lbx.results.whole.row_digests import runs_with_rows
 
 _ROWS = 20
 """Number of changed rows listed by name."""

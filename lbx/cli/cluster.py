@@ -10,6 +10,7 @@ from pathlib import Path
 
 import typer
 
+from lbx.backends.serving.command import PORT, ServerCommand, local_paths
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.outputs import write_file
 from lbx.base.processes import find_tool, python_command
@@ -30,12 +31,11 @@ from lbx.cluster.merge import MergeSummary, shard_statuses
 from lbx.cluster.merge import merge as join
 from lbx.cluster.scheduler import ArrayJob, JobOptions, Launch, Runtime, quote_for_bash
 from lbx.cluster.schedulers import SCHEDULERS
-from lbx.forecast.shards import ShardPlan, read_shards
+from lbx.options.run_spec import RunSpec
 from lbx.report.sheets import plain_columns
+from lbx.results import Table
+from lbx.running.forecast.shards import ShardPlan, read_shards
 from lbx.running.sharding import Counting, forecast_cpu_count, plan_shards, with_threads
-from lbx.serving.command import PORT, ServerCommand, local_paths
-from lbx.spec.run_spec import RunSpec
-from lbx.store import Table
 
 _EXIT_GAPS = 3
 _MAX_LISTED = 5

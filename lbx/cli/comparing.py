@@ -22,8 +22,15 @@ from lbx.cli.options import BUNDLE_VARIABLE
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.spec_options import sample_names
 from lbx.cli.tables import show_table
-from lbx.parity import Parity as Measured
-from lbx.parity import (
+from lbx.options.run_spec import RunSettings, SampleChoice
+from lbx.options.selection import select_samples
+from lbx.report.cells import cells
+from lbx.report.report_types import ReportDefinition
+from lbx.results import Table
+from lbx.running.models import bind_families, choose_tasks, load_model, make_prompter, server_of
+from lbx.running.offline import offline
+from lbx.running.parity import Parity as Measured
+from lbx.running.parity import (
     ParityModel,
     ParityPrompt,
     built_in_prompts,
@@ -33,13 +40,6 @@ from lbx.parity import (
     measure,
     to_json,
 )
-from lbx.report.cells import cells
-from lbx.report.report_types import ReportDefinition
-from lbx.running.models import bind_families, choose_tasks, load_model, make_prompter, server_of
-from lbx.running.offline import offline
-from lbx.spec.run_spec import RunSettings, SampleChoice
-from lbx.spec.selection import select_samples
-from lbx.store import Table
 
 
 def compare(options: ParityOptions) -> None:

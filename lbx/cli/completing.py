@@ -10,7 +10,7 @@ from lbx.backends.weights import list_models
 from lbx.base.layout import Bundle
 from lbx.benchmarks.registry import BENCHMARKS, EXPORT_FORMATS, IMPORT_FORMATS, all_tasks, format_names
 from lbx.exchange.prediction_files import OPINION_FORMATS
-from lbx.store import Store
+from lbx.results import Store
 
 GivenValues = Mapping[str, Any]
 

@@ -16,25 +16,25 @@ from lbx.benchmarks.registry import BENCHMARKS, EXPORT_FORMATS, official_judge
 from lbx.cli.exchange_options import ExportOptions, ImportOptions, ScoreOptions
 from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.tables import show_sheets
-from lbx.exchange.answers_for_judges import export_judge_answers
 from lbx.exchange.exporting import export as export_runs
 from lbx.exchange.exporting import write_files
 from lbx.exchange.field.exporting import export_for_tool
 from lbx.exchange.importing import parse_predictions, write_predictions
-from lbx.exchange.judgements import export_judgements, read_judgements, write_judgements
 from lbx.exchange.prediction_files import OPINION_FORMATS
-from lbx.exchange.ratings import exporting, importing
-from lbx.exchange.ratings.pages import RATING_FORMAT, read_pages
+from lbx.opinions.answer_files import export_judge_answers
+from lbx.opinions.judgement_files import export_judgements, read_judgements, write_judgements
+from lbx.opinions.rating_files import exporting, importing
+from lbx.opinions.rating_files.pages import RATING_FORMAT, read_pages
 from lbx.report.harnesses import summaries
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import read_report
 from lbx.report.reports import sheets as report_sheets
-from lbx.running.bundle_rules import score_by_bundle
-from lbx.running.stored_runs import score, score_with
-from lbx.scoring.adding_up import recompute_completed_samples
-from lbx.store import Store
-from lbx.store.runs import only_run, resolve_runs
-from lbx.store.texts import removal_notice, require_texts
+from lbx.results import Store
+from lbx.results.file.texts import removal_notice, require_texts
+from lbx.results.read.runs import only_run, resolve_runs
+from lbx.results.scoring.adding_up import recompute_completed_samples
+from lbx.results.whole.bundle_rules import score_by_bundle
+from lbx.results.whole.changes import score, score_with
 
 
 def score_outputs(options: ScoreOptions) -> None:

@@ -14,13 +14,13 @@ from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.people_options import JudgeOptions
 from lbx.cli.running import describe_answers, print_outcomes, session_arguments, show_outlook
 from lbx.cli.tables import show_table
-from lbx.report.fitness import Fitness, fitness
+from lbx.opinions.fitness import Fitness, fitness
+from lbx.opinions.judge_run import add_baselines, calibration_spec, judge_spec
+from lbx.opinions.judge_spec import JudgeSpec
 from lbx.report.sheets import plain_columns
-from lbx.running.judge_run import add_baselines, calibration_spec, judge_spec
-from lbx.running.judge_spec import JudgeSpec
+from lbx.results import Store, Table
 from lbx.running.plan import plan
 from lbx.running.running import run
-from lbx.store import Store, Table
 
 
 def judge_answers(options: JudgeOptions) -> None:

@@ -11,7 +11,7 @@ from lbx.cli.measure_options import ModelsOptions
 from lbx.cli.output import answer_json, note
 from lbx.cli.tables import show_table
 from lbx.report.sheets import plain_columns
-from lbx.store import Table
+from lbx.results import Table
 
 
 def show_models(options: ModelsOptions) -> None:

@@ -26,10 +26,10 @@ from rich.text import Text
 from typer.exceptions import TyperException
 
 from lbx.base.errors import LbxError, UsageError
+from lbx.base.listening import Listener, RunProgress
 from lbx.base.outputs import is_regular_or_missing, open_output
 from lbx.base.units import duration, size
 from lbx.base.visible import as_command, escape_json, one_line, visible
-from lbx.running.listening import Listener, RunProgress
 
 LOG_SECONDS, RUN_LOG_SECONDS = 30.0, 60.0
 

@@ -17,20 +17,20 @@ from lbx.cli.people_options import AnnotateOptions, RateOptions, RatingKind
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.exchange.annotation.tool_pages import apply_pages, lost_content, official_files
 from lbx.exchange.exporting import write_files
-from lbx.judging.journal import Journal, collect_ratings, journal_of, move_journal
-from lbx.judging.rating_session import RatingSession
-from lbx.judging.rating_sets import documents, make_rating_set
-from lbx.store import Store
-from lbx.store.answers import task_patterns
-from lbx.store.opening import require_file
-from lbx.store.ratings import ratings_of
-from lbx.store.runs import resolve_runs
-from lbx.store.texts import require_texts
+from lbx.opinions.journal import Journal, collect_ratings, journal_of, move_journal
+from lbx.opinions.rating_rows import ratings_of
+from lbx.opinions.rating_session import RatingSession
+from lbx.opinions.rating_sets import documents, make_rating_set
+from lbx.results import Store
+from lbx.results.file.opening import require_file
+from lbx.results.file.texts import require_texts
+from lbx.results.read.answers import task_patterns
+from lbx.results.read.runs import resolve_runs
 
 if TYPE_CHECKING:
+    from lbx.opinions.rating_site import RatingPages
     from lbx.web import Documents
     from lbx.web.annotating import AnnotationPages
-    from lbx.web.rating import RatingPages
 
 _MAX_STEPS = 20
 _SOURCES = {

@@ -17,10 +17,10 @@ from lbx.cli.read_options import SqlOptions
 from lbx.cli.tables import check_output, show_sheets
 from lbx.report import render
 from lbx.report.sheets import Sheet, plain_columns
-from lbx.scoring.reading import log_snapshot, open_with_numbers
-from lbx.store import Store, Table
-from lbx.store.queries import TimeLimit, attach_files, count_rows, export_parquet, open_query, parse_attachments
-from lbx.store.snapshots import Snapshot
+from lbx.results import Store, Table
+from lbx.results.file.snapshots import Snapshot
+from lbx.results.read.queries import TimeLimit, attach_files, count_rows, export_parquet, open_query, parse_attachments
+from lbx.results.scoring.reading import log_snapshot, open_with_numbers
 
 _MAX_ROWS = 1_000
 """Maximum number of rows of a table for people: fitting its columns requires all rows."""

@@ -22,8 +22,8 @@ from lbx.cli.options import (
     bundle_option,
     format_option,
 )
+from lbx.opinions.reports import OPINIONS
 from lbx.report.comparison_reports import COMPARISONS
-from lbx.report.opinion_reports import OPINIONS
 from lbx.report.report_types import ALL, BOARD
 from lbx.report.score_reports import SCORES
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import typer
 
-from lbx.attesting.checking import attestation_notice
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.outputs import atomic_path, write_file
 from lbx.base.units import format_count
@@ -18,7 +17,7 @@ from lbx.cli.options import ReportFormat
 from lbx.cli.output import answer_json, answer_text, binary_file, note
 from lbx.cli.read_options import ReportOptions
 from lbx.cli.tables import check_output, show_sheets
-from lbx.judging.journal import journal_of, read_journal
+from lbx.opinions.journal import journal_of, read_journal
 from lbx.report import overview as overviews
 from lbx.report import papers, render, reports
 from lbx.report.comparing import mark_ties
@@ -26,9 +25,10 @@ from lbx.report.labels import headline, progress, with_progress
 from lbx.report.report_types import ALL, BOARD, ReportQuery
 from lbx.report.revisions import open_baseline
 from lbx.report.sheets import Sheet
-from lbx.scoring.reading import open_with_numbers
-from lbx.store import Store, Table
-from lbx.store.runs import resolve_runs_in
+from lbx.results import Store, Table
+from lbx.results.attesting.checking import attestation_notice
+from lbx.results.read.runs import resolve_runs_in
+from lbx.results.scoring.reading import open_with_numbers
 
 _DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
 _PICTURES = (ReportFormat.SVG, ReportFormat.PNG)

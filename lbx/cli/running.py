@@ -20,15 +20,15 @@ from lbx.cli.measure_options import PlanOptions, RunOptions, TasksOptions
 from lbx.cli.options import BUNDLE_VARIABLE, LocalSessionOptions
 from lbx.cli.output import RunBar, answer, answer_json, note, stdout
 from lbx.cli.tables import show_table
-from lbx.forecast.outlook import Outlook, comparison_line, memory_line, sharing_lines, sort_by_time, time_line
-from lbx.forecast.run_plan import TaskPlan
-from lbx.forecast.shards import ShardPlan, read_shards
 from lbx.report import render
 from lbx.report.sheets import plain_columns
+from lbx.results import Table
+from lbx.running.forecast.outlook import Outlook, comparison_line, memory_line, sharing_lines, sort_by_time, time_line
+from lbx.running.forecast.run_plan import TaskPlan
+from lbx.running.forecast.shards import ShardPlan, read_shards
 from lbx.running.plan import plan_each
 from lbx.running.runner import Outcome
 from lbx.running.running import run as run_spec
-from lbx.store import Table
 
 _EXIT_SOME_FAILED = 3
 

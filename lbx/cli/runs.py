@@ -21,16 +21,16 @@ from lbx.cli.run_options import (
     RenameRunOptions,
 )
 from lbx.cli.tables import show_table
-from lbx.judging.journal import journal_of
+from lbx.opinions.journal import journal_of
 from lbx.report.sheets import plain, plain_columns
-from lbx.running.stored_runs import RemovalSummary, describe_dependents, open_for_changes, remove_runs, rename_run
-from lbx.scoring.reading import open_with_numbers
-from lbx.store import Store, Table
-from lbx.store.edits import new_results_file, rewrite_file
-from lbx.store.extracting import UNKNOWN, copy_runs, text_columns
-from lbx.store.opening import require_file
-from lbx.store.runs import ListedRun, listed_runs, metadata, resolve_runs, set_metadata
-from lbx.store.texts import NO_TEXTS
+from lbx.results import Store, Table
+from lbx.results.file.opening import require_file
+from lbx.results.file.texts import NO_TEXTS
+from lbx.results.read.runs import ListedRun, listed_runs, metadata, resolve_runs, set_metadata
+from lbx.results.scoring.reading import open_with_numbers
+from lbx.results.whole.changes import RemovalSummary, describe_dependents, open_for_changes, remove_runs, rename_run
+from lbx.results.whole.edits import new_results_file, rewrite_file
+from lbx.results.whole.extracting import UNKNOWN, copy_runs, text_columns
 
 
 def list_runs(options: ListRunsOptions) -> None:

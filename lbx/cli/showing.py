@@ -17,16 +17,14 @@ from lbx.cli.output import answer_json, answer_text, note
 from lbx.cli.pages import import_web, open_site
 from lbx.cli.read_options import BrowseOptions, ShowOptions
 from lbx.cli.tables import show_table
+from lbx.opinions.judge_spec import spec_of
 from lbx.report import render
 from lbx.report.labels import headline, labels, progress
 from lbx.report.sheets import plain_columns
-from lbx.running.judge_spec import spec_of
-from lbx.running.sent_prompts import SentPrompt, rebuild_sent_prompts
-from lbx.running.sent_prompts import prompts as sent_prompts
-from lbx.scoring.reading import log_snapshot
-from lbx.scoring.score_columns import runs_by_id
-from lbx.store import Store, Table
-from lbx.store.answers import (
+from lbx.results import Store, Table
+from lbx.results.file.sessions import newest_spec, progress_of_runs
+from lbx.results.file.texts import removal_notice, require_texts
+from lbx.results.read.answers import (
     LISTED,
     AnswerFilter,
     StoredAnswer,
@@ -37,9 +35,11 @@ from lbx.store.answers import (
     resolve_tasks,
     task_patterns,
 )
-from lbx.store.runs import resolve_runs
-from lbx.store.sessions import newest_spec, progress_of_runs
-from lbx.store.texts import removal_notice, require_texts
+from lbx.results.read.runs import resolve_runs
+from lbx.results.scoring.reading import log_snapshot
+from lbx.results.scoring.score_columns import runs_by_id
+from lbx.running.sent_prompts import SentPrompt, rebuild_sent_prompts
+from lbx.running.sent_prompts import prompts as sent_prompts
 
 if TYPE_CHECKING:
     from lbx.web.browsing import BrowsingPages

@@ -23,7 +23,7 @@ from pathlib import Path
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.outputs import write_file
-from lbx.forecast.shards import ShardPlan, read_shards
+from lbx.running.forecast.shards import ShardPlan, read_shards
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,17 +15,17 @@ from lbx.base.visible import as_command
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.cluster.folder import RunFolder, Submission
 from lbx.cluster.schedulers import SCHEDULERS
-from lbx.forecast.shards import ShardPlan
-from lbx.judging.journal import journal_of
-from lbx.scoring import opinions
-from lbx.scoring.adding_up import add_up, recompute_completed_samples
-from lbx.store import Store
-from lbx.store.copies import exclusive_lock, repair_log
-from lbx.store.edits import replace_file
-from lbx.store.merging import MergeState, merge_files
-from lbx.store.opening import check_path
-from lbx.store.snapshots import query_committed
-from lbx.store.texts import texts_of
+from lbx.opinions import numbers as opinions
+from lbx.opinions.journal import journal_of
+from lbx.results import Store
+from lbx.results.file.opening import check_path
+from lbx.results.file.snapshots import query_committed
+from lbx.results.file.texts import texts_of
+from lbx.results.scoring.adding_up import add_up, recompute_completed_samples
+from lbx.results.whole.copies import exclusive_lock, repair_log
+from lbx.results.whole.edits import replace_file
+from lbx.results.whole.merging import MergeState, merge_files
+from lbx.running.forecast.shards import ShardPlan
 
 
 @dataclass(frozen=True, slots=True)

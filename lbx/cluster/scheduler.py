@@ -24,7 +24,7 @@ from lbx.base.inputs import SMALL, read_input
 from lbx.base.processes import CompletedProcess, TimeoutExpired, find_tool, run_tool
 from lbx.base.resources import CPU_COUNT
 from lbx.cluster.folder import RunFolder
-from lbx.forecast.shards import ShardPlan
+from lbx.running.forecast.shards import ShardPlan
 
 PLACEHOLDERS: Mapping[str, str] = {
     "directives": "the scheduler's options, e.g. the #SBATCH lines",

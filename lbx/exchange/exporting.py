@@ -30,10 +30,10 @@ from lbx.benchmarks.base.predictions import (
 )
 from lbx.benchmarks.registry import BENCHMARKS, EXPORT_FORMATS
 from lbx.exchange.prediction_files import find_format
-from lbx.store import Store
-from lbx.store.imports import harness_of
-from lbx.store.rows import stored_sample
-from lbx.store.runs import check_runs, metadata
+from lbx.results import Store
+from lbx.results.file.imports import harness_of
+from lbx.results.read.runs import check_runs, metadata
+from lbx.results.rows import stored_sample
 
 _IN_THE_DATA, _AS_IMPORTED = "a.position, g.iteration", "g.created_at"
 

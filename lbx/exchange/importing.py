@@ -20,7 +20,7 @@ from lbx.benchmarks.base.benchmark import needs_model
 from lbx.benchmarks.base.prediction_lines import read_bytes
 from lbx.benchmarks.base.predictions import NOT_TEXT, Prediction, PredictionFormat
 from lbx.benchmarks.registry import BENCHMARKS, IMPORT_FORMATS, custom_names, official_judge
-from lbx.exchange.answers_for_judges import has_judge_answers, match_judge_answers, read_judge_answers
+from lbx.engine.reasoning import KNOWN, ReasoningMarks, opening_end, split_reasoning
 from lbx.exchange.field.harness_runs import HarnessRun
 from lbx.exchange.field.imported_lm_eval import read_lm_eval
 from lbx.exchange.field.imported_opencompass import read_opencompass
@@ -32,10 +32,10 @@ from lbx.exchange.prediction_files import (
     read_predictions,
     refuse_conflicts,
 )
-from lbx.prompting.reasoning import KNOWN, ReasoningMarks, opening_end, split_reasoning
-from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.imports import SETTING, Harness, find_import, refuse_other_content, write_import
-from lbx.store.samples import refuse_other_samples
+from lbx.opinions.answer_files import has_judge_answers, match_judge_answers, read_judge_answers
+from lbx.results import GenerationRow, RunRow, SampleRow, Store
+from lbx.results.file.imports import SETTING, Harness, find_import, refuse_other_content, write_import
+from lbx.results.file.samples import refuse_other_samples
 
 log = logging.getLogger("lbx")
 

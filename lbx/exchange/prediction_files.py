@@ -26,9 +26,9 @@ from lbx.benchmarks.base.prediction_lines import (
 )
 from lbx.benchmarks.base.predictions import UNMATCHED, Prediction, PredictionFormat, TaskFiles, differences
 from lbx.benchmarks.registry import BENCHMARKS, format_names, official_judge
-from lbx.exchange.ratings.pages import RATING_FORMAT
-from lbx.store import Store
-from lbx.store.rows import stored_sample
+from lbx.opinions.rating_files.pages import RATING_FORMAT
+from lbx.results import Store
+from lbx.results.rows import stored_sample
 
 OPINION_FORMATS = (official_judge.JUDGEMENT_FORMAT, RATING_FORMAT)
 """Formats of judgements and of raters' ratings."""

@@ -36,11 +36,11 @@ from lbx.report.labels import number_label
 from lbx.report.papers import Curves, curves
 from lbx.report.reference import PublishedModel, find_published, load_published
 from lbx.report.report_types import PUBLISHED, ReportDefinition, ReportQuery
-from lbx.store import Store, Table
-from lbx.store.imports import harness_of
-from lbx.store.numbers import key_of
-from lbx.store.rows import BOUND_COLUMNS
-from lbx.store.views import MODE_OF_RUN, NUMBERS_OF_TASKS_AND_GROUPS
+from lbx.results import Store, Table
+from lbx.results.file.imports import harness_of
+from lbx.results.file.numbers import key_of
+from lbx.results.rows import BOUND_COLUMNS
+from lbx.results.views import MODE_OF_RUN, NUMBERS_OF_TASKS_AND_GROUPS
 
 _ANSWERING_RUNS = f"""
     SELECT r.run_id, r.model, r.backend, {MODE_OF_RUN} AS mode, d.differs_in, r.status, r.settings, r.metadata

@@ -14,8 +14,8 @@ from lbx.report.digits import WHY_NONE, interval_decimals, number, quantity, qua
 from lbx.report.labels import LABELS
 from lbx.report.report_types import ReportDefinition
 from lbx.report.sheets import BLOCKS, Cells, Sheet
-from lbx.store import Table
-from lbx.store.rows import BOUND_COLUMNS, INTERVAL_COLUMNS
+from lbx.results import Table
+from lbx.results.rows import BOUND_COLUMNS, INTERVAL_COLUMNS
 
 _FORMATTERS: Mapping[str, Callable[[Any], str]] = {
     "count": quantity,

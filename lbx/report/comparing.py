@@ -20,13 +20,13 @@ from lbx.report.labels import number_label
 from lbx.report.pairs import cautions_of, runs_unlike, select_pairs
 from lbx.report.report_types import ReportQuery
 from lbx.report.sides import CommonStrata, ComparisonSide, RunScore, have_equal_strata, restrict_to_common
-from lbx.scoring.score_columns import INTERVAL_COLUMNS, find_benchmark, read_scores
+from lbx.results import Store, Table
+from lbx.results.read.answers import resolve_tasks
+from lbx.results.rows import interval_columns
+from lbx.results.scoring.score_columns import INTERVAL_COLUMNS, find_benchmark, read_scores
+from lbx.results.views import HEADS
 from lbx.statistics import LEVEL
 from lbx.statistics.differences import Difference, difference, holm, required_clusters
-from lbx.store import Store, Table
-from lbx.store.answers import resolve_tasks
-from lbx.store.rows import interval_columns
-from lbx.store.views import HEADS
 
 COLUMNS = (
     "run_a", "run_b", "benchmark", "task", "metric", "n", "score_a", "score_b", "difference", "same_outputs",

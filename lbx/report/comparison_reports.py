@@ -13,7 +13,7 @@ from lbx.report.report_types import COVERAGE, PUBLISHED, ReportDefinition
 from lbx.statistics import LEVEL
 
 if TYPE_CHECKING:
-    from lbx.store import Table
+    from lbx.results import Table
 
 
 def _comparison_notes(table: Table) -> list[str]:

@@ -22,7 +22,8 @@ import numpy as np
 
 from lbx.benchmarks.base.aggregates import Array, Bools, ScoredRows
 from lbx.report.report_types import ReportQuery
-from lbx.scoring.score_columns import (
+from lbx.results import Store, Table
+from lbx.results.scoring.score_columns import (
     INTERVAL_COLUMNS,
     RUN_COLUMNS,
     RowsByTask,
@@ -34,9 +35,8 @@ from lbx.scoring.score_columns import (
     runs_by_id,
     score_interval_columns,
 )
+from lbx.results.views import MODE_OF_RUN
 from lbx.statistics.estimates import Codes, Design, Estimate, Floats, Stratum, interval, interval_of, t_quantile
-from lbx.store import Store, Table
-from lbx.store.views import MODE_OF_RUN
 
 _PER_CORRECT = tuple(f"{what}_per_correct{end}" for what in ("tokens", "seconds") for end in ("", "_low", "_high"))
 COLUMNS = (

@@ -27,7 +27,9 @@ from lbx.benchmarks.registry import BENCHMARKS, unit_of
 from lbx.report.labels import number_label
 from lbx.report.reference import PublishedModel, find_published, starred_name
 from lbx.report.report_types import ReportQuery
-from lbx.scoring.score_columns import (
+from lbx.results import Store, Table
+from lbx.results.rows import PROMPT_TOKENS
+from lbx.results.scoring.score_columns import (
     INTERVAL_COLUMNS,
     RUN_COLUMNS,
     RowsByTask,
@@ -39,8 +41,6 @@ from lbx.scoring.score_columns import (
     score_interval_columns,
 )
 from lbx.statistics.estimates import Estimate, Interval, Stratum, interval
-from lbx.store import Store, Table
-from lbx.store.rows import PROMPT_TOKENS
 
 FEWEST = 30
 """Minimum samples per bin, all tasks together."""

@@ -10,9 +10,9 @@ from lbx.base.errors import UsageError
 from lbx.report.labels import number_label
 from lbx.report.reference import Figure, PublishedModel, find_published, join_names
 from lbx.report.report_types import ReportQuery
-from lbx.store import Store, Table
-from lbx.store.numbers import key_of
-from lbx.store.views import PAPER_NUMBERS
+from lbx.results import Store, Table
+from lbx.results.file.numbers import key_of
+from lbx.results.views import PAPER_NUMBERS
 
 AGREES, DIFFERS, CANNOT_TELL = "agrees", "differs", "cannot tell"
 COLUMNS = (

@@ -15,9 +15,9 @@ import numpy as np
 
 from lbx.base.marks import MARKS, OF_ANSWERS, Mark
 from lbx.report.report_types import ReportQuery
-from lbx.scoring.score_columns import Samples, as_table, match_keys, starts_of
+from lbx.results import Store, Table
+from lbx.results.scoring.score_columns import Samples, as_table, match_keys, starts_of
 from lbx.statistics.estimates import Codes, Design, Estimate, Stratum, binomial_interval, interval_of
-from lbx.store import Store, Table
 
 _OF_SCORES = tuple(mark for mark in MARKS if mark.of_score)
 _UNKNOWN = -1

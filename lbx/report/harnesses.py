@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterator
 
 from lbx.base.units import format_count
 from lbx.report.report_types import ReportQuery
-from lbx.store import Store, Table
-from lbx.store.imports import Harness, harnesses_of_runs
+from lbx.results import Store, Table
+from lbx.results.file.imports import Harness, harnesses_of_runs
 
 COLUMNS = (
     "run_id", "model", "benchmark", "harness", "harness_version", "task", "task_version", "n", "harness_metric",

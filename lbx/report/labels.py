@@ -15,10 +15,10 @@ from typing import Any
 
 from lbx.base.number_key import ALL, NumberKey
 from lbx.report.sheets import Sheet
-from lbx.scoring.score_columns import runs_by_id
-from lbx.store import Store, Table
-from lbx.store.sessions import progress_of_runs
-from lbx.store.views import RUN_COVERAGE
+from lbx.results import Store, Table
+from lbx.results.file.sessions import progress_of_runs
+from lbx.results.scoring.score_columns import runs_by_id
+from lbx.results.views import RUN_COVERAGE
 
 Row = Mapping[str, Any]
 

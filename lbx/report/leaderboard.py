@@ -21,11 +21,11 @@ from lbx.benchmarks.base.benchmark import ScoringRules
 from lbx.report.comparing import compare_averages
 from lbx.report.report_types import ReportQuery
 from lbx.report.sides import ComparisonSide
-from lbx.scoring.score_columns import find_benchmark, read_scores
+from lbx.results import Store, Table
+from lbx.results.scoring.score_columns import find_benchmark, read_scores
 from lbx.statistics import LEVEL
 from lbx.statistics.differences import holm
 from lbx.statistics.estimates import t_tail
-from lbx.store import Store, Table
 
 _ALL_OF_IT = 0.99
 _Z = NormalDist().inv_cdf(1 - LEVEL / 2)

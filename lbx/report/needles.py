@@ -15,7 +15,8 @@ from lbx.benchmarks.base.aggregates import average
 from lbx.report.digits import short_length
 from lbx.report.report_types import ReportQuery
 from lbx.report.sheets import SHADES, Sheet
-from lbx.scoring.score_columns import (
+from lbx.results import Store, Table
+from lbx.results.scoring.score_columns import (
     INTERVAL_COLUMNS,
     RUN_COLUMNS,
     RowsByTask,
@@ -27,7 +28,6 @@ from lbx.scoring.score_columns import (
     score_interval_columns,
 )
 from lbx.statistics.estimates import interval
-from lbx.store import Store, Table
 
 COLUMNS = (
     *RUN_COLUMNS,

@@ -22,10 +22,10 @@ from lbx.report.page.source import PageSource
 from lbx.report.report_types import OPTION_NAMES, ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
-from lbx.scoring.reading import open_with_numbers
-from lbx.store import Store, Table
-from lbx.store.queries import Relations
-from lbx.store.runs import resolve_runs
+from lbx.results import Store, Table
+from lbx.results.read.queries import Relations
+from lbx.results.read.runs import resolve_runs
+from lbx.results.scoring.reading import open_with_numbers
 
 if TYPE_CHECKING:
     import pandas

@@ -23,7 +23,7 @@ from lbx.report.report_types import BOARD, ReportQuery
 from lbx.report.reports import REPORTS, read_paper, read_report
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
-from lbx.store import Store, Table
+from lbx.results import Store, Table
 
 REPORTS_READ = ("leaderboard", "paper", *BOARDS, "length_curve")
 """Reports with rows on the screen; their options apply to it."""

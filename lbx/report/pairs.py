@@ -10,9 +10,9 @@ from lbx.report.harnesses import harness_differences
 from lbx.report.report_types import ALL, ReportQuery
 from lbx.report.revisions import open_baseline
 from lbx.report.sides import ComparisonSide
-from lbx.store import Store
-from lbx.store.runs import resolve_runs
-from lbx.store.views import MODE_OF_RUN
+from lbx.results import Store
+from lbx.results.read.runs import resolve_runs
+from lbx.results.views import MODE_OF_RUN
 
 MOST_RUNS = 6
 """Maximum number of runs without a baseline: the table of all pairs of more runs is unreadable."""

@@ -21,11 +21,11 @@ from lbx.report.cells import cell_text, interval_notes
 from lbx.report.comparing import TIES_NOTE
 from lbx.report.labels import number_label
 from lbx.report.sheets import Sheet
-from lbx.scoring.score_columns import read_scores
-from lbx.store import Store, Table
-from lbx.store.numbers import KEY_COLUMNS, key_of
-from lbx.store.rows import interval_columns
-from lbx.store.views import PAPER_NUMBERS
+from lbx.results import Store, Table
+from lbx.results.file.numbers import KEY_COLUMNS, key_of
+from lbx.results.rows import interval_columns
+from lbx.results.scoring.score_columns import read_scores
+from lbx.results.views import PAPER_NUMBERS
 
 Curves = Mapping[tuple[str, str], LengthCurve]
 """Curves by (run, group of lines)."""

@@ -26,7 +26,7 @@ from lbx.benchmarks.base.layout import PublishedFigures
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report.labels import number_label
 from lbx.report.report_types import ReportQuery
-from lbx.store import Store, Table
+from lbx.results import Store, Table
 
 _MOST_NAMES = 12
 _TASKS = frozenset({"benchmark", "model", "task", "score_percent"})

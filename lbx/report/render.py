@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lbx.base.visible import escape_json, one_line, spreadsheet_cell
 from lbx.report.sheets import Sheet, plain
-from lbx.store import Table
+from lbx.results import Table
 
 _MARKDOWN = re.compile(r"`|<[a-z/!?]|&(?:#|\w+;)|\]\s*[(\[:]|\[\^|!\[|@[\w-]|://|www\.", re.IGNORECASE)
 """Text that markdown turns into links, pictures, HTML or footnotes."""

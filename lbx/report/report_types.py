@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lbx.base.columns import Column
 
 if TYPE_CHECKING:
-    from lbx.store import Table
+    from lbx.results import Table
 
 
 BOARD = "board"

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from lbx.base.errors import UsageError
 from lbx.base.tables import nearest
+from lbx.opinions import agreement
+from lbx.opinions import tables as opinion_tables
+from lbx.opinions.reports import OPINIONS
 from lbx.report import (
-    agreement,
     boards,
     comparing,
     cost,
@@ -19,7 +21,6 @@ from lbx.report import (
     harnesses,
     leaderboard,
     needles,
-    opinion_tables,
     papers,
     reference,
     revisions,
@@ -28,17 +29,16 @@ from lbx.report import (
 from lbx.report.cells import sheet, without_intervals
 from lbx.report.comparison_reports import COMPARISONS
 from lbx.report.labels import labels, with_labels, with_model_labels
-from lbx.report.opinion_reports import OPINIONS
 from lbx.report.papers import curves, paper_numbers, with_table_positions, without_keys
 from lbx.report.report_types import ALL, BOARD, ReportDefinition, ReportQuery
 from lbx.report.score_reports import SCORES
 from lbx.report.sheets import Sheet
-from lbx.scoring.score_columns import runs_by_id as named_runs
-from lbx.store import Store, Table
-from lbx.store.queries import export_report, export_rows
-from lbx.store.rows import INTERVAL_COLUMNS
-from lbx.store.runs import check_runs
-from lbx.store.texts import require_texts
+from lbx.results import Store, Table
+from lbx.results.file.texts import require_texts
+from lbx.results.read.queries import export_report, export_rows
+from lbx.results.read.runs import check_runs
+from lbx.results.rows import INTERVAL_COLUMNS
+from lbx.results.scoring.score_columns import runs_by_id as named_runs
 
 REPORTS: Mapping[str, ReportDefinition] = {
     **SCORES,

@@ -18,11 +18,11 @@ from lbx.base.errors import UsageError
 from lbx.base.marks import QUESTION_REMOVED
 from lbx.base.units import format_count
 from lbx.report.report_types import ReportQuery
-from lbx.scoring.score_columns import as_table
-from lbx.store import Store, Table
-from lbx.store.identity import ASKED_META, RULES, part_hash
-from lbx.store.runs import only_run, resolve_runs, run_names
-from lbx.store.views import HEADS
+from lbx.results import Store, Table
+from lbx.results.file.identity import ASKED_META, RULES, part_hash
+from lbx.results.read.runs import only_run, resolve_runs, run_names
+from lbx.results.scoring.score_columns import as_table
+from lbx.results.views import HEADS
 
 _OTHER = "lbx_baseline"
 COLUMNS = (

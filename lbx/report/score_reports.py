@@ -12,7 +12,7 @@ from lbx.report.report_types import COVERAGE, PUBLISHED, ReportDefinition
 from lbx.statistics import FEW, LEVEL
 
 if TYPE_CHECKING:  # the command line lists the reports without loading DuckDB
-    from lbx.store import Table
+    from lbx.results import Table
 
 _WHO = (Column("model", "model"), Column("backend", "backend", rank=9), Column("mode", "mode", optional=True, rank=3))
 _TASK = (Column("benchmark", "benchmark"), Column("task", "task"))

@@ -12,7 +12,7 @@ from lbx.base.columns import Column
 from lbx.base.visible import one_line, visible
 
 if TYPE_CHECKING:
-    from lbx.store import Table
+    from lbx.results import Table
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 """Characters of curves in texts, from the lowest to the highest."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lbx.base.number_key import ALL, OVERALL, NumberKey, group_number, task_number
 from lbx.benchmarks.base.aggregates import Array, Bools, first_overall
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.scoring.score_columns import RowsByTask, headline_of, starts_of
+from lbx.results.scoring.score_columns import RowsByTask, headline_of, starts_of
 from lbx.statistics.estimates import Codes, Estimate, Floats, Stratum
 
 

@@ -19,7 +19,8 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.report.pairs import find_run
 from lbx.report.report_types import ReportQuery
 from lbx.report.sides import RunScore, restrict_to_common
-from lbx.scoring.score_columns import (
+from lbx.results import Store, Table
+from lbx.results.scoring.score_columns import (
     INTERVAL_COLUMNS,
     RUN_COLUMNS,
     RowsByTask,
@@ -32,7 +33,6 @@ from lbx.scoring.score_columns import (
 )
 from lbx.statistics.differences import difference
 from lbx.statistics.estimates import Estimate, Stratum, interval
-from lbx.store import Store, Table
 
 WHOLE, CUT, LOST, UNKNOWN = "read whole", "cut", "cut, only reference lost", "unknown"
 LESS = "whole less cut, unpaired"

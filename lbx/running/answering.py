@@ -13,9 +13,9 @@ from typing import Any, Protocol, Self, TypeVar
 from lbx.base.errors import LbxError, PromptError
 from lbx.base.records import Completion, Prompt, Request, Sample, SampleKey
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.inference.batching import TokenCounter, complete_all, ignore_tokens
-from lbx.spec.jobs import Job, PendingSample, Prepare, Work
-from lbx.store import GenerationRow, RunRow
+from lbx.engine.batching import TokenCounter, complete_all, ignore_tokens
+from lbx.results import GenerationRow, RunRow
+from lbx.running.jobs import Job, PendingSample, Prepare, Work
 
 T = TypeVar("T")
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends import Backend, ModelCard, load, load_embedder, resolve_embedder, resolve_model
+from lbx.backends import Backend, ModelCard, is_debugging, load, load_embedding_model, resolve_embedder, resolve_model
 from lbx.backends.endpoint.options import EndpointEmbeddingOptions, EndpointOptions
 from lbx.backends.options import ScriptedOptions
+from lbx.backends.serving.command import ServerCommand
 from lbx.backends.tokenizer_loading import (
     CountingBackend,
     context_window_of,
@@ -28,27 +28,21 @@ from lbx.base.layout import Bundle
 from lbx.base.run_options import ASKING, CARD_TEMPLATE, EFFORTS, MODES
 from lbx.benchmarks.base.benchmark import AskedModel, Benchmark, ModelTokenizer
 from lbx.benchmarks.registry import BENCHMARKS, model_families, select
-from lbx.inference.model import AnsweringBackend
-from lbx.prompting.prompter import ChatTemplate, Prompter, Tokenizer
-from lbx.prompting.reasoning import THINK, ReasoningSwitch, Values, find_levels, find_switch
-from lbx.prompting.wrapping import Wrapper
+from lbx.engine.model import AnsweringBackend
+from lbx.engine.prompter import ChatTemplate, Prompter, Tokenizer
+from lbx.engine.reasoning import THINK, ReasoningSwitch, Values, find_levels, find_switch
+from lbx.engine.wrapping import Wrapper
+from lbx.options.run_spec import Retrieval, RunSettings
 from lbx.running.retrieving import Finder, rules_of
-from lbx.serving.command import ServerCommand
-from lbx.spec.run_spec import Retrieval, RunSettings
 
 if TYPE_CHECKING:
-    from lbx.backends import Embedder
     from lbx.base.records import Task
-    from lbx.spec.run_spec import RunSpec
+    from lbx.options.run_spec import RunSpec
 
 
 log = logging.getLogger("lbx")
 
 _MAX_NAMES = 3
-
-
-def debugging() -> bool:
-    return bool(os.environ.get("LBX_DEBUG"))
 
 
 def choose_tasks(
@@ -132,7 +126,7 @@ def with_url(card: ModelCard, url: str) -> ModelCard:
 
 
 def load_model(card: ModelCard, bundle: Bundle | None) -> Backend:
-    loaded = load(card, bundle=bundle, debug=debugging())
+    loaded = load(card, bundle=bundle, debug=is_debugging())
     for text in loaded.info.notes:
         log.info(text)
     return loaded
@@ -146,7 +140,7 @@ def load_to_count(card: ModelCard, bundle: Bundle) -> Backend:
     Raises:
         DoesNotFitError: the weights do not fit either.
     """
-    if backend := tokenizer_backend(card, bundle, debug=debugging()):
+    if backend := tokenizer_backend(card, bundle, debug=is_debugging()):
         return backend
     return CountingBackend(load_model(with_small_cache(card), bundle), card)
 
@@ -166,10 +160,6 @@ def load_to_forecast(card: ModelCard, bundle: Bundle) -> tuple[Backend, bool]:
         backend = load_to_count(card, bundle)
         log.info(f"{error} lbx still counts its tokens.")
         return backend, False
-
-
-def load_embedding_model(name: str, bundle: Bundle | None, threads: int | None = None) -> Embedder:
-    return load_embedder(resolve_embedder(name, bundle=bundle, threads=threads), bundle=bundle, debug=debugging())
 
 
 def finder_for(retrieval: Retrieval, bundle: Bundle, tasks: Sequence[Task]) -> Finder | None:
@@ -400,7 +390,7 @@ def bind_families(
 
 def load_model_tokenizer(card: ModelCard, bundle: Bundle) -> ModelTokenizer:
     """Load a model's tokenizer, and count the tokens of its chat template; raises like ``load_tokenizer``."""
-    tokenizer, sha256, count = load_tokenizer(card, bundle, debug=debugging())
+    tokenizer, sha256, count = load_tokenizer(card, bundle, debug=is_debugging())
     return ModelTokenizer(tokenizer, sha256, _wrapping_tokens(card, tokenizer), count)
 
 

@@ -15,19 +15,19 @@ from lbx.backends import ModelCard
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.options import AUTO
 from lbx.base.errors import BackendError, EndpointError, UsageError
+from lbx.base.listening import Listener
 from lbx.base.records import SampleKey
 from lbx.base.run_options import OF_LENGTH
-from lbx.forecast.estimate import Costs, costs_from
-from lbx.forecast.outlook import FreeMemory, Outlook, make_outlook, summary_lines
+from lbx.options.run_spec import RunSpec
+from lbx.results import RunRow, Store
+from lbx.results.file.sessions import answer_lengths, history
 from lbx.running.answering import Asker
-from lbx.running.listening import Listener
+from lbx.running.forecast.estimate import Costs, costs_from
+from lbx.running.forecast.outlook import FreeMemory, Outlook, make_outlook, summary_lines
 from lbx.running.models import card_of, load_to_forecast
 from lbx.running.preparing import for_other_model, make_works, resolve, retrieving
 from lbx.running.resolved_run import ResolvedRun, check_samples
 from lbx.running.workers.pool import share_out
-from lbx.spec.run_spec import RunSpec
-from lbx.store import RunRow, Store
-from lbx.store.sessions import answer_lengths, history
 
 log = logging.getLogger("lbx")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lbx.backends import ModelCard
+from lbx.backends.serving.command import HOST, PORT
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.option import key_values
@@ -17,10 +18,15 @@ from lbx.base.records import canonical_json, sha256_text
 from lbx.base.version import __version__
 from lbx.benchmarks.base.benchmark import needs_model
 from lbx.benchmarks.registry import benchmarks_with
-from lbx.inference.model import Backend, BackendInfo
-from lbx.judging.rounds import same_family, tokenizer_sha256
-from lbx.running.judge_run import resolve_judge
-from lbx.running.judge_spec import JudgeSpec
+from lbx.engine.model import Backend, BackendInfo
+from lbx.opinions.judge_run import resolve_judge
+from lbx.opinions.judge_spec import JudgeSpec
+from lbx.opinions.rounds import same_family, tokenizer_sha256
+from lbx.options.run_spec import RunSettings, RunSpec
+from lbx.options.selection import select_samples
+from lbx.results import RunRow
+from lbx.results.file.identity import FULL_HASH
+from lbx.running.jobs import Work, reason_not_shared
 from lbx.running.models import (
     bind_families,
     card_of,
@@ -33,15 +39,9 @@ from lbx.running.models import (
 )
 from lbx.running.offline import block_network
 from lbx.running.resolved_run import ResolvedRun
-from lbx.serving.command import HOST, PORT
-from lbx.spec.jobs import Work, reason_not_shared
-from lbx.spec.run_spec import RunSettings, RunSpec
-from lbx.spec.selection import select_samples
-from lbx.store import RunRow
-from lbx.store.identity import FULL_HASH
 
 if TYPE_CHECKING:
-    from lbx.serving.process import ModelServer
+    from lbx.backends.serving.process import ModelServer
 
 log = logging.getLogger("lbx")
 

@@ -14,16 +14,16 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Sample, Task
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.registry import benchmarks_with
-from lbx.judging.rounds import JudgedModel
-from lbx.running.judge_spec import read_spec, spec_of
+from lbx.opinions.judge_spec import read_spec, spec_of
+from lbx.opinions.rounds import JudgedModel
+from lbx.options.run_spec import RunSettings, RunSpec
+from lbx.options.selection import Selection
+from lbx.results import SampleRow, Store
+from lbx.results.file.samples import refuse_other_samples
+from lbx.results.file.sessions import newest_spec
+from lbx.results.read.runs import resolve_runs_in
+from lbx.running.jobs import Agenda, no_chunks
 from lbx.running.retrieving import Finder
-from lbx.spec.jobs import Agenda, no_chunks
-from lbx.spec.run_spec import RunSettings, RunSpec
-from lbx.spec.selection import Selection
-from lbx.store import SampleRow, Store
-from lbx.store.runs import resolve_runs_in
-from lbx.store.samples import refuse_other_samples
-from lbx.store.sessions import newest_spec
 
 Chunks = Callable[[Benchmark, Sample], Sequence[Chunk]]
 """A sample's retrieved chunks, in document order."""

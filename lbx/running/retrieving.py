@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.records import Chunk, Sample
 from lbx.base.visible import as_command
-from lbx.retrieval import BM25
-from lbx.retrieval.chunks import ChunkTokenizer, split_between_words
-from lbx.retrieval.retriever import (
+from lbx.benchmarks.retrieval import BM25
+from lbx.benchmarks.retrieval.chunks import ChunkTokenizer, split_between_words
+from lbx.benchmarks.retrieval.retriever import (
     BM25_SIZE,
     EMBEDDING_SIZE,
     ChunkingRule,
@@ -20,10 +20,10 @@ from lbx.retrieval.retriever import (
     embedding_retriever,
     word_chunking,
 )
-from lbx.spec.run_spec import Retrieval
-from lbx.spec.selection import EVERYTHING, Selection
-from lbx.store import Store
-from lbx.store.caches import all_chunks, chunks_key, find_chunks, store_chunks
+from lbx.options.run_spec import Retrieval
+from lbx.options.selection import EVERYTHING, Selection
+from lbx.results import Store
+from lbx.results.file.caches import all_chunks, chunks_key, find_chunks, store_chunks
 
 if TYPE_CHECKING:
     from lbx.backends.embedding import Embedder

@@ -16,12 +16,12 @@ from typing import Self
 from lbx.base.marks import OUTDATED
 from lbx.base.processes import defer_signals
 from lbx.base.records import SampleKey, encodable
+from lbx.results import GenerationRow, SampleRow, ScoreRow, Store
+from lbx.results.scoring.adding_up import add_up, recompute_completed_samples
+from lbx.results.scoring.scores import score_rows
 from lbx.running.answering import Asker
+from lbx.running.jobs import Agenda, JobSize, PendingSample, make_jobs
 from lbx.running.watching import RunMonitor
-from lbx.scoring.adding_up import add_up, recompute_completed_samples
-from lbx.scoring.scores import score_rows
-from lbx.spec.jobs import Agenda, JobSize, PendingSample, make_jobs
-from lbx.store import GenerationRow, SampleRow, ScoreRow, Store
 
 BATCH_ROWS = 64
 _REASONING_TAG = re.compile(r"\s*([<\[][^<>\[\]\s]{0,20}(?:think|thought|reason)[^<>\[\]\s]{0,20}[>\]])", re.IGNORECASE)

@@ -15,17 +15,27 @@ from typing import TYPE_CHECKING, Any
 from lbx.backends import ModelCard, resolve_embedder
 from lbx.backends.embedding import check_embedder
 from lbx.backends.endpoint.options import EndpointOptions
+from lbx.backends.serving.command import ServerCommand, server_settings
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import Bundle
+from lbx.base.listening import Listener
 from lbx.base.outputs import remove_leftovers
 from lbx.base.resources import CpuTimes, describe_cpu_limit, describe_neighbours
 from lbx.base.units import format_count
 from lbx.base.visible import as_command
 from lbx.benchmarks.registry import BENCHMARKS, embedding_tasks
 from lbx.bundle import check_unchanged
-from lbx.forecast.outlook import FreeMemory
+from lbx.options.run_spec import RunSpec
+from lbx.options.selection import EVERYTHING, Selection
+from lbx.results import RunRow, Store
+from lbx.results.file.caches import embedding_models
+from lbx.results.file.samples import refuse_other_samples
+from lbx.results.read.runs import find_run
+from lbx.results.whole.changes import Embedding, score_with
+from lbx.results.whole.copies import open_copy
 from lbx.running.answering import Asker, LocalAsker
-from lbx.running.listening import Listener
+from lbx.running.forecast.outlook import FreeMemory
+from lbx.running.jobs import Agenda, JobSize
 from lbx.running.models import card_of, embedding_servers, finder_for, server_of
 from lbx.running.offline import offline
 from lbx.running.plan import forecast_run
@@ -34,22 +44,12 @@ from lbx.running.resolved_run import ResolvedRun, check_samples
 from lbx.running.retrieving import StoredChunks, retrieve_all
 from lbx.running.runner import Outcome, Runner, record_end_status
 from lbx.running.sharding import shard_of
-from lbx.running.stored_runs import Embedding, score_with
 from lbx.running.watching import RunMeter, RunMonitor, log_path, record_sessions
 from lbx.running.workers.pool import WorkerPool
-from lbx.serving.command import ServerCommand, server_settings
-from lbx.spec.jobs import Agenda, JobSize
-from lbx.spec.run_spec import RunSpec
-from lbx.spec.selection import EVERYTHING, Selection
-from lbx.store import RunRow, Store
-from lbx.store.caches import embedding_models
-from lbx.store.copies import open_copy
-from lbx.store.runs import find_run
-from lbx.store.samples import refuse_other_samples
 
 if TYPE_CHECKING:
-    from lbx.forecast.shards import ShardPlan
-    from lbx.serving.process import ModelServer
+    from lbx.backends.serving.process import ModelServer
+    from lbx.running.forecast.shards import ShardPlan
 
 log = logging.getLogger("lbx")
 
@@ -134,7 +134,7 @@ def run(
 
 @contextmanager
 def _open_output(output: Path, scratch: Path | None) -> Iterator[tuple[Path, Callable[[Store], None] | None]]:
-    """Yield the path to write to and the callback after each commit (for ``scratch``, see ``lbx.store.copies``)."""
+    """Yield the path to write to and the callback after each commit (for ``scratch``: ``lbx.results.whole.copies``)."""
     if output.parent.is_dir() and (leftovers := remove_leftovers(output.resolve())):
         log.info(f"Removed leftover files of killed processes: {', '.join(map(str, leftovers))}")
     if scratch is None:
@@ -177,7 +177,7 @@ def _make_server(spec: RunSpec, card: ModelCard, output: Path) -> ModelServer | 
     """
     if spec.serve is None:
         return None
-    from lbx.serving.process import ModelServer
+    from lbx.backends.serving.process import ModelServer
 
     log_file = output.with_name(f"{output.name}.server.log")
     command = ServerCommand.parse(spec.serve)

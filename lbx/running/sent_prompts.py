@@ -11,13 +11,13 @@ from typing import Any
 
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.records import Prompt, Sample, SampleKey
-from lbx.inference.prefix import common_prefix
-from lbx.prompting.prompter import ReadPrompt
-from lbx.running.judge_spec import JudgeSpec
+from lbx.engine.prefix import common_prefix
+from lbx.engine.prompter import ReadPrompt
+from lbx.opinions.judge_spec import JudgeSpec
+from lbx.options.run_spec import RunSpec
+from lbx.running.jobs import Work
 from lbx.running.models import card_of, load_to_count
 from lbx.running.preparing import make_works, resolve, retrieving
-from lbx.spec.jobs import Work
-from lbx.spec.run_spec import RunSpec
 
 FIRST_ANSWER = "<the first answer>"
 """Placeholder for the model's first answer in a second prompt."""

@@ -16,11 +16,16 @@ from lbx.backends.hf.options import HfOptions
 from lbx.backends.options import AUTO, MOST_THREADS
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.layout import Bundle
+from lbx.base.listening import Listener
 from lbx.base.resources import usable_cpu_count
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.forecast.estimate import Costs, calibrate, decode_capacity_of
-from lbx.forecast.run_plan import make_plan
-from lbx.forecast.shards import (
+from lbx.options.run_spec import RunSpec
+from lbx.options.selection import Selection
+from lbx.results import RunRow, Store
+from lbx.results.file.sessions import LOAD_S
+from lbx.running.forecast.estimate import Costs, calibrate, decode_capacity_of
+from lbx.running.forecast.run_plan import make_plan
+from lbx.running.forecast.shards import (
     ONE_BY_ONE,
     RULE_OF_THUMB,
     LoadTime,
@@ -32,16 +37,11 @@ from lbx.forecast.shards import (
     documents_in_tokens,
     make_shards,
 )
-from lbx.running.listening import Listener
+from lbx.running.jobs import Work
 from lbx.running.models import card_of, load_to_count, load_to_forecast
 from lbx.running.plan import costs_of_sessions, use_one_share
 from lbx.running.preparing import make_works, resolve, retrieving
 from lbx.running.resolved_run import ResolvedRun, check_samples
-from lbx.spec.jobs import Work
-from lbx.spec.run_spec import RunSpec
-from lbx.spec.selection import Selection
-from lbx.store import RunRow, Store
-from lbx.store.sessions import LOAD_S
 
 log = logging.getLogger("lbx")
 
@@ -94,7 +94,7 @@ def plan_shards(
     """Count a run and deal it into shards. The spec needs a name, because generated names may differ between machines.
 
     Args:
-        count: number of shards; fewer if there are fewer documents. None chooses it (``lbx.forecast.shards``).
+        count: number of shards; fewer if there are fewer documents. None chooses it (``lbx.running.forecast.shards``).
         results: files that the shards or their merge will write to.
         at_once: number of shards that run in parallel; 0 if unknown.
 

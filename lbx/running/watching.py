@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from lbx.base.errors import StoreError, UsageError
+from lbx.base.listening import Listener, RunProgress
 from lbx.base.outputs import open_append
 from lbx.base.visible import one_line
-from lbx.forecast.outlook import Outlook, gpu_memory, memory_in_use, peak_memory
-from lbx.forecast.run_plan import sum_plans
-from lbx.running.listening import Listener, RunProgress
-from lbx.store import GenerationRow, RunRow, SessionRow, Store
-from lbx.store.sessions import LOAD_S, next_session, store_sessions
+from lbx.results import GenerationRow, RunRow, SessionRow, Store
+from lbx.results.file.sessions import LOAD_S, next_session, store_sessions
+from lbx.running.forecast.outlook import Outlook, gpu_memory, memory_in_use, peak_memory
+from lbx.running.forecast.run_plan import sum_plans
 
 RATE_S = 60.0
 """Time span for the rate of tokens per second."""

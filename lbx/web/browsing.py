@@ -33,9 +33,11 @@ from lbx.base.units import duration
 from lbx.benchmarks.base.benchmark import needs_model
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report.labels import headline, labels, progress
-from lbx.scoring.score_columns import runs_by_id
-from lbx.store import Store
-from lbx.store.answers import (
+from lbx.results import Store
+from lbx.results.file.sessions import progress_of_runs
+from lbx.results.file.snapshots import has_writer
+from lbx.results.file.texts import removal_notice
+from lbx.results.read.answers import (
     LISTED,
     SORTS,
     AnswerFilter,
@@ -50,10 +52,8 @@ from lbx.store.answers import (
     opinion_words,
     opinions,
 )
-from lbx.store.runs import RunState, run_names, run_states
-from lbx.store.sessions import progress_of_runs
-from lbx.store.snapshots import has_writer
-from lbx.store.texts import removal_notice
+from lbx.results.read.runs import RunState, run_names, run_states
+from lbx.results.scoring.score_columns import runs_by_id
 from lbx.web.documents import Documents, SearchableDocument
 from lbx.web.pages import page, parse_number
 

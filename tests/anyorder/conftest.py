@@ -10,7 +10,7 @@ import pytest
 from journey import Journey
 from small_world import World, make_world, open_world
 
-from lbx.store import Store
+from lbx.results import Store
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 

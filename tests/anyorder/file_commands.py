@@ -11,7 +11,7 @@ from held_files import Files, runs_in
 from killing import Answers, watched
 from ledger import Held, rows_in
 
-from lbx.store import Store
+from lbx.results import Store
 
 
 class FileCommands(Files):

@@ -21,7 +21,7 @@ import lbx.running.runner
 from lbx.backends.scripted import ScriptedBackend
 from lbx.base.errors import BackendError, StoreError
 from lbx.base.records import SampleKey
-from lbx.store import Store
+from lbx.results import Store
 
 FINE, FAILS, EMPTY = "fine", "fails", "empty"
 """How a model is that is asked: every second question may fail, or get an empty answer."""

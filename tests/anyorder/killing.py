@@ -17,8 +17,9 @@ from unittest import mock
 
 import duckdb
 
-from lbx.store import GenerationRow, Store, copies, edits
-from lbx.store.opening import WRITERS
+from lbx.results import GenerationRow, Store
+from lbx.results.file.opening import WRITERS
+from lbx.results.whole import copies, edits
 
 Answers = dict[tuple[str, str, str, str, int], tuple[str | None, bool]]
 """{(run, benchmark, task, sample id, iteration): (output, failed)}."""

@@ -12,9 +12,9 @@ from typing import Any
 from killing import Answers
 
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.running.stored_runs import score_with
-from lbx.scoring import opinions
-from lbx.store import Store
+from lbx.opinions import numbers as opinions
+from lbx.results import Store
+from lbx.results.whole.changes import score_with
 
 SCORES = ("scores", "numbers")
 _OF_PEOPLE = ("rating_sets", "rating_items", "ratings")

@@ -8,8 +8,8 @@ from killing import watched
 from ledger import SHOWN, Held, rows_in, sorted_rows
 
 from lbx.cluster.folder import RunFolder
-from lbx.forecast.shards import read_shards
-from lbx.scoring.reading import open_with_numbers
+from lbx.results.scoring.reading import open_with_numbers
+from lbx.running.forecast.shards import read_shards
 
 
 class Merges(Files):

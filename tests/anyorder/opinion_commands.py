@@ -13,11 +13,11 @@ from killing import Answers, watched
 from ledger import RATING, Rating
 
 from lbx.base.errors import UsageError
-from lbx.judging.journal import Journal, journal_of, move_journal, row_of
-from lbx.judging.rating_session import Opinion, RatingSession
-from lbx.judging.rating_sets import make_rating_set
-from lbx.store import Store
-from lbx.store.ratings import ratings_of
+from lbx.opinions.journal import Journal, journal_of, move_journal, row_of
+from lbx.opinions.rating_rows import ratings_of
+from lbx.opinions.rating_session import Opinion, RatingSession
+from lbx.opinions.rating_sets import make_rating_set
+from lbx.results import Store
 
 
 class Opinions(Files):

@@ -11,7 +11,7 @@ from held_files import EMPTY, FAILS
 from journey import Journey
 from ledger import rows_in
 
-from lbx.store import Store
+from lbx.results import Store
 
 LAST_COMMIT = 17
 """The moment of a run of the tales at which all its answers are committed, and no number is made of them."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from command_line import Lbx
 
 TESTS = Path(__file__).resolve().parents[1]
-for _room in ("bundle", "backends", "cli", "judging", "web"):
+for _room in ("bundle", "backends", "cli", "opinions", "web"):
     sys.path.insert(0, str(TESTS / _room))
 
 _OURS = ("PYTHONSAFEPATH", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "LBX_DEBUG")

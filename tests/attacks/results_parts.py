@@ -16,7 +16,7 @@ import duckdb
 from attack_parts import Said, files, main, refused  # noqa: F401  # tests import them from here
 
 from lbx.base.records import Sample
-from lbx.store import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.results import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Store
 
 LBX_HOME = Path(__file__).parents[2] / "lbx"
 PRED = {"pred": "seven", "answers": ["seven"], "all_classes": None, "length": 5}

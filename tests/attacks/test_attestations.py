@@ -19,13 +19,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "attesting"))
 
 from attested_file import attest, changed_rows, check, make_key
 
-from lbx.attesting.attestation import attestation_path, encode_attestation
 from lbx.base.records import canonical_json
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.bundle.signing.signature import NAMESPACE, RESULTS_NAMESPACE, sign
-from lbx.scoring.adding_up import add_up
-from lbx.store import Store
-from lbx.store.views import VIEWS
+from lbx.results import Store
+from lbx.results.attesting.attestation import attestation_path, encode_attestation
+from lbx.results.scoring.adding_up import add_up
+from lbx.results.views import VIEWS
 
 EVIL = "r\x1b]0;owned\x07\u202e\n$(touch owned)"
 

@@ -140,8 +140,8 @@ _CHILD = """
 import os, random, signal, sys, time
 from results_parts import lbx as call
 import lbx.running.running, lbx.running.runner, lbx.running.workers.pool
-import lbx.store, lbx.benchmarks.registry, lbx.backends.scripted
-from lbx.store import Store
+import lbx.results, lbx.benchmarks.registry, lbx.backends.scripted
+from lbx.results import Store
 part, kills, arguments = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 lbx.running.runner.BATCH_ROWS = 8
 chance = random.Random(part)
@@ -216,8 +216,8 @@ _AT_MOMENTS = """
 import contextlib, json, os, pathlib, signal, sys
 from results_parts import lbx as call
 import lbx.running.running, lbx.running.runner, lbx.running.workers.pool
-import lbx.store, lbx.benchmarks.registry, lbx.backends.scripted
-from lbx.store import Store
+import lbx.results, lbx.benchmarks.registry, lbx.backends.scripted
+from lbx.results import Store
 folder, wanted, arguments = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 lbx.running.runner.BATCH_ROWS = 8
 transaction, close, passed = Store.transaction, Store.close, 0
@@ -357,8 +357,8 @@ class Jumping(datetime.datetime):
     @classmethod
     def now(cls, tz=None):
         return super().now(tz) + datetime.timedelta(seconds=next(jumps))
-import lbx.store.rows, lbx.running.watching, time
-for module in (lbx.store.rows, lbx.running.watching):
+import lbx.results.rows, lbx.running.watching, time
+for module in (lbx.results.rows, lbx.running.watching):
     module.datetime = Jumping
 real = time.time
 time.time = lambda: real() + next(jumps)
@@ -389,7 +389,7 @@ def test_a_results_file_that_goes_read_only_while_asked(bundle: Path, tmp_path: 
     """A commit by the clock that fails stops the run, with the reason."""
     model = slow_sixth(tmp_path, bundle)
     broken = (
-        "import lbx.store.store as s, duckdb, sys\n"
+        "import lbx.results.file.store as s, duckdb, sys\n"
         "from lbx.base.errors import StoreError\n"
         "def full(self, **rows): raise StoreError('could not be written: No space left')\n"
         "s.Store.write = full\n"

@@ -13,7 +13,7 @@ import profiles
 import pytest
 from results_parts import changed, lbx, refused, results_file
 
-from lbx.store.contents import COLUMN_TYPES
+from lbx.results.file.contents import COLUMN_TYPES
 
 TEXT = "The patient in bed four of ward nine was treated twice"
 SESSION = (

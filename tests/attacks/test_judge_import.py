@@ -11,7 +11,7 @@ from results_parts import lbx, refused, tree
 
 from lbx.base.errors import UsageError
 from lbx.exchange.importing import parse_predictions
-from lbx.exchange.judgements import read_judgements
+from lbx.opinions.judgement_files import read_judgements
 
 TITLE = "\x1b]0;owned\x07\x9b31m\u202e"
 ANSWER = {"query": "q", "gt": "g", "a_pred": "x", "evaluation": "LLM"}

@@ -10,7 +10,7 @@ import pytest
 from results_parts import changed, inside_folder, lbx, refused, results_file, tree, view_for_table
 
 from lbx.base.errors import StoreError
-from lbx.store import Store
+from lbx.results import Store
 
 
 @pytest.fixture(scope="module")

@@ -42,11 +42,11 @@ from lbx.cluster import merge
 from lbx.cluster.folder import RunFolder
 from lbx.exchange.annotation import dataset as pairs
 from lbx.exchange.annotation.dataset import ANSWERS, Dataset, open_dataset
-from lbx.forecast.shards import read_shards
-from lbx.judging.journal import Journal, read_journal
+from lbx.opinions.journal import Journal, read_journal
+from lbx.options.run_spec import RunSpec
 from lbx.report.reference import read_reference
-from lbx.spec.run_spec import RunSpec
-from lbx.store.opening import connect
+from lbx.results.file.opening import connect
+from lbx.running.forecast.shards import read_shards
 
 Reader = Callable[[Path], object]
 

@@ -28,11 +28,11 @@ from starlette.routing import Route
 
 from lbx.base.errors import UsageError
 from lbx.exchange.annotation.dataset import Dataset
-from lbx.exchange.ratings.pages import read_pages
-from lbx.judging.journal import Journal, journal_of
+from lbx.opinions.journal import Journal, journal_of
+from lbx.opinions.rating_files.pages import read_pages
+from lbx.opinions.rating_site import RatingPages
 from lbx.web import Documents, Site, limits, listening, pages
 from lbx.web.annotating import AnnotationPages
-from lbx.web.rating import RatingPages
 
 TOO_LONG = (414, 431, 400, 0)
 """The last one where the connection was closed before all was sent."""

@@ -19,11 +19,13 @@ from lbx.cli import showing
 from lbx.cluster.folder import RunFolder, Submission
 from lbx.exchange.annotation.dataset import ANSWERS, Dataset
 from lbx.exchange.exporting import write_files
-from lbx.forecast.shards import ShardPlan
-from lbx.judging.journal import Journal
+from lbx.opinions.journal import Journal
+from lbx.options.run_spec import RunSpec
+from lbx.results import Store
+from lbx.results.read import queries
+from lbx.results.whole import copies
+from lbx.running.forecast.shards import ShardPlan
 from lbx.running.watching import log_path
-from lbx.spec.run_spec import RunSpec
-from lbx.store import Store, copies, queries
 
 KEPT = "precious"
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "opinions"))
 from rated_file import answers_file, book_of, rate_all
 from results_parts import changed, lbx, refused
 
 from lbx.base.errors import StoreError
-from lbx.judging.journal import Journal, collect_ratings, journal_of, line_of, record_of
-from lbx.judging.rating_session import Opinion
-from lbx.store import Store
+from lbx.opinions.journal import Journal, collect_ratings, journal_of, line_of, record_of
+from lbx.opinions.rating_session import Opinion
+from lbx.results import Store
 
 
 @pytest.fixture

@@ -237,7 +237,7 @@ def test_one_module_opens_duckdb() -> None:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and "ATTACH '" in node.value:
                 raise AssertionError(f"{place}, line {node.lineno}: ATTACH")
             if isinstance(node, ast.Import) and any(alias.name == "duckdb" for alias in node.names):
-                assert place in ("base/database.py", "base/database.py") or place.startswith("store/"), (
+                assert place in ("base/database.py", "base/database.py") or place.startswith("results/"), (
                     f"{place}, line {node.lineno}"
                 )
 

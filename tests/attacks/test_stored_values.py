@@ -21,9 +21,9 @@ from results_parts import changed, lbx, refused, results_file
 from sites import client_of, site_of
 
 from lbx.base import errors
-from lbx.exchange.ratings.importing import PAGE_ROW
-from lbx.judging.journal import collect_ratings
-from lbx.store.contents import COLUMN_TYPES
+from lbx.opinions.journal import collect_ratings
+from lbx.opinions.rating_files.importing import PAGE_ROW
+from lbx.results.file.contents import COLUMN_TYPES
 from lbx.web.browsing import BrowsingPages
 
 COLUMNS = sorted((table, column) for (table, column), kind in COLUMN_TYPES.items() if kind == "JSON")

@@ -8,7 +8,7 @@ import pytest
 from attack_parts import Said, lbx, refused
 
 from lbx.base.errors import BackendError
-from lbx.prompting.chat_template import ChatTemplate, template_variables
+from lbx.engine.chat_template import ChatTemplate, template_variables
 
 LIMITS = "takes more than|takes too much memory"
 

@@ -216,9 +216,9 @@ def test_doctor_and_tracebacks_spell_out() -> None:
 
 
 def test_a_run_s_log_is_spelled_out(tmp_path: Path) -> None:
-    from lbx.running.listening import Listener
+    from lbx.base.listening import Listener
+    from lbx.results import GenerationRow
     from lbx.running.watching import RunMeter, RunMonitor
-    from lbx.store import GenerationRow
 
     log = tmp_path / "run.log"
     with RunMonitor(RunMeter(None, 1), Listener(), log) as progress:
@@ -229,7 +229,7 @@ def test_a_run_s_log_is_spelled_out(tmp_path: Path) -> None:
 
 SAYS = {"Console", "Progress", "TextColumn", "Live", "print", "rich_format_error", "from_markup", "from_ansi"}
 
-SCRIPTS = ("backends/llama/trial.py", "prompting/template_process.py", "base/crash_report.py")
+SCRIPTS = ("backends/llama/trial.py", "engine/template_process.py", "base/crash_report.py")
 """Programs of their own: two answer into a pipe of ours, the third outlives this process and has only our own words."""
 
 

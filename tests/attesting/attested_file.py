@@ -8,17 +8,17 @@ from pathlib import Path
 import duckdb
 from page_parts import results_file
 
-from lbx.attesting.attestation import attest_results, attestation_path
-from lbx.attesting.checking import ResultsReport, check_results
 from lbx.base.records import Chunk, Sample, sha256_text
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.bundle.signing.signature import RESULTS_NAMESPACE
 from lbx.bundle.signing.trust import Trust
-from lbx.scoring.adding_up import add_up
-from lbx.scoring.opinions import write_ratings
-from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.store.caches import store_chunks
-from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
+from lbx.opinions.numbers import write_ratings
+from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
+from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.results.attesting.attestation import attest_results, attestation_path
+from lbx.results.attesting.checking import ResultsReport, check_results
+from lbx.results.file.caches import store_chunks
+from lbx.results.scoring.adding_up import add_up
 
 TASK = ("longbench", "qasper")
 DOCUMENT = "The kettle is blue."

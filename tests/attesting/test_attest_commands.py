@@ -16,10 +16,10 @@ from command_line import Lbx, fails, holding
 from doc_commands import blocks
 from page_parts import results_file
 
-from lbx.attesting import checking
-from lbx.attesting.attestation import attestation_path
 from lbx.cli.attesting import _number_lines
-from lbx.store import Store
+from lbx.results import Store
+from lbx.results.attesting import checking
+from lbx.results.attesting.attestation import attestation_path
 
 ANSWER = ("longbench", "qasper", "extra 0", 0)
 

@@ -15,8 +15,8 @@ import profiles
 import pytest
 from attested_file import attest, changed_rows, check, make_key, results_to_attest
 
-from lbx.store.contents import COLUMN_TYPES
-from lbx.store.row_digests import COLUMNS
+from lbx.results.file.contents import COLUMN_TYPES
+from lbx.results.whole.row_digests import COLUMNS
 
 TEXT = ("{c} || 'x'", "{c} || ' '", "upper({c})", "lower({c})", "''", "NULL", "reverse({c})", "replace({c}, 'a', 'а')")
 WHOLE = ("{c} + 1", "-{c}", "0", "NULL", "{c} * 10")

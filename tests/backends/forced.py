@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lbx.base.records import Request, SampleKey
-from lbx.inference.batching import DecodeBatch
+from lbx.engine.batching import DecodeBatch
 
 KEY = SampleKey("made", "up", "0")
 

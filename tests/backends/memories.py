@@ -19,7 +19,7 @@ from toy import ToyBackend, ToyMemory, logits_after
 from lbx.backends import load, resolve_model
 from lbx.backends.llama.options import LlamaOptions
 from lbx.base.records import Completion, Request, SampleKey
-from lbx.inference.model import Extend, MemoryFullError, SequenceMemory
+from lbx.engine.model import Extend, MemoryFullError, SequenceMemory
 
 # Largest |batched - alone| as a part of the logits' range. Measured on the models here: 2e-6 in float32 and 7e-3 in
 # bfloat16, where sums of other shapes are added in another order; 4e-4 in llama.cpp, which rounds keys to float16.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lbx.prompting.reasoning import THINK, ReasoningMarks, encode_separately
+from lbx.engine.reasoning import THINK, ReasoningMarks, encode_separately
 
 
 class PieceTokenizer:

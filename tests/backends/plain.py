@@ -8,7 +8,7 @@ import numpy as np
 
 from lbx.backends.llama.cells import PADDING
 from lbx.backends.llama.library import StepBatch
-from lbx.inference.model import Extend
+from lbx.engine.model import Extend
 
 
 class Steps:

@@ -37,7 +37,7 @@ from lbx.backends.hf.files import refuse_unsafe_files
 from lbx.backends.hf.single import Forward, full_logits, make_cache
 from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey
-from lbx.inference.batching import complete
+from lbx.engine.batching import complete
 
 STATES, COPIES = "yes, with states", "yes, by copies"
 CHOSEN = {  # family: the attention that transformers has for it, and how it shares, or why it cannot

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from lbx.inference.cell_table import CellTable
+from lbx.engine.cell_table import CellTable
 
 
 @pytest.mark.parametrize("block", [1, 8])

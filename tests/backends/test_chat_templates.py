@@ -12,8 +12,8 @@ import pytest
 from lbx.backends.cards import ModelCard
 from lbx.backends.tokenizer_loading import load_tokenizer
 from lbx.backends.weights import resolve_model
-from lbx.prompting.chat_template import ChatTemplate
-from lbx.prompting.wrapping import Wrapper
+from lbx.engine.chat_template import ChatTemplate
+from lbx.engine.wrapping import Wrapper
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 SIMPLE = (

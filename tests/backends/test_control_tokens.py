@@ -19,8 +19,8 @@ from lbx.backends.llama.library import load_llama_cpp, load_vocabulary
 from lbx.backends.tokenizer_loading import open_tokenizer
 from lbx.base.errors import BackendError
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
-from lbx.prompting.prompter import ChatTemplate, Prompter
-from lbx.prompting.reasoning import is_control_token
+from lbx.engine.prompter import ChatTemplate, Prompter
+from lbx.engine.reasoning import is_control_token
 
 CASE = Path(__file__).resolve().parents[3] / "shared" / "cases" / "tokens-in-document" / "facts.jsonl"
 ROLES_TEMPLATE = "{{ bos_token }}{{ '<｜User｜>' + messages[0].content + '<｜Assistant｜><think>\n' }}"

@@ -276,7 +276,7 @@ def test_a_missing_library_names_the_command(tiny_hf, tiny_gguf, monkeypatch, mo
 def test_loading_and_answering_is_silent(tiny_hf, tiny_gguf):
     """Neither library writes to the terminal, and warnings are errors."""
     code = (
-        "import sys\nfrom lbx.backends import load, resolve_model\nfrom lbx.inference.batching import complete\n"
+        "import sys\nfrom lbx.backends import load, resolve_model\nfrom lbx.engine.batching import complete\n"
         "from lbx.base.records import Request, SampleKey\n"
         "for path in sys.argv[1:]:\n"
         "    backend = load(resolve_model(path))\n"

@@ -8,7 +8,7 @@ from pieces import PieceTokenizer
 from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.base.errors import PromptError
 from lbx.base.records import Request, SampleKey, encodable
-from lbx.inference.decoding import Decoding, Stops, check_fits, stop_ids
+from lbx.engine.decoding import Decoding, Stops, check_fits, stop_ids
 
 BYTES = ByteTokenizer()
 

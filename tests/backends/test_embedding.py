@@ -264,7 +264,7 @@ def test_a_closed_embedder_says_so(decoder):
 
 def test_a_real_model_retrieves_what_a_question_asks_for(real):
     """The seam between the two rooms: ``Embedder.embed`` is what ``embedding_retriever`` takes."""
-    from lbx.retrieval.retriever import embedding_retriever
+    from lbx.benchmarks.retrieval.retriever import embedding_retriever
 
     document = "Taxes on tea rose in spring. The boat sailed out at dawn. Old maps list bridges. Bread was scarce. "
     retriever = embedding_retriever(real.embed, real.info.name, real.info.fingerprint, 6)

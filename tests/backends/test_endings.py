@@ -11,8 +11,8 @@ from tiny import with_tokens
 
 from lbx.backends import load, resolve_model
 from lbx.base.records import Request, SampleKey
-from lbx.inference.batching import complete
-from lbx.inference.sampling import ends_by_name
+from lbx.engine.batching import complete
+from lbx.engine.sampling import ends_by_name
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from lbx.base.errors import BackendError, EndpointError, PromptError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
 from lbx.benchmarks.needle import KINDS, Needle, NeedleSettings, make_sample
-from lbx.inference.batching import complete
-from lbx.prompting.prompter import Prompter
+from lbx.engine.batching import complete
+from lbx.engine.prompter import Prompter
 
 for library in ("llama_cpp", "torch", "gguf", "uvicorn", "fastapi", "sse_starlette", "starlette_context"):
     pytest.importorskip(library, reason="needs lbx[llama,hf,dev]")

@@ -17,7 +17,7 @@ from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.backends.tokenizer_loading import open_tokenizer
 from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey
-from lbx.inference.decoding import Decoding
+from lbx.engine.decoding import Decoding
 
 PIECES = st.lists(st.sampled_from(["<think>", "</think>", "a", "b", " ", "\n", "是", "<thi"]), max_size=12).map("".join)
 STOPS = st.sampled_from([(), ("\n",), ("b",), ("\n", "ab"), ("是",)])

@@ -21,8 +21,8 @@ from lbx.backends.endpoint import http as endpoint_http
 from lbx.backends.endpoint.options import EndpointOptions
 from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError
 from lbx.base.records import Completion, Prompt, Request, SampleKey, Sampling, Truncation
-from lbx.inference.batching import complete
-from lbx.prompting.prompter import Prompter
+from lbx.engine.batching import complete
+from lbx.engine.prompter import Prompter
 
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 

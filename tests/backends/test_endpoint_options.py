@@ -15,7 +15,7 @@ from lbx.backends.endpoint import http as endpoint_http
 from lbx.backends.endpoint.http import Server, UnreachableError
 from lbx.backends.endpoint.options import EndpointOptions
 from lbx.base.records import Request, SampleKey
-from lbx.inference.batching import complete
+from lbx.engine.batching import complete
 
 MODELS = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 

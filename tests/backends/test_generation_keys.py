@@ -12,7 +12,7 @@ import pytest
 from lbx.backends import load, resolve_model
 from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey, Sampling
-from lbx.inference.batching import complete, complete_all
+from lbx.engine.batching import complete, complete_all
 
 PROMPTS = [(0, *range(20, 20 + length)) for length in (400, 300, 130)] + [(0, *range(30, 300))]
 """Three share a prefix."""

@@ -41,7 +41,7 @@ from lbx.backends.llama.formats import NO_WEIGHTS, PLAIN, REARRANGED, REMOVED, s
 from lbx.backends.llama.library import find_libraries, load_llama_cpp, log, select_variant  # noqa: E402
 from lbx.backends.weights import list_models  # noqa: E402
 from lbx.base.errors import BackendError  # noqa: E402
-from lbx.inference.model import Extend  # noqa: E402
+from lbx.engine.model import Extend  # noqa: E402
 
 ULP = 2.0**-24
 """Of a float32's size: the most that rounding it once moves it."""

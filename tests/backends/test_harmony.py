@@ -12,8 +12,8 @@ from tiny import with_tokens
 
 from lbx.backends import load, read_card
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
-from lbx.prompting.prompter import ChatTemplate, Prompter
-from lbx.prompting.reasoning import KNOWN
+from lbx.engine.prompter import ChatTemplate, Prompter
+from lbx.engine.reasoning import KNOWN
 
 TOKENS = ["<|start|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>", "<|constrain|>"]
 TEMPLATE = """

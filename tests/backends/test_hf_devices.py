@@ -30,8 +30,8 @@ from lbx.backends.hf.options import HfOptions
 from lbx.backends.hf.sequence_memory import HfSequences
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
-from lbx.inference.batching import complete
-from lbx.inference.model import Extend
+from lbx.engine.batching import complete
+from lbx.engine.model import Extend
 
 SCORES = ScoreOptions(0.3)
 

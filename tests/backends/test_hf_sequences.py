@@ -27,13 +27,9 @@ from memories import (  # noqa: E402
 
 from lbx.backends.hf.check import probe_model  # noqa: E402
 from lbx.base.errors import BackendError  # noqa: E402
-from lbx.inference.batching import (  # noqa: E402
-    DecodeBatch,
-    complete,
-    complete_all,
-)
-from lbx.inference.model import Extend  # noqa: E402
-from lbx.spec.jobs import reason_not_shared  # noqa: E402
+from lbx.engine.batching import DecodeBatch, complete, complete_all  # noqa: E402
+from lbx.engine.model import Extend  # noqa: E402
+from lbx.running.jobs import reason_not_shared  # noqa: E402
 
 LONGROPE = {
     "rope_type": "longrope",
@@ -351,7 +347,7 @@ def test_a_model_whose_sequences_go_in_one_row_is_tried_in_five_passes(tiny_hf, 
 @pytest.mark.parametrize("window", [16, 4096])
 def test_a_window_that_is_computed_wrongly_is_found_out(window, tiny_hf, tmp_path, monkeypatch):
     """Longer than the trial's prompts, too."""
-    from lbx.inference.cell_table import AttentionWindow
+    from lbx.engine.cell_table import AttentionWindow
 
     monkeypatch.setattr(AttentionWindow, "first", lambda self, positions: positions * 0)
     backend = load_hf(save_hf("MistralConfig", {"sliding_window": window}, tiny_hf, tmp_path), tmp_path)

@@ -11,7 +11,7 @@ import pytest
 
 from lbx.backends import load, resolve_model
 from lbx.base.records import Request, SampleKey
-from lbx.inference.batching import complete, complete_all
+from lbx.engine.batching import complete, complete_all
 
 KINDS = {
     "sliding": ("MistralConfig", {"sliding_window": 96}),

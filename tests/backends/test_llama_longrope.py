@@ -16,8 +16,8 @@ from lbx.backends import load, resolve_model
 from lbx.backends.llama.options import LlamaOptions
 from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey
-from lbx.inference.batching import DecodeBatch, complete
-from lbx.parity import forced_logits
+from lbx.engine.batching import DecodeBatch, complete
+from lbx.running.parity import forced_logits
 
 pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
 

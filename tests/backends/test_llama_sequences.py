@@ -19,9 +19,9 @@ from lbx.backends.llama.cells import GRAIN, Blocks, PassSize, PlainCells, pass_s
 from lbx.backends.llama.options import LlamaOptions
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
-from lbx.inference.batching import DecodeBatch, complete_all
-from lbx.inference.model import Extend
-from lbx.inference.prefix import decode_capacity
+from lbx.engine.batching import DecodeBatch, complete_all
+from lbx.engine.model import Extend
+from lbx.engine.prefix import decode_capacity
 
 pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
 

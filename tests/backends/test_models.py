@@ -11,7 +11,7 @@ from tiny import CHAT, SENTENCES
 
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Request, SampleKey, Sampling
-from lbx.inference.batching import DecodeBatch, complete, complete_all
+from lbx.engine.batching import DecodeBatch, complete, complete_all
 
 TEXT = "\n".join(SENTENCES * 20)
 

@@ -13,7 +13,7 @@ from lbx.backends import load
 from lbx.backends.cards import ModelCard, parse_card
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
-from lbx.inference.batching import complete
+from lbx.engine.batching import complete
 
 pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")

@@ -10,7 +10,7 @@ import pytest
 from lbx.backends import load, read_card, resolve_model
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.records import Request, SampleKey
-from lbx.inference.batching import complete
+from lbx.engine.batching import complete
 
 
 @pytest.fixture

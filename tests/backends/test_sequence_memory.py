@@ -23,8 +23,8 @@ from memories import (
 
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Completion, Sampling
-from lbx.inference.batching import DecodeBatch, complete, complete_all
-from lbx.inference.model import Extend, MemoryFullError
+from lbx.engine.batching import DecodeBatch, complete, complete_all
+from lbx.engine.model import Extend, MemoryFullError
 
 LOADED = [kind for kind in KINDS if not kind.startswith("toy")]
 
@@ -182,7 +182,7 @@ def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_needles_are_found_together_as_alone(demo: object) -> None:
     """The demo model's answers to ten prompts at a time, some of which share their document."""
     from lbx.benchmarks.needle import Needle, NeedleSettings, make_sample
-    from lbx.prompting.prompter import Prompter
+    from lbx.engine.prompter import Prompter
 
     prompter = Prompter(demo.tokenizer, context_window=demo.info.context_window)
     samples = [

@@ -13,8 +13,8 @@ from pieces import PieceTokenizer
 from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.base.errors import PromptError
 from lbx.base.records import Completion, Request, SampleKey
-from lbx.inference.decoding import Decoding, check_fits
-from lbx.prompting.reasoning import KNOWN, ReasoningMarks, split_reasoning
+from lbx.engine.decoding import Decoding, check_fits
+from lbx.engine.reasoning import KNOWN, ReasoningMarks, split_reasoning
 
 BYTES = ByteTokenizer()
 END = 10_000

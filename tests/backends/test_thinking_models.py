@@ -11,9 +11,9 @@ from tiny import CHAT
 
 from lbx.backends import load, read_card, resolve_model
 from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
-from lbx.inference.batching import complete
-from lbx.prompting.prompter import ChatTemplate, Prompter
-from lbx.prompting.reasoning import THINK, ReasoningMarks, split_reasoning
+from lbx.engine.batching import complete
+from lbx.engine.prompter import ChatTemplate, Prompter
+from lbx.engine.reasoning import THINK, ReasoningMarks, split_reasoning
 
 KEY = SampleKey("made", "up", "0")
 HARMONY = ("<|user|>plan<|assistant|>", "<|user|>say<|assistant|>")

@@ -22,14 +22,14 @@ from lbx.backends.llama import variants as under_test
 from lbx.backends.llama.library import find_libraries
 from lbx.backends.llama.variants import check_variants, choose_variant
 from lbx.base.records import Request, SampleKey
-from lbx.inference.batching import complete
+from lbx.engine.batching import complete
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "llama-wheel.sh"
 ANSWER = """
 import json, sys
 from lbx.backends import load, resolve_model
 from lbx.backends.llama.library import cpu_variant
-from lbx.inference.batching import complete
+from lbx.engine.batching import complete
 from lbx.base.records import Request, SampleKey
 backend = load(resolve_model(sys.argv[1]))
 text = complete(backend, Request(SampleKey("a", "b", "c"), tuple(json.loads(sys.argv[2])), 24)).text

@@ -26,9 +26,9 @@ from lbx.benchmarks.leval import tasks as leval
 from lbx.benchmarks.longbench import tasks as longbench
 from lbx.benchmarks.longbench.benchmark import make_sample
 from lbx.benchmarks.longbench_pro import tasks as longbench_pro
+from lbx.benchmarks.metrics.keyword_gate import NO_KEYWORDS
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.ruler.aggregates import metrics_of as ruler_metrics
-from lbx.metrics.keyword_gate import NO_KEYWORDS
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 Row = dict[str, Any]

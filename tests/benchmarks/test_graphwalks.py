@@ -21,7 +21,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Sampling, ScoredSample, Truncation, sha256_text
 from lbx.benchmarks.graphwalks import LEVELS, TASKS, read_nodes
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.prompting.prompter import Prompter
+from lbx.engine.prompter import Prompter
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 Row = dict[str, Any]

@@ -18,8 +18,8 @@ from lbx.base.records import Chunk, Mode, Sample, ScoredSample, Truncation
 from lbx.benchmarks.leval.prompts import RETRIEVAL_SCRIPT, SCRIPT, STUFF
 from lbx.benchmarks.leval.tasks import KINDS
 from lbx.benchmarks.registry import BENCHMARKS, LEval, judged_samples
-from lbx.spec.run_spec import SampleChoice
-from lbx.spec.selection import select_samples
+from lbx.options.run_spec import SampleChoice
+from lbx.options.selection import select_samples
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 QUESTIONS = {

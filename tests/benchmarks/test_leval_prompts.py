@@ -16,7 +16,7 @@ from lbx.base.records import Mode, Prompt, Sample, Sampling, Truncation
 from lbx.benchmarks.leval.prompts import CONFIG, FOUNDING_ANSWERS, FOUNDING_SCRIPT, SCRIPT
 from lbx.benchmarks.leval.tasks import KINDS
 from lbx.benchmarks.registry import LEval
-from lbx.prompting.prompter import ChatTemplate, Prompter
+from lbx.engine.prompter import ChatTemplate, Prompter
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 PLAIN = {f"files/{CONFIG}": CONFIG_PY, f"files/{SCRIPT}": SCRIPT_PY}

@@ -23,7 +23,7 @@ from lbx.base.records import Sample, Sampling, ScoredSample, Truncation
 from lbx.benchmarks.base.files import DataRow
 from lbx.benchmarks.mrcr import LENGTHS, TASKS, _messages, _sample, grade
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.prompting.prompter import ChatTemplate, Prompter, ReadPrompt
+from lbx.engine.prompter import ChatTemplate, Prompter, ReadPrompt
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 Row = dict[str, Any]

@@ -17,12 +17,12 @@ from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, ScoredSample, Truncation, canonical_json, sha256_text
 from lbx.benchmarks.base import files
+from lbx.benchmarks.metrics.registry import METRICS, ScoringTarget
 from lbx.benchmarks.own import rows as own_rows
 from lbx.benchmarks.own.benchmark import CustomBenchmark, custom_names, read_for_bundle
 from lbx.benchmarks.own.definition import FILE, READERS, read_definition
 from lbx.benchmarks.registry import BENCHMARKS, all_tasks, reserved_names, select
-from lbx.metrics.registry import METRICS, ScoringTarget
-from lbx.running.judge_run import read_rubric
+from lbx.opinions.judge_run import read_rubric
 
 EXAMPLE = Path(__file__).parents[2] / "bundle" / "examples" / "handbook"
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from lbx.base.records import Sample, ScoredSample
+from lbx.benchmarks.metrics import ruler
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.ruler import aggregates
 from lbx.benchmarks.ruler.aggregates import EFFECTIVE, FALLING, LABELS, RISING, effective_length, groups, length_weights
 from lbx.benchmarks.ruler.tasks import LENGTHS, TASKS, task_name
-from lbx.metrics import ruler
 from lbx.report.reference import load_published
 from lbx.statistics.estimates import interval
 

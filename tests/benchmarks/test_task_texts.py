@@ -12,9 +12,9 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Sample
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.judge import JudgeBenchmark
-from lbx.judging.rating_sets import make_rating_set
-from lbx.judging.rounds import QuestionChoice, make_rounds, read_answers, task_text
-from lbx.store import Store
+from lbx.opinions.rating_sets import make_rating_set
+from lbx.opinions.rounds import QuestionChoice, make_rounds, read_answers, task_text
+from lbx.results import Store
 
 RATING = Rubric("stars", "score", "", "Task: {question}\nAnswer: {answer}", pattern="{rating}", low=1, high=5)
 MULTI_NEWS = (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import Lbx, fails
 
-from lbx.store import Store
+from lbx.results import Store
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 

@@ -13,7 +13,7 @@ from command_line import Lbx, fails
 
 from lbx.report import reports
 from lbx.report.report_types import ReportQuery
-from lbx.scoring.reading import open_with_numbers
+from lbx.results.scoring.reading import open_with_numbers
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 from command_line import Lbx, fails
 
 from lbx.base.errors import UsageError
-from lbx.spec.run_spec import RunSettings, RunSpec
+from lbx.options.run_spec import RunSettings, RunSpec
 
 MESSAGES = "{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endfor %}<|start|>assistant"
 # As gpt-oss's: any word is taken, and the marks of its channels stand in it.

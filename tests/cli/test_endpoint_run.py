@@ -11,8 +11,8 @@ from command_line import Lbx, fails
 
 from lbx.backends import read_card
 from lbx.base.errors import UsageError
+from lbx.options.run_spec import RunSettings
 from lbx.running.models import load_model, make_prompter
-from lbx.spec.run_spec import RunSettings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 

@@ -10,7 +10,7 @@ import pytest
 from command_line import Lbx, fails
 
 from lbx.base.records import Sample
-from lbx.store import GenerationRow, RunRow, SampleRow, Store
+from lbx.results import GenerationRow, RunRow, SampleRow, Store
 
 
 def row(pred: str, answer: str) -> str:

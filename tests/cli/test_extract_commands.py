@@ -18,9 +18,9 @@ from lbx.base.errors import StoreError
 from lbx.report import render
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, TEXT_REPORTS, read_report
-from lbx.scoring.reading import open_with_numbers
-from lbx.store import RunRow, Store
-from lbx.store.texts import TEXT_COLUMNS
+from lbx.results import RunRow, Store
+from lbx.results.file.texts import TEXT_COLUMNS
+from lbx.results.scoring.reading import open_with_numbers
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 MODES = {"none": ("--without-texts",), "answers": ("--without-texts", "--keep", "answers"), "all": ()}

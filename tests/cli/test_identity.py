@@ -12,7 +12,7 @@ import pytest
 from command_line import Done, Lbx, fails
 
 from lbx.backends import weights as fingerprints
-from lbx.store import Store
+from lbx.results import Store
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 TASK = "needle/single_en"

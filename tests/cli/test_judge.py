@@ -23,11 +23,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 from endpoint_servers import ScriptedServer, closing_all
 
 from lbx.benchmarks.judge import JudgeBenchmark
-from lbx.forecast.run_plan import make_plan
-from lbx.running.judge_spec import JudgeSpec, spec_of
+from lbx.opinions.judge_spec import JudgeSpec, spec_of
+from lbx.results import Store
+from lbx.running.forecast.run_plan import make_plan
 from lbx.running.models import card_of, load_model
 from lbx.running.preparing import make_works, resolve
-from lbx.store import Store
 
 X_AGAINST_Y = ("--run", "x", "--against", "y")
 X_AGAINST_TURBO = ("--run", "x", "--against", "turbo-16k-0613")

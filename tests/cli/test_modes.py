@@ -154,7 +154,7 @@ def test_every_report_in_every_format_of_a_file_with_failures(lbx: Lbx, pro: Pat
     from lbx.report import page, render
     from lbx.report.cells import sheet
     from lbx.report.reports import read_report
-    from lbx.store import Store
+    from lbx.results import Store
 
     with Store(out, read_only=True) as store:
         for name, view in REPORTS.items():

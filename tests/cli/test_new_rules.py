@@ -13,7 +13,7 @@ from command_line import Lbx, fails
 
 from lbx import score
 from lbx.base.errors import UsageError
-from lbx.store import Store
+from lbx.results import Store
 
 DEFINITION = """
 name = "town"
@@ -314,7 +314,7 @@ def test_an_interrupted_call_leaves_no_file(
 
     before = results.read_bytes(), sorted(tmp_path.iterdir())
     with monkeypatch.context() as patch:
-        patch.setattr("lbx.running.bundle_rules.rescore", interrupt)
+        patch.setattr("lbx.results.whole.bundle_rules.rescore", interrupt)
         assert lbx("score", results, "--bundle", first, "-o", tmp_path / "new.duckdb").returncode
     assert (results.read_bytes(), sorted(tmp_path.iterdir())) == before
 

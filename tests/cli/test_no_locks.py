@@ -13,7 +13,7 @@ import pytest
 from command_line import Lbx, fails
 
 from lbx.base.database import open_database
-from lbx.store.copies import copy_database
+from lbx.results.whole.copies import copy_database
 
 TASKS = ("--tasks", "needle/single_en", "--no-plan")
 LIBRARY = r"""

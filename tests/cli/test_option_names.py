@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from command_line import Lbx, fails
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "results"))
 
 from store_rows import RUN
 
@@ -24,10 +24,10 @@ from lbx.benchmarks.registry import BENCHMARKS
 from lbx.cli import cluster, completing
 from lbx.cli.loading import import_object
 from lbx.cli.main import COMMANDS, load_command
-from lbx.running.judge_spec import JudgeSpec
-from lbx.spec.run_spec import RunSpec
-from lbx.store import GenerationRow, SampleRow, Store
-from lbx.store.imports import refuse_other_content
+from lbx.opinions.judge_spec import JudgeSpec
+from lbx.options.run_spec import RunSpec
+from lbx.results import GenerationRow, SampleRow, Store
+from lbx.results.file.imports import refuse_other_content
 
 ROWS = {name: row for command, top in COMMANDS.items() for name, row in (top.parts or {command: top}).items()}
 WORDS = {name: (command, name) if top.parts else (name,) for command, top in COMMANDS.items()

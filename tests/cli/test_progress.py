@@ -11,7 +11,7 @@ from kill_parts import slow
 from rich.cells import cell_len
 from screen import Shown, on_screen
 
-from lbx.running.listening import RunProgress
+from lbx.base.listening import RunProgress
 
 RUNNING = re.compile(r"━+ +\d+%  (\d+)/16  (time left unknown|\S+ (s|min) left)")
 BAR = re.compile(r"[━╸╺]{3}|\d%|/\d+ ")

@@ -13,12 +13,12 @@ import httpx2
 import pytest
 from command_line import Lbx, fails
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "opinions"))
 from rated_file import answers_file, book_of, rate_all
 
 from lbx.cli.people import describe_session
-from lbx.judging.journal import Journal, journal_of
-from lbx.store import Store
+from lbx.opinions.journal import Journal, journal_of
+from lbx.results import Store
 
 
 @pytest.fixture

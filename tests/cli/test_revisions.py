@@ -12,10 +12,10 @@ import pytest
 from command_line import Done, Lbx, fails
 
 from lbx.base.errors import BundleError
+from lbx.options.run_spec import RunSpec
+from lbx.results import Store
 from lbx.running.preparing import resolve
 from lbx.running.resolved_run import check_samples
-from lbx.spec.run_spec import RunSpec
-from lbx.store import Store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "running"))
 from engine_parts import v2_bundle, v2_row

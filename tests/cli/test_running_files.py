@@ -21,7 +21,7 @@ from kill_parts import start
 
 import lbx as api
 from lbx.base.processes import PIPE, start_python
-from lbx.store import Store
+from lbx.results import Store
 
 SAMPLES = 48
 RUNNING = re.compile(rf"running, \d+ of {SAMPLES}\b")

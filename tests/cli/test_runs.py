@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "web"))
 
 from browsed_file import browsed_file
 
-from lbx.judging.rating_sets import Item, RatingAnswer, RatingSet
-from lbx.scoring.opinions import write_ratings
-from lbx.store import Store
-from lbx.store.ratings import RatingRow
+from lbx.opinions.numbers import write_ratings
+from lbx.opinions.rating_rows import RatingRow
+from lbx.opinions.rating_sets import Item, RatingAnswer, RatingSet
+from lbx.results import Store
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from command_line import Lbx, fails
 
 from lbx import RunSpec
-from lbx.store import Store
+from lbx.results import Store
 
 
 @pytest.fixture

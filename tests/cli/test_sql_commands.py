@@ -17,7 +17,7 @@ import pytest
 from command_line import Lbx
 
 from lbx.base.records import Sample
-from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 
 MANY = "SELECT range AS n FROM range(1001)"
 

@@ -19,7 +19,7 @@ from typer.models import ParameterInfo
 
 from lbx.cli.loading import CommandSpec, _typer_parameters, import_object
 from lbx.cli.main import COMMANDS, load_command
-from lbx.store import Store
+from lbx.results import Store
 
 HEAVY = ("torch", "transformers", "llama_cpp", "duckdb", "numpy", "huggingface_hub", "cryptography", "starlette")
 HEAVY += ("uvicorn", "jinja2", "httpx2")

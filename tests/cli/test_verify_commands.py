@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import Lbx, fails
 
-from lbx.store import Store
+from lbx.results import Store
 
 
 def test_what_nobody_has_signed_is_refused_unless_allowed(lbx: Lbx, archive: Path, tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ ENGINE = """
 import sys
 import numpy as np
 from lbx.backends import load, resolve_model
-from lbx.inference.model import Extend
+from lbx.engine.model import Extend
 
 memories = [load(resolve_model(path)).sequences() for path in sys.argv[1:]]
 prefix, ends = [*range(10, 80)], [[90], [91, 92, 93], [94] * 10, []]

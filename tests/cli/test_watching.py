@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import BackendError
+from lbx.base.listening import Listener
 from lbx.cli import output
 from lbx.cli.output import RunBar
+from lbx.results import GenerationRow, RunRow, Store
 from lbx.running import watching
-from lbx.running.listening import Listener
 from lbx.running.watching import RunMeter, RunMonitor, record_sessions
-from lbx.store import GenerationRow, RunRow, Store
 
 RUN = RunRow("r1", "demo", "scripted", "1", {}, "digest", {}, {"cores": 2}, "0.1")
 PATIENCE_S = 30.0

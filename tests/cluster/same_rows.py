@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lbx.store import Store
+from lbx.results import Store
 
 _RUN = "run_id, model, backend, backend_version, benchmark_versions, bundle_digest, settings, lbx_version, status"
 ROWS = {

@@ -16,7 +16,7 @@ from command_line import Lbx
 from real_slurm import runs_of_shard
 from same_rows import same_rows
 
-from lbx.store.snapshots import query_committed
+from lbx.results.file.snapshots import query_committed
 
 SHARDS = 3
 KINDS = ("pbs", "lsf")

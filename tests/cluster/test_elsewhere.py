@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from command_line import Lbx
 
-from lbx.running.judge_spec import JudgeSpec
-from lbx.spec.run_spec import RunSpec
+from lbx.opinions.judge_spec import JudgeSpec
+from lbx.options.run_spec import RunSpec
 
 CARD = 'backend = "scripted"\n[weights]\npath = "answers.jsonl"\n'
 EMBEDDER = 'backend = "llamacpp_embedding"\n[weights]\npath = "e.gguf"\n'

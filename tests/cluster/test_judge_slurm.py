@@ -13,7 +13,7 @@ from command_line import Lbx
 from judge_parts import ROWS, make_home, table
 from real_slurm import Slurm
 
-from lbx.store import Store
+from lbx.results import Store
 
 pytestmark = [
     pytest.mark.slurm,

@@ -25,8 +25,8 @@ from endpoint_servers import Answer, ScriptedServer
 
 from lbx.base.records import sha256_text
 from lbx.cluster.folder import RunFolder
-from lbx.store.copies import log_of
-from lbx.store.snapshots import query_committed
+from lbx.results.file.snapshots import query_committed
+from lbx.results.whole.copies import log_of
 
 SHARDS, LOST_NODES, SECONDS_AN_ANSWER = 2, 2, 0.5
 MODELS = {"object": "list", "data": [{"id": "served", "object": "model"}]}
@@ -80,7 +80,7 @@ def committed(file: Path) -> set[str]:
     return {row[0] for row in rows}
 
 
-@pytest.mark.long("starts seven processes; tests/store/test_copies.py has every moment at which a node can be lost")
+@pytest.mark.long("starts seven processes; tests/results/test_copies.py has every moment at which a node can be lost")
 def test_a_lost_node_repeats_only_what_it_had_not_committed(
     lbx: Lbx, bundle: Path, tmp_path: Path, server: ScriptedServer
 ) -> None:

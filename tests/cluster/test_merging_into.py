@@ -17,9 +17,9 @@ from lbx.base.errors import StoreError
 from lbx.base.processes import PIPE, start_python
 from lbx.cluster import merge as merging
 from lbx.cluster.merge import merge
-from lbx.judging.journal import journal_of
-from lbx.store import RunRow, Store
-from lbx.store.copies import exclusive_lock
+from lbx.opinions.journal import journal_of
+from lbx.results import RunRow, Store
+from lbx.results.whole.copies import exclusive_lock
 
 Answers = Callable[[float], Path]
 PARTS = ("needle/single_en", "needle/single_zh", "needle/multikey_en")
@@ -153,7 +153,8 @@ def test_a_log_beside_the_file_is_merged_with_it(parts: list[Path], tmp_path: Pa
 
 WRITER = """
 from pathlib import Path
-from lbx.store import Store, opening
+from lbx.results import Store
+from lbx.results.file import opening
 opening._PATIENCE_S = 0
 store = Store(Path({!r}))
 print("open", flush=True)
@@ -196,7 +197,7 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(parts: list[Path], tmp_path: 
 import os, signal
 from pathlib import Path
 from lbx.cluster import merge
-from lbx.store import Store
+from lbx.results import Store
 close = Store.close
 def die(store, *_):
     if ".partial-" not in store.path.parent.name:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from lbx.forecast.estimate import Costs
-from lbx.forecast.shards import LoadTime
+from lbx.options.run_spec import RunSpec
 from lbx.running import sharding
+from lbx.running.forecast.estimate import Costs
+from lbx.running.forecast.shards import LoadTime
 from lbx.running.sharding import Counting, plan_shards
-from lbx.spec.run_spec import RunSpec
 
 COSTS = Costs(0.001, 0.0, 0.0, 0.01, 0.0, 1.0, {}, "a test")
 

@@ -16,8 +16,8 @@ from same_rows import same_rows
 
 from lbx.base.database import files_of
 from lbx.cluster.folder import RunFolder, Submission
-from lbx.forecast.shards import read_shards
-from lbx.store import Store
+from lbx.results import Store
+from lbx.running.forecast.shards import read_shards
 
 Answers = Callable[[float], Path]
 

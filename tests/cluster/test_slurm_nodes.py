@@ -14,7 +14,7 @@ from command_line import Lbx
 from real_slurm import Slurm, until
 from same_rows import same_rows
 
-from lbx.store.snapshots import query_committed
+from lbx.results.file.snapshots import query_committed
 
 pytestmark = [pytest.mark.slurm, pytest.mark.skipif(bool(real_slurm.missing()), reason=real_slurm.missing())]
 NODES = 3

@@ -14,7 +14,7 @@ from command_line import Lbx
 from real_slurm import Slurm, runs_of_shard, until
 
 from lbx.base.errors import StoreError
-from lbx.store import Store
+from lbx.results import Store
 
 pytestmark = [pytest.mark.slurm, pytest.mark.skipif(bool(real_slurm.missing()), reason=real_slurm.missing())]
 SERVER = Path(__file__).parents[1] / "serving" / "small_server.py"

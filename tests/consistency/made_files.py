@@ -20,11 +20,11 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.judge import Round
 from lbx.benchmarks.longbench_pro.tables import CATEGORIES
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.scoring.adding_up import add_up
-from lbx.scoring.opinions import write_ratings
-from lbx.scoring.scores import Rescoring, rescore, score_rows
-from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
+from lbx.opinions.numbers import write_ratings
+from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
+from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.scores import Rescoring, rescore, score_rows
 
 Task = tuple[str, str]
 

@@ -28,8 +28,8 @@ from lbx.exchange.exporting import export
 from lbx.report import overview
 from lbx.report.report_types import ALL
 from lbx.report.reports import REPORTS
-from lbx.store import Store, Table
-from lbx.store.answers import AnswerFilter, count_answers, list_answers
+from lbx.results import Store, Table
+from lbx.results.read.answers import AnswerFilter, count_answers, list_answers
 
 OFFICIAL = Column("official", "official", "number", interval=True)
 Scores = Mapping[tuple[str, str, str, str, int], float]

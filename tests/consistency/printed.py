@@ -18,7 +18,7 @@ from typing import Any
 
 from lbx.base.columns import Column
 from lbx.report.report_types import ReportDefinition
-from lbx.store import Table
+from lbx.results import Table
 
 Row = Mapping[str, Any]
 NUMBER = r"[-+]?[\d,]+(?:\.\d+)?(?:e[-+]?\d+)?"

@@ -26,8 +26,8 @@ from lbx.report.cells import sheet
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import ON_A_PAGE, REPORTS, read_report, write_parquet
 from lbx.report.terminal import lines
-from lbx.scoring.reading import open_with_numbers
-from lbx.store import Store, Table
+from lbx.results import Store, Table
+from lbx.results.scoring.reading import open_with_numbers
 
 MCQ = ("longbench_v2", "mcq")
 FORCED = ReportQuery(force=True)

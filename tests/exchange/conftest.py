@@ -13,8 +13,8 @@ from command_line import Lbx
 
 from lbx.base.records import Sample, ScoredSample
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.store import Store
-from lbx.store.runs import set_metadata
+from lbx.results import Store
+from lbx.results.read.runs import set_metadata
 
 Numbers = dict[str, dict[str, float | None]]
 Scored = Callable[..., Numbers]

@@ -9,7 +9,7 @@ from typing import Any
 from bench.inputs import link_tree
 from lbx.base.layout import BUNDLE_JSON, HUB, TAG_MANIFEST, Bundle, repo_folder
 from lbx.exchange.importing import ImportSummary, parse_predictions, write_predictions
-from lbx.store import Store
+from lbx.results import Store
 
 
 def import_predictions(store: Store, format_name: str, path: Path, **how: Any) -> ImportSummary:

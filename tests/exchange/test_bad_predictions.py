@@ -17,7 +17,7 @@ from import_parts import import_predictions
 
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.exchange.exporting import export
-from lbx.store import Store
+from lbx.results import Store
 
 V1 = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 3}
 V2 = {"_id": "q1", "difficulty": "easy", "length": "short", "answer": "A", "pred": "A", "judge": True, "response": ""}

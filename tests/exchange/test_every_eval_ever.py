@@ -15,7 +15,7 @@ from page_parts import results_file
 from tool_export_parts import ODD, exported, numbers_of, odd_file
 
 from lbx.exchange.field.run_records import ascii_json
-from lbx.store import Store
+from lbx.results import Store
 
 _BREACHES = """
 import json, sys

@@ -16,7 +16,7 @@ from import_parts import import_predictions
 
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.exporting import export
-from lbx.store import Store
+from lbx.results import Store
 
 Row = dict[str, Any]
 V1 = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 3}

@@ -24,8 +24,8 @@ from lbx.base.errors import BundleError, UsageError
 from lbx.exchange.exporting import export
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import read_report
-from lbx.running.stored_runs import score_with
-from lbx.store import Store
+from lbx.results import Store
+from lbx.results.whole.changes import score_with
 
 Row = dict[str, Any]
 ROW: Row = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 300}

@@ -16,7 +16,7 @@ from export_readers import told_by, tool
 from page_parts import results_file
 from tool_export_parts import ODD, exported, numbers_of, odd_file
 
-from lbx.store import Store
+from lbx.results import Store
 
 _READ = """
 import json, sys

@@ -20,10 +20,10 @@ from lbx.base.layout import FILES, Bundle
 from lbx.benchmarks.judge import JudgeBenchmark, Round
 from lbx.benchmarks.leval.judge import SCRIPT, parse_rubric, read_judge_file
 from lbx.exchange.exporting import export
-from lbx.exchange.judgements import JudgeRun, export_judgements, read_judgements, write_judgements
-from lbx.running.stored_runs import score_with
-from lbx.scoring.scores import Rescoring, add_up, rescore
-from lbx.store import GenerationRow, RunRow, SampleRow, Store
+from lbx.opinions.judgement_files import JudgeRun, export_judgements, read_judgements, write_judgements
+from lbx.results import GenerationRow, RunRow, SampleRow, Store
+from lbx.results.scoring.scores import Rescoring, add_up, rescore
+from lbx.results.whole.changes import score_with
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data/leval_judge/ours.pred.judge.jsonl"
 PRINTED = (

@@ -14,11 +14,11 @@ from import_parts import bundle_of, import_predictions, real_bundle
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
 from lbx.benchmarks.leval.judge import published_files
-from lbx.exchange.answers_for_judges import export_judge_answers
 from lbx.exchange.exporting import export
 from lbx.exchange.importing import published_run
-from lbx.running.stored_runs import score_with
-from lbx.store import GenerationRow, RunRow, Store
+from lbx.opinions.answer_files import export_judge_answers
+from lbx.results import GenerationRow, RunRow, Store
+from lbx.results.whole.changes import score_with
 
 HERE = f"{FILES}/OpenLMLab/LEval/Predictions"
 PARTS = {"llm_gpt4_eval": 96, "human_eval": 85, "llm_turbo_eval": 181}

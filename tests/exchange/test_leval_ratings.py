@@ -11,12 +11,12 @@ import pytest
 from command_line import Lbx
 
 from lbx.base.errors import UsageError
-from lbx.exchange.ratings.exporting import export_ratings
-from lbx.exchange.ratings.importing import import_ratings
-from lbx.exchange.ratings.pages import read_pages
-from lbx.scoring.opinions import write_ratings
-from lbx.store import Store
-from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
+from lbx.opinions.numbers import write_ratings
+from lbx.opinions.rating_files.exporting import export_ratings
+from lbx.opinions.rating_files.importing import import_ratings
+from lbx.opinions.rating_files.pages import read_pages
+from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
+from lbx.results import Store
 
 PAGES = Path(__file__).parent / "leval_pages/human_eval"
 GOLD = PAGES / "claude.gpt4.ref.jsonl"

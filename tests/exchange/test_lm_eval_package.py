@@ -14,8 +14,8 @@ from import_parts import import_predictions
 
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import read_report
-from lbx.running.stored_runs import score_with
-from lbx.store import Store
+from lbx.results import Store
+from lbx.results.whole.changes import score_with
 
 WRITER = Path(__file__).with_name("lm_eval_writer.py")
 OTHER_SCORES = {"samsum", "lcc", "repobench-p"}

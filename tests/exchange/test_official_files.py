@@ -13,7 +13,7 @@ import pytest
 from import_parts import import_predictions
 
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.store import Store
+from lbx.results import Store
 
 Shared = Callable[[str], Path]
 

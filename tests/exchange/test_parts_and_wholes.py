@@ -14,8 +14,8 @@ from judge_parts import make_home
 from lbx.base.layout import Bundle
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.importing import parse_predictions, write_predictions
-from lbx.scoring.scores import Rescoring, rescore
-from lbx.store import Store
+from lbx.results import Store
+from lbx.results.scoring.scores import Rescoring, rescore
 
 lbx = Lbx()
 NUMBERS = ("task_results", "length_results", "group_results", "benchmark_results")

@@ -10,7 +10,7 @@ import pytest
 from import_parts import import_predictions
 
 from lbx.exchange.exporting import export
-from lbx.store import Store
+from lbx.results import Store
 
 Shared = Callable[[str], Path]
 

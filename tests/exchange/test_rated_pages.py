@@ -10,11 +10,11 @@ from pathlib import Path
 from import_parts import bundle_of, import_predictions, real_bundle
 
 from lbx.base.layout import FILES
-from lbx.exchange.ratings.exporting import export_ratings
-from lbx.exchange.ratings.importing import import_ratings
-from lbx.exchange.ratings.pages import read_pages
-from lbx.judging.rating_sets import Item, documents
-from lbx.store import Store
+from lbx.opinions.rating_files.exporting import export_ratings
+from lbx.opinions.rating_files.importing import import_ratings
+from lbx.opinions.rating_files.pages import read_pages
+from lbx.opinions.rating_sets import Item, documents
+from lbx.results import Store
 
 KEYS = {
     "turbo-16k-0613": "turbo-16k-0613_pred",

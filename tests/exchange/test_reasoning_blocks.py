@@ -13,7 +13,7 @@ from import_parts import import_predictions
 from lbx.base.errors import UsageError
 from lbx.exchange.exporting import export
 from lbx.exchange.importing import split_blocks
-from lbx.store import Store
+from lbx.results import Store
 
 Shared = Callable[[str], Path]
 

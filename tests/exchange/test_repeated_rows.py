@@ -10,7 +10,7 @@ import pytest
 from import_parts import import_predictions, real_bundle
 
 from lbx.exchange.exporting import export
-from lbx.store import Store
+from lbx.results import Store
 
 Shared = Callable[[str], Path]
 V2 = {"_id": "q", "difficulty": "easy", "length": "short", "answer": "A", "pred": "A", "judge": True}

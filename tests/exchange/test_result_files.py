@@ -20,9 +20,9 @@ from lbx.benchmarks.judge import Round
 from lbx.benchmarks.registry import BENCHMARKS, format_names
 from lbx.exchange.exporting import export
 from lbx.exchange.prediction_files import OPINION_FORMATS
-from lbx.scoring.scores import Rescoring, rescore
-from lbx.store import RunRow, Store
-from lbx.store.runs import set_metadata
+from lbx.results import RunRow, Store
+from lbx.results.read.runs import set_metadata
+from lbx.results.scoring.scores import Rescoring, rescore
 
 RECORDS = Path(__file__).parents[1] / "golden/records/result_files.json.gz"
 SIMILARITY = 0.25

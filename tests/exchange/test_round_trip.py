@@ -18,8 +18,8 @@ from lbx.base.records import Sample, sha256_text
 from lbx.benchmarks.base.prediction_lines import split_rows
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.exporting import export
-from lbx.scoring.scores import Rescoring, rescore
-from lbx.store import GenerationRow, RunRow, SampleRow, Store
+from lbx.results import GenerationRow, RunRow, SampleRow, Store
+from lbx.results.scoring.scores import Rescoring, rescore
 
 ROW = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 3}
 

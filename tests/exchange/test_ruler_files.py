@@ -14,8 +14,8 @@ from import_parts import bundle_of, import_predictions
 from lbx.base.errors import UsageError
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.exporting import export
-from lbx.scoring.scores import Rescoring, rescore
-from lbx.store import Store
+from lbx.results import Store
+from lbx.results.scoring.scores import Rescoring, rescore
 
 Shared = Callable[[str], Path]
 WriteLines = Callable[..., Path]

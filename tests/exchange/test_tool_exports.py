@@ -16,7 +16,7 @@ from lbx.benchmarks.judge import Round
 from lbx.benchmarks.registry import EXPORT_FORMATS
 from lbx.exchange.field.exporting import NOTICE
 from lbx.exchange.field.run_records import TaskRecord, task_names
-from lbx.store import Store
+from lbx.results import Store
 
 FORMATS = pytest.mark.parametrize("form", EXPORT_FORMATS)
 

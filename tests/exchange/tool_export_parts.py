@@ -8,7 +8,7 @@ from pathlib import Path
 from command_line import Lbx
 from page_parts import results_file
 
-from lbx.store import Store
+from lbx.results import Store
 
 ODD = "first\u2028second\x85third\x00\u202efourth 猫"
 """Line ends that readers of lines may split at, NUL, and a direction mark."""

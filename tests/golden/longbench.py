@@ -11,7 +11,7 @@ from case import EXACT, SHARED, Case, Record, beside_real_data, cached, golden_a
 from lbx.base.records import Sample, Score, ScoredSample
 from lbx.benchmarks.longbench.benchmark import METRICS, LongBench, accepted_answers, kind_of
 from lbx.benchmarks.longbench.tasks import ODD_ANSWERS, odd_answers
-from lbx.metrics import rouge
+from lbx.benchmarks.metrics import rouge
 
 NAME = "longbench"
 PREDICTIONS = SHARED.parents[1] / "data" / "predictions" / "longbench"

@@ -9,7 +9,7 @@ from case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 
 from lbx.base.records import Sample, Score, ScoredSample
 from lbx.benchmarks.lveval import LVEval, first_answers, kind_of
-from lbx.metrics import keyword_gate
+from lbx.benchmarks.metrics import keyword_gate
 
 NAME = "lveval"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import duckdb
 from command_line import Done, Lbx
 
-from lbx.store import Store
+from lbx.results import Store
 
 PARTS: Mapping[str, str] = {
     "longbench": "longbench/passage_*[!e],longbench/trec",

@@ -14,7 +14,7 @@ import duckdb
 import pytest
 from command_line import Lbx
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "opinions"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
 import test_every_eval_ever as every_eval_ever
 import test_inspect_log as inspect_log

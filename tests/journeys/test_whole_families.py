@@ -34,7 +34,7 @@ from lbx.report import render
 from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read_report
-from lbx.store import Store
+from lbx.results import Store
 
 FINISHED = pytest.mark.parametrize("family", profiles.chosen([*FAMILIES], ["longbench_e", "longbench_v2", "leval"]))
 """Of a finished run; longbench has the tasks of longbench_e, and lveval's answers take a minute."""

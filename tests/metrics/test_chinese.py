@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from lbx.base.errors import LbxError
-from lbx.metrics import chinese
+from lbx.benchmarks.metrics import chinese
 
 
 @cache

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.metrics.stated_choice import stated_choice
+from lbx.benchmarks.metrics.stated_choice import stated_choice
 
 LETTERS = "ABCDEFGHIJ"
 TEXTS = ["Anna", "Boris", "Clara", "David", "Emil", "Frida", "Gustav", "Hanna", "Igor", "Julia"]

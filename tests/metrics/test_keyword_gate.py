@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from lbx.metrics import keyword_gate
-from lbx.metrics.keyword_gate import STOP_WORDS_CHINESE, STOP_WORDS_ENGLISH, keyword_f1, keyword_f1_zh
+from lbx.benchmarks.metrics import keyword_gate
+from lbx.benchmarks.metrics.keyword_gate import STOP_WORDS_CHINESE, STOP_WORDS_ENGLISH, keyword_f1, keyword_f1_zh
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

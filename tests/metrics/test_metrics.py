@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.metrics import chinese, exam, f1, longbench
+from lbx.benchmarks.metrics import chinese, exam, f1, longbench
 
 anything = st.text(st.characters(codec=None, exclude_categories=()), max_size=200)
 """Lone surrogates and control characters included."""
@@ -173,7 +173,7 @@ def test_chinese_words_are_the_text_again(text: str) -> None:
 
 def test_jieba_is_loaded_in_silence_and_leaves_nothing(tmp_path: Path) -> None:
     """In a process of its own, where warnings are errors and the temporary folder is watched."""
-    source = "import json, lbx.metrics.chinese as c; print(json.dumps(c.words('我爱北京天安门')))"
+    source = "import json, lbx.benchmarks.metrics.chinese as c; print(json.dumps(c.words('我爱北京天安门')))"
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", source], capture_output=True, text=True, check=True, env=environment

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from lbx.metrics import longbench, rouge
+from lbx.benchmarks.metrics import longbench, rouge
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lbx.metrics import chinese, exam, f1, keyword_gate, longbench, longbench_pro, rouge
+from lbx.benchmarks.metrics import chinese, exam, f1, keyword_gate, longbench, longbench_pro, rouge
 
 SIZE = 10**6
 PLTRDY = 0.999999995

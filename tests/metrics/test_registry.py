@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from lbx.metrics.registry import METRICS, ScoringTarget, fold_characters
+from lbx.benchmarks.metrics.registry import METRICS, ScoringTarget, fold_characters
 
 OWN = ("exact_match", "contains")
 ANY_TEXT = st.one_of(

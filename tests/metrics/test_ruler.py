@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.metrics.ruler import clean_prediction, string_match_all, string_match_part
+from lbx.benchmarks.metrics.ruler import clean_prediction, string_match_all, string_match_part
 
 texts = st.text(st.sampled_from("aAbßſKİ\u212a1 \t\r\n\x00\x1c\x1f\x7f\x85\xa0\u2003\u200b\ufeff\ud83d"), max_size=12)
 

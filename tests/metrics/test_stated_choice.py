@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lbx.metrics.stated_choice import stated_choice
+from lbx.benchmarks.metrics.stated_choice import stated_choice
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday", "Easter", "Christmas", "New Year")
 CHOICES = dict(zip("ABCDEFGHIJ", DAYS, strict=True))

@@ -10,8 +10,8 @@ import pytest
 from lbx.base.errors import UsageError
 from lbx.base.records import Sampling
 from lbx.benchmarks.needle import Needle, NeedleSettings, make_sample
-from lbx.inference.batching import complete
-from lbx.prompting.prompter import Prompter
+from lbx.engine.batching import complete
+from lbx.engine.prompter import Prompter
 
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"
 HF = DEMO / "hf"

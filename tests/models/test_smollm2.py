@@ -18,9 +18,9 @@ from gguf_copy import gguf_copy
 from lbx.backends import load, resolve_model
 from lbx.base.errors import UsageError
 from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
-from lbx.parity import forced_logits
-from lbx.prompting.chat_template import ChatTemplate
-from lbx.prompting.prompter import Prompter
+from lbx.engine.chat_template import ChatTemplate
+from lbx.engine.prompter import Prompter
+from lbx.running.parity import forced_logits
 
 ROOT = Path(__file__).resolve().parents[2]
 FETCH = ROOT / "models" / "smollm2" / "fetch.py"

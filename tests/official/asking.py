@@ -12,8 +12,8 @@ from lbx.base.errors import PromptError
 from lbx.base.layout import Bundle
 from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Sample
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.prompting.prompter import ChatTemplate, Prompter
-from lbx.spec.run_spec import RunSettings
+from lbx.engine.prompter import ChatTemplate, Prompter
+from lbx.options.run_spec import RunSettings
 from tests.official.calls import ANSWER, Call
 
 _WRAPPER = "{{ before }}{{ messages[0]['content'] }}{{ after }}"

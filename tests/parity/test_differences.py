@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 
 from lbx.base.records import Prompt, Sample, Truncation
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.inference.model import BackendInfo
-from lbx.parity import NO_DIFFERENCE, LogitDifference, Parity, ParityPrompt, PromptParity, by_task, compare, merge
+from lbx.engine.model import BackendInfo
+from lbx.running.parity import (
+    NO_DIFFERENCE,
+    LogitDifference,
+    Parity,
+    ParityPrompt,
+    PromptParity,
+    by_task,
+    compare,
+    merge,
+)
 
 ROWS = st.lists(st.floats(-30, 30, width=32), min_size=4, max_size=4).map(lambda row: np.array(row, np.float32))
 

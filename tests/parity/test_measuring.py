@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from engine_parts import scripted
 
-from lbx import parity
 from lbx.backends import Backend, load, read_card
 from lbx.base.records import Sampling
-from lbx.inference.batching import complete
-from lbx.parity import Parity, ParityModel, ParityPrompt, built_in_prompts, forced_logits, measure
-from lbx.prompting.prompter import Prompter
+from lbx.engine.batching import complete
+from lbx.engine.prompter import Prompter
+from lbx.running import parity
+from lbx.running.parity import Parity, ParityModel, ParityPrompt, built_in_prompts, forced_logits, measure
 
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"
 F32 = 'cache_type_k = "f32"\ncache_type_v = "f32"\n'

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.records import Sample
-from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 
 
 @dataclass(frozen=True)

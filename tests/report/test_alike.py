@@ -12,7 +12,7 @@ from lbx.report.comparing import mark_ties
 from lbx.report.papers import sheets
 from lbx.report.report_types import ALL, ReportQuery
 from lbx.report.reports import read_report
-from lbx.store import Store, Table
+from lbx.results import Store, Table
 
 
 def _bold(store: Store, wanted: ReportQuery = ALL) -> dict[str, set[str]]:

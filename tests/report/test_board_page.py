@@ -12,7 +12,7 @@ from test_boards import HOSTILE, lveval, pro, v2
 
 from lbx.benchmarks.lveval import LEVELS
 from lbx.report.boards import BOARDS
-from lbx.store import Store
+from lbx.results import Store
 
 
 @pytest.fixture(scope="module")

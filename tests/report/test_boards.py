@@ -25,7 +25,7 @@ from lbx.report.boards import BOARDS
 from lbx.report.cells import sheet
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.store import Store
+from lbx.results import Store
 
 Shared = Callable[[str], Path]
 Rows = list[dict[str, Any]]

@@ -14,8 +14,8 @@ from scored_parts import TASKS, made_sample, made_scores
 from lbx.base.records import GroupScore, ScoredSample, TaskScore
 from lbx.benchmarks.base.aggregates import ScoredRows
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.scoring.score_columns import RowsByTask, find_benchmark, read_scores
-from lbx.store import Store
+from lbx.results import Store
+from lbx.results.scoring.score_columns import RowsByTask, find_benchmark, read_scores
 
 
 def told(numbers: Sequence[TaskScore | GroupScore]) -> list[tuple[object, ...]]:

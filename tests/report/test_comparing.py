@@ -22,8 +22,8 @@ from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report.comparison_reports import cautions
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.scoring.adding_up import add_up
-from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.results.scoring.adding_up import add_up
 
 RUN = RunRow("a", "demo", "scripted", "1", {"longbench": 2}, "digest", {"seed": 0}, {"cores": 2}, "0.1")
 FIRST, SECOND = "llama2-7b-chat-4k", "llama3-8b-instruct"

@@ -15,8 +15,8 @@ from scipy import stats
 from lbx.report.cells import sheet
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.store import SessionRow, Store
-from lbx.store.sessions import store_sessions
+from lbx.results import SessionRow, Store
+from lbx.results.file.sessions import store_sessions
 
 BEGUN = datetime(2026, 3, 2, 6, tzinfo=UTC)
 

@@ -19,6 +19,7 @@ from scored_parts import TASKS, made_sample, made_scores
 from lbx.base.errors import LbxError
 from lbx.base.records import Sample, Score
 from lbx.benchmarks.registry import BENCHMARKS
+from lbx.opinions.rating_rows import RatingRow
 from lbx.report import overview, papers, render
 from lbx.report.cells import sheet
 from lbx.report.digits import short_length
@@ -26,10 +27,9 @@ from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
-from lbx.scoring.adding_up import add_up
-from lbx.scoring.scores import score_rows
-from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.ratings import RatingRow
+from lbx.results import GenerationRow, RunRow, SampleRow, Store
+from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.scores import score_rows
 
 QUESTIONS = 47
 """Of a prime number no mean has an end in decimals."""

@@ -16,8 +16,8 @@ from lbx.report.cells import sheet
 from lbx.report.effective_context import choose_lengths
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
+from lbx.results import Store
 from lbx.statistics.estimates import binomial_interval
-from lbx.store import Store
 
 Lines = list[dict[str, Any]]
 

@@ -21,14 +21,14 @@ from rich.cells import cell_len
 from lbx.base.errors import LbxError
 from lbx.base.records import Sample
 from lbx.exchange.importing import parse_predictions, write_predictions
+from lbx.opinions.rating_rows import RatingRow
 from lbx.report import overview, page, papers, render
 from lbx.report.cells import sheet, without_intervals
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report, reports_of, write_parquet
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
-from lbx.store import GenerationRow, RunRow, SampleRow, Store, Table
-from lbx.store.ratings import RatingRow
+from lbx.results import GenerationRow, RunRow, SampleRow, Store, Table
 
 NASTY = (
     "a<b>|c&d\\e%f_{g}~#$^",

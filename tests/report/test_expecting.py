@@ -14,7 +14,7 @@ from lbx.base.errors import UsageError
 from lbx.report.expecting import table, verdict
 from lbx.report.reference import Figure, PublishedModel
 from lbx.report.report_types import ReportQuery
-from lbx.store import Store
+from lbx.results import Store
 
 
 @pytest.fixture

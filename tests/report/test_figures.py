@@ -17,14 +17,14 @@ from made_answers import Answer, make
 from page_parts import EVIL, NAMES, SPELLED, results_file
 
 from lbx.base.errors import LbxError, UsageError
+from lbx.opinions.numbers import write_ratings
+from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.report import figures as drawings
 from lbx.report import figures as files
 from lbx.report.page import pieces
 from lbx.report.page.source import PageSource
 from lbx.report.report_types import ALL
-from lbx.scoring.opinions import write_ratings
-from lbx.store import Store
-from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
+from lbx.results import Store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

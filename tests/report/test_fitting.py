@@ -18,7 +18,7 @@ from lbx.report.cells import sheet, spark
 from lbx.report.reports import REPORTS
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
-from lbx.store import Table
+from lbx.results import Table
 
 BOARD = (
     Column("model", "model"),

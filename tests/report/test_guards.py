@@ -14,8 +14,8 @@ from lbx.base.marks import MARKS
 from lbx.report.cells import sheet
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
+from lbx.results import Store
 from lbx.statistics.estimates import binomial_interval
-from lbx.store import Store
 
 
 def rows_of(path: Path, **wanted: Any) -> list[dict[str, Any]]:

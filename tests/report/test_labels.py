@@ -21,7 +21,7 @@ from lbx.report.papers import sheets
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report, write_parquet
 from lbx.report.terminal import lines
-from lbx.store import Store
+from lbx.results import Store
 
 RUNS: Mapping[str, Mapping[str, Any]] = {
     "aaaa1111": {"temperature": 0.2},

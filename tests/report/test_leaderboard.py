@@ -20,7 +20,7 @@ from lbx.report.leaderboard import rank_ranges, sort_score
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.score_reports import describe_few_documents
-from lbx.store import Store
+from lbx.results import Store
 
 
 def row(score: float | None, se: float | None = 0.01, **changes: object) -> dict[str, object]:

@@ -14,11 +14,11 @@ from lbx.base.records import Sample, Score
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, has_number_reports, read_report
-from lbx.scoring.adding_up import add_up
-from lbx.scoring.reading import add_missing_numbers, open_with_numbers
-from lbx.scoring.scores import score_rows
-from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.copies import open_copy
+from lbx.results import GenerationRow, RunRow, SampleRow, Store
+from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.reading import add_missing_numbers, open_with_numbers
+from lbx.results.scoring.scores import score_rows
+from lbx.results.whole.copies import open_copy
 
 QUESTIONS = 11
 NUMBERS = ("task_results", "length_results", "group_results", "benchmark_results")

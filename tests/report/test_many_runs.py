@@ -12,7 +12,7 @@ from command_line import Lbx
 from made_runs import add_run, trec
 
 from lbx.report import leaderboard
-from lbx.store import Store
+from lbx.results import Store
 
 
 def made_rows(count: int) -> list[dict[str, Any]]:

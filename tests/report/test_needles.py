@@ -14,8 +14,8 @@ from screen import on_screen
 from lbx.report.cells import sheet
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
+from lbx.results import Store, Table
 from lbx.statistics.estimates import binomial_interval
-from lbx.store import Store, Table
 
 
 def table_of(path: Path, **wanted: Any) -> Table:

@@ -32,17 +32,17 @@ from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.cluster.merge import merge
+from lbx.opinions.fitness import fitness
+from lbx.opinions.rating_rows import RatingRow
+from lbx.opinions.reports import judge_notes
 from lbx.report import papers
 from lbx.report.figures import figures
-from lbx.report.fitness import fitness
-from lbx.report.opinion_reports import judge_notes
 from lbx.report.page import pieces
 from lbx.report.page.source import PageSource
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.scoring.scores import Rescoring, add_up, rescore, score_rows
-from lbx.store import GenerationRow, RunRow, SampleRow, Store
-from lbx.store.ratings import RatingRow
+from lbx.results import GenerationRow, RunRow, SampleRow, Store
+from lbx.results.scoring.scores import Rescoring, add_up, rescore, score_rows
 
 CLAUDE = "published-claude-100k"
 

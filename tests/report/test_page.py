@@ -21,7 +21,7 @@ from lbx.report.boards import BOARDS
 from lbx.report.page import answers
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import ON_A_PAGE, REPORTS
-from lbx.store import Store
+from lbx.results import Store
 
 HIDDEN = {*map(chr, range(32)), *map(chr, range(127, 160)), *"\u200b\u202e\u2066\ufeff\U000e0041"} - {"\n", "\t"}
 

@@ -18,7 +18,7 @@ from lbx.report.labels import number_label
 from lbx.report.papers import KEY, failures, paper_numbers, sheets, with_table_positions
 from lbx.report.reports import read_report
 from lbx.report.sheets import Sheet
-from lbx.store import Store, Table
+from lbx.results import Store, Table
 
 NAMES = ["run", "run_id", "benchmark", "line", "official", "part", "place", "position", "low", "high", "method", KEY]
 

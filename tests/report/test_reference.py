@@ -25,7 +25,7 @@ from lbx.report.reference import (
     table,
 )
 from lbx.report.report_types import ReportQuery
-from lbx.store import Table
+from lbx.results import Table
 
 ROOT = Path(__file__).parents[2]
 PAPER = Table(

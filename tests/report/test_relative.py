@@ -18,7 +18,7 @@ from lbx.report.cells import sheet
 from lbx.report.papers import sheets
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.store import Store
+from lbx.results import Store
 
 BUCKETS = ("0-4k", "4-8k", "8k+")
 

@@ -16,7 +16,7 @@ from lbx.report import render
 from lbx.report.cells import sheet
 from lbx.report.report_types import ReportDefinition
 from lbx.report.sheets import Sheet
-from lbx.store import Table
+from lbx.results import Table
 
 NASTY = "<b>\"x\" & 'y'</b>{0}|\\ \n</td>"
 

@@ -12,7 +12,7 @@ from lbx.report.digits import number, quantity, quantity_with_interval, with_int
 from lbx.report.report_types import ReportDefinition
 from lbx.report.reports import REPORTS
 from lbx.report.sheets import plain_columns
-from lbx.store import Table
+from lbx.results import Table
 
 
 @pytest.mark.parametrize(

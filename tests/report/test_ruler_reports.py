@@ -18,9 +18,9 @@ from lbx.report.cells import sheet
 from lbx.report.papers import sheets
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.scoring.adding_up import add_up
-from lbx.store import Store
-from lbx.store.store import Store as OpenStore
+from lbx.results import Store
+from lbx.results.file.store import Store as OpenStore
+from lbx.results.scoring.adding_up import add_up
 
 WITH_ALL = ReportQuery(models=[""], with_published_models=True)
 RIGHT = dict(zip(LENGTHS, (12, 11, 11, 9, 8, 3), strict=True))

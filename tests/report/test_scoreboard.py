@@ -14,7 +14,7 @@ from lbx.report import page
 from lbx.report.leaderboard import ranked_runs
 from lbx.report.page.source import PageSource
 from lbx.report.report_types import ALL
-from lbx.store import Store
+from lbx.results import Store
 
 
 def first_section(path: Path) -> str:

@@ -11,8 +11,8 @@ from made_answers import Answer, make
 
 from lbx.base.records import ScoredSample, sha256_text
 from lbx.benchmarks.base.aggregates import ScoredRows
-from lbx.scoring.score_columns import RowsByTask, headline_of, read_scores
-from lbx.store import Store
+from lbx.results import Store
+from lbx.results.scoring.score_columns import RowsByTask, headline_of, read_scores
 
 
 def tasks_of(path: Path, *runs: str) -> dict[tuple[str, str], RowsByTask]:

@@ -14,7 +14,7 @@ from lbx.report.cells import sheet
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.truncation_effect import BOTH, CUT, LESS, LOST, PAIRED, UNKNOWN, WHOLE
-from lbx.store import Store
+from lbx.results import Store
 
 
 def lines_of(path: Path, **wanted: Any) -> dict[tuple[str, str | None, str], dict[str, Any]]:

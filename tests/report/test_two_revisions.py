@@ -15,10 +15,10 @@ import pytest
 
 from lbx.base.layout import Bundle
 from lbx.benchmarks.registry import BENCHMARKS, select
+from lbx.options.run_spec import RunSettings
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import read_report
-from lbx.spec.run_spec import RunSettings
-from lbx.store import Store
+from lbx.results import Store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "running"))
 from engine_parts import longbench_bundle, make_work, run, scripted

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.base.errors import UsageError
-from lbx.retrieval.chunks import split, word_spans, words
+from lbx.benchmarks.retrieval.chunks import split, word_spans, words
 
 TEXT = st.text(alphabet="ab 9_.!?;\n\t,'小船。？！；，\u3000é\ud83d\U0001f6f6", max_size=120)
 

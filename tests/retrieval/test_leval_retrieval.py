@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from lbx.retrieval.chunks import ChunkTokenizer, split_between_words
-from lbx.retrieval.retriever import best, bm25_elasticsearch
+from lbx.benchmarks.retrieval.chunks import ChunkTokenizer, split_between_words
+from lbx.benchmarks.retrieval.retriever import best, bm25_elasticsearch
 
 PUBLISHED = json.loads((Path(__file__).parent / "leval_published.json").read_text("utf-8"))
 TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "demo" / "hf" / "tokenizer.json"

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.base.errors import UsageError
-from lbx.retrieval.chunks import split, split_like_longbench, words
-from lbx.retrieval.retriever import (
+from lbx.benchmarks.retrieval.chunks import split, split_like_longbench, words
+from lbx.benchmarks.retrieval.retriever import (
     best,
     bm25,
     bm25_characters,
@@ -144,7 +144,7 @@ def test_bm25_says_nothing(capfd, caplog):
 
 def test_bm25_does_not_depend_on_the_order_of_sets():
     code = (
-        "from lbx.retrieval.retriever import bm25\n"
+        "from lbx.benchmarks.retrieval.retriever import bm25\n"
         "texts = [f'ship {i} tea {i % 7} sea {i % 3} maps and rivers' for i in range(60)]\n"
         "print(bm25(texts)('tea 3 sea 2 rivers 17').tobytes().hex())"
     )
@@ -254,7 +254,10 @@ def test_a_failed_embedding_leaves_nothing_stale():
 
 
 def test_importing_the_room_loads_no_library():
-    code = "import sys, lbx.retrieval.retriever; print(sorted({'numpy', 'bm25s', 'torch', 'tqdm'} & set(sys.modules)))"
+    code = (
+        "import sys, lbx.benchmarks.retrieval.retriever; "
+        "print(sorted({'numpy', 'bm25s', 'torch', 'tqdm'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

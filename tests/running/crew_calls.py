@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from lbx.base.errors import UsageError
-from lbx.spec.jobs import Work
+from lbx.running.jobs import Work
 
 
 def names_of(works: Sequence[Work]) -> list[str]:

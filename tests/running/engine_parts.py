@@ -17,12 +17,12 @@ from lbx.base.records import Task
 from lbx.benchmarks.longbench_pro.benchmark import TASKS as PRO_TASKS
 from lbx.benchmarks.longbench_pro.tables import CATEGORIES
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.prompting.prompter import ChatTemplate, Prompter
+from lbx.engine.prompter import ChatTemplate, Prompter
+from lbx.options.run_spec import RunSettings
+from lbx.results import GenerationRow, RunRow, Store
 from lbx.running.answering import LocalAsker
+from lbx.running.jobs import Work
 from lbx.running.runner import Outcome, Runner, record_end_status
-from lbx.spec.jobs import Work
-from lbx.spec.run_spec import RunSettings
-from lbx.store import GenerationRow, RunRow, Store
 
 COMMIT = "0" * 40
 V2_PROMPTS = {

@@ -32,10 +32,10 @@ from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.benchmarks.registry import LongBenchV2
+from lbx.options.run_spec import RunSettings
+from lbx.results import GenerationRow, Store
 from lbx.running.answering import answer_job, is_reference_cut
-from lbx.spec.jobs import PendingSample, Work
-from lbx.spec.run_spec import RunSettings
-from lbx.store import GenerationRow, Store
+from lbx.running.jobs import PendingSample, Work
 
 V2 = LongBenchV2()
 KEY = SampleKey("longbench_v2", "mcq", "q0")

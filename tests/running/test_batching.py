@@ -15,9 +15,9 @@ from toy import EOS, TOKENIZER, ToyBackend, ToyMemory, alone
 
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request, SampleKey
-from lbx.inference.batching import BatchFailedError, DecodeBatch, complete_all
-from lbx.inference.model import NEVER_EXTENDS, NO_CROSS_ATTENTION, NO_LIMIT, Extend, MemoryTraits
-from lbx.inference.prefix import common_prefix, is_worth_joining, plan_prefixes
+from lbx.engine.batching import BatchFailedError, DecodeBatch, complete_all
+from lbx.engine.model import NEVER_EXTENDS, NO_CROSS_ATTENTION, NO_LIMIT, Extend, MemoryTraits
+from lbx.engine.prefix import common_prefix, is_worth_joining, plan_prefixes
 
 PROMPTS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=14)
 

@@ -12,10 +12,10 @@ from engine_parts import scripted
 from toy import EOS, TOKENIZER, ToyMemory, alone
 
 from lbx.base.records import Request, SampleKey
-from lbx.forecast import estimate
-from lbx.forecast.estimate import calibrate, decode_capacity_of
-from lbx.forecast.run_plan import RunPlan, TaskPlan
-from lbx.inference.model import NEVER_EXTENDS, BackendInfo, Extend
+from lbx.engine.model import NEVER_EXTENDS, BackendInfo, Extend
+from lbx.running.forecast import estimate
+from lbx.running.forecast.estimate import calibrate, decode_capacity_of
+from lbx.running.forecast.run_plan import RunPlan, TaskPlan
 
 TOKEN_S, SEEN_S, STEP_S, ANSWER_S, ANSWER_SEEN_S = 1e-3, 2e-7, 5e-3, 1e-3, 1e-6
 CHUNK = 32

@@ -14,17 +14,17 @@ from engine_parts import make_work as work_of
 
 from lbx.benchmarks.leval.prompts import CONFIG, SCRIPT
 from lbx.benchmarks.registry import BENCHMARKS
+from lbx.options.run_spec import RunSettings
+from lbx.options.selection import EVERYTHING, Selection
 from lbx.report import render
 from lbx.report.cells import sheet
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
+from lbx.results import Store
+from lbx.results.scoring.scores import Rescoring, rescore
 from lbx.running.answering import LocalAsker
+from lbx.running.jobs import Work
 from lbx.running.runner import Outcome, Runner
-from lbx.scoring.scores import Rescoring, rescore
-from lbx.spec.jobs import Work
-from lbx.spec.run_spec import RunSettings
-from lbx.spec.selection import EVERYTHING, Selection
-from lbx.store import Store
 
 SAMPLES = 4
 TASKS = ("qasper", "hotpotqa")

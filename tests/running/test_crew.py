@@ -25,14 +25,14 @@ from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey, Task
 from lbx.base.resources import visible_gpus
 from lbx.benchmarks.registry import BENCHMARKS
+from lbx.options.run_spec import RunSettings, RunSpec
+from lbx.options.selection import EVERYTHING
+from lbx.running.jobs import Agenda, Job, JobSize, make_jobs
 from lbx.running.plan import use_one_share
 from lbx.running.preparing import prepare_worker
 from lbx.running.resolved_run import ResolvedRun
 from lbx.running.workers import pool as devices
 from lbx.running.workers.pool import WorkerPool, share_out
-from lbx.spec.jobs import Agenda, Job, JobSize, make_jobs
-from lbx.spec.run_spec import RunSettings, RunSpec
-from lbx.spec.selection import EVERYTHING
 
 QUESTIONS = 120
 TASK = Task("longbench_v2", "mcq", ("accuracy",), QUESTIONS)

@@ -11,7 +11,7 @@ from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks.base.rubric import Rubric
-from lbx.judging.rounds import (
+from lbx.opinions.rounds import (
     JudgedModel,
     QuestionChoice,
     Rounds,
@@ -22,7 +22,7 @@ from lbx.judging.rounds import (
     same_family,
     tokenizer_sha256,
 )
-from lbx.store import RunRow
+from lbx.results import RunRow
 
 PAIRS = Rubric("ours", "pair", "", "{question} {a} {b}", (("A", "first"), ("B", "second")))
 RATINGS = Rubric("stars", "score", "", "{answer}", pattern="{rating}", low=1, high=5)

@@ -9,9 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from lbx.forecast import outlook
-from lbx.forecast.outlook import FreeMemory, GpuMemory, gpu_memory, memory_fit, memory_in_use, memory_line, peak_memory
-from lbx.inference.model import BackendInfo
+from lbx.engine.model import BackendInfo
+from lbx.running.forecast import outlook
+from lbx.running.forecast.outlook import (
+    FreeMemory,
+    GpuMemory,
+    gpu_memory,
+    memory_fit,
+    memory_in_use,
+    memory_line,
+    peak_memory,
+)
 
 MIB = 1 << 20
 HOLDS = f"data = bytearray({64 * MIB}); print('ready', flush=True); input()"

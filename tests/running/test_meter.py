@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from lbx.forecast.estimate import TimeEstimate
-from lbx.forecast.outlook import MemoryFit, Outlook
-from lbx.forecast.run_plan import TaskPlan
+from lbx.results import GenerationRow
+from lbx.running.forecast.estimate import TimeEstimate
+from lbx.running.forecast.outlook import MemoryFit, Outlook
+from lbx.running.forecast.run_plan import TaskPlan
 from lbx.running.watching import RunMeter
-from lbx.store import GenerationRow
 
 FIT = MemoryFit("RAM", None, None, 0, 1, 1, None, 4096)
 TASKS = [

@@ -14,15 +14,15 @@ from lbx.backends import resolve_model
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks.registry import BENCHMARKS, all_tasks, select
-from lbx.judging.rating_sets import documents, make_rating_set
+from lbx.opinions.rating_sets import documents, make_rating_set
+from lbx.options.run_spec import RunSpec
+from lbx.results import Store
 from lbx.running.models import load_model_tokenizer
 from lbx.running.plan import plan_each
 from lbx.running.preparing import resolve
 from lbx.running.running import run
 from lbx.running.sent_prompts import prompts
 from lbx.running.sharding import plan_shards
-from lbx.spec.run_spec import RunSpec
-from lbx.store import Store
 from lbx.web.browsing import BrowsingPages
 
 HF = Path(__file__).resolve().parents[2] / "models" / "demo" / "hf"

@@ -18,8 +18,8 @@ from lbx.cli import loading
 from lbx.cli.loading import CommandSpec
 from lbx.cli.main import load_command
 from lbx.cli.spec_options import SpecOptions, run_options
-from lbx.running.judge_spec import JudgeSpec
-from lbx.spec.run_spec import ChoosingOptions, RunSettings, RunSpec
+from lbx.opinions.judge_spec import JudgeSpec
+from lbx.options.run_spec import ChoosingOptions, RunSettings, RunSpec
 
 GIVEN = {"bundle": "b", "model": "m", "tasks": ("needle",)}
 

@@ -24,13 +24,13 @@ from hypothesis import strategies as st
 from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.forecast.run_plan import TaskPlan, make_plan
-from lbx.inference.prefix import pack, plan_prefixes
+from lbx.engine.prefix import pack, plan_prefixes
+from lbx.options.run_spec import RunSettings
+from lbx.options.selection import EVERYTHING
+from lbx.results import Store
+from lbx.running.forecast.run_plan import TaskPlan, make_plan
+from lbx.running.jobs import JobSize, Work
 from lbx.running.retrieving import Finder, Retrieval, StoredChunks, retrieve_all
-from lbx.spec.jobs import JobSize, Work
-from lbx.spec.run_spec import RunSettings
-from lbx.spec.selection import EVERYTHING
-from lbx.store import Store
 
 CHAT = "{% for m in messages %}<s>user: {{ m['content'] }} assistant: {% endfor %}"
 COUNTED = """

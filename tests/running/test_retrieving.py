@@ -18,13 +18,13 @@ from lbx.base.records import Chunk, Sample, Task
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.registry import BENCHMARKS, LongBenchV2
-from lbx.retrieval.chunks import ChunkTokenizer
-from lbx.retrieval.retriever import RetrievalRules
+from lbx.benchmarks.retrieval.chunks import ChunkTokenizer
+from lbx.benchmarks.retrieval.retriever import RetrievalRules
+from lbx.options.run_spec import RunSettings
+from lbx.options.selection import EVERYTHING
+from lbx.results import Store
+from lbx.results.file.caches import find_chunks
 from lbx.running.retrieving import Finder, Retrieval, StoredChunks, retrieve_all, rules_of
-from lbx.spec.run_spec import RunSettings
-from lbx.spec.selection import EVERYTHING
-from lbx.store import Store
-from lbx.store.caches import find_chunks
 
 V2 = LongBenchV2()
 DEMO_TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "demo" / "hf" / "tokenizer.json"

@@ -16,9 +16,9 @@ import pytest
 from command_line import Lbx, fails
 
 from lbx.benchmarks.ruler import generator
+from lbx.options.run_spec import RunSpec
 from lbx.running.preparing import resolve
 from lbx.running.sent_prompts import SentPrompt, prompts
-from lbx.spec.run_spec import RunSpec
 
 HF = Path(__file__).resolve().parents[2] / "models" / "demo" / "hf"
 TASKS = ("niah_single_1", "vt", "qa_1")

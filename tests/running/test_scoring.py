@@ -35,12 +35,12 @@ from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.bundle.disk import Tally
+from lbx.options.run_spec import RunSettings
+from lbx.results import GenerationRow, SampleRow, Store
+from lbx.results.rows import stored_sample
+from lbx.results.scoring.reading import open_with_numbers
+from lbx.results.scoring.scores import FEWEST, Rescoring, ScoringInput, ScoringPool, add_up, rescore
 from lbx.running.workers.pool import share_out
-from lbx.scoring.reading import open_with_numbers
-from lbx.scoring.scores import FEWEST, Rescoring, ScoringInput, ScoringPool, add_up, rescore
-from lbx.spec.run_spec import RunSettings
-from lbx.store import GenerationRow, SampleRow, Store
-from lbx.store.rows import stored_sample
 
 SCORES = "SELECT * FROM scores ORDER BY ALL"
 RESULTS = "SELECT * FROM task_results ORDER BY ALL"
@@ -277,8 +277,8 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from newer_metric import Slow
-from lbx.scoring.scores import Rescoring, rescore
-from lbx.store import Store
+from lbx.results.scoring.scores import Rescoring, rescore
+from lbx.results import Store
 def progress(done, total):
     print(done, total, flush=True)
 with Store(Path(sys.argv[1])) as store:
@@ -338,8 +338,8 @@ import sys
 from pathlib import Path
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.running.offline import block_network
-from lbx.scoring.scores import Rescoring, rescore
-from lbx.store import Store
+from lbx.results.scoring.scores import Rescoring, rescore
+from lbx.results import Store
 block_network()
 print("begins", flush=True)
 with Store(Path(sys.argv[1])) as store:

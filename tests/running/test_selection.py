@@ -16,7 +16,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Task
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.spec.selection import EVERYTHING, SampleChoice, Selection, select_samples
+from lbx.options.selection import EVERYTHING, SampleChoice, Selection, select_samples
 
 BUNDLE: Any = SimpleNamespace()
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.balance import SCENARIOS, SEEDS, SPEEDS, Scenario, makespan, ratios
-from lbx.forecast.shards import LOAD_SHARE, MOST_SHARDS, LoadTime, assign_items, choose_count
+from lbx.running.forecast.shards import LOAD_SHARE, MOST_SHARDS, LoadTime, assign_items, choose_count
 
 HERE = "measured here"
 SHORTEST_S = 30 / LOAD_SHARE - 30

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from lbx.base.errors import UsageError
 from lbx.base.records import Task
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.forecast.estimate import Costs, DecodeCapacity
-from lbx.forecast.run_plan import PrefixOrder
-from lbx.forecast.shards import (
+from lbx.options.run_spec import RunSettings
+from lbx.options.selection import EVERYTHING, Selection
+from lbx.running.forecast.estimate import Costs, DecodeCapacity
+from lbx.running.forecast.run_plan import PrefixOrder
+from lbx.running.forecast.shards import (
     ONE_BY_ONE,
     RULE_OF_THUMB,
     PlannedDocument,
@@ -29,9 +31,7 @@ from lbx.forecast.shards import (
     make_shards,
     read_shards,
 )
-from lbx.spec.jobs import Agenda
-from lbx.spec.run_spec import RunSettings
-from lbx.spec.selection import EVERYTHING, Selection
+from lbx.running.jobs import Agenda
 
 TASKS = ("longbench/a", "longbench/b", "leval/c")
 

@@ -18,11 +18,11 @@ from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import SimilarityInput
 from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, LongBenchPro
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.running.stored_runs import Embedding, score_with
-from lbx.scoring.scores import Rescoring, Similarities, identity, rescore
-from lbx.spec.run_spec import RunSettings
-from lbx.store import Store
-from lbx.store.caches import embedding_models
+from lbx.options.run_spec import RunSettings
+from lbx.results import Store
+from lbx.results.file.caches import embedding_models
+from lbx.results.scoring.scores import Rescoring, Similarities, identity, rescore
+from lbx.results.whole.changes import Embedding, score_with
 
 PRO = LongBenchPro()
 OUTPUTS = [

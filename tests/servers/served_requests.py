@@ -9,9 +9,9 @@ from typing import Any
 import duckdb
 
 from lbx.base.records import Completion, Prompt, Request, SampleKey, Sampling, Truncation
-from lbx.inference.batching import complete
-from lbx.prompting.chat_template import ChatTemplate
-from lbx.prompting.prompter import Prompter
+from lbx.engine.batching import complete
+from lbx.engine.chat_template import ChatTemplate
+from lbx.engine.prompter import Prompter
 
 Answers = dict[tuple[Any, ...], tuple[Any, ...]]
 

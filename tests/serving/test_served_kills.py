@@ -15,9 +15,9 @@ import pytest
 from command_line import Lbx
 from served_parts import processes_of, serve, server_log, sessions
 
+from lbx.backends.serving import process
 from lbx.base.errors import StoreError
-from lbx.serving import process
-from lbx.store import Store
+from lbx.results import Store
 
 PATIENCE_S = 60.0
 
@@ -92,7 +92,7 @@ def test_a_killed_supervisor_takes_the_server_along_and_the_run_goes_on(
     with running(bundle, card, results, serve("--delay", 0.35)) as run:
         until(lambda: answers_in(results), results)
         (supervisor,) = (
-            process for process in processes_of(results) if b"lbx.serving.supervisor" in command_of(process)
+            process for process in processes_of(results) if b"lbx.backends.serving.supervisor" in command_of(process)
         )
         os.kill(supervisor, signal.SIGKILL)
         assert run.wait(PATIENCE_S) == 0

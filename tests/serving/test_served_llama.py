@@ -33,7 +33,7 @@ def kill_when_asked(results: Path) -> None:
             if server_log(results).count("POST /v1/completions") > 5:
                 for process in processes_of(results):
                     command = Path(f"/proc/{process}/cmdline").read_bytes()
-                    if b"llama_cpp.server" in command and b"lbx.serving" not in command:
+                    if b"llama_cpp.server" in command and b"lbx.backends.serving" not in command:
                         os.kill(process, signal.SIGKILL)
                         return
         time.sleep(0.01)

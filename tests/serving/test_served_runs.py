@@ -10,8 +10,8 @@ import pytest
 from command_line import Lbx, fails
 from served_parts import SERVER, processes_of, serve, server_log, sessions
 
-from lbx.serving import process
-from lbx.spec.run_spec import RunSpec
+from lbx.backends.serving import process
+from lbx.options.run_spec import RunSpec
 
 SAMPLES = 12
 

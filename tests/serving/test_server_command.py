@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lbx.backends.serving.command import ServerCommand, server_settings
 from lbx.base.errors import UsageError
-from lbx.serving.command import ServerCommand, server_settings
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from scored_parts import Imported
 
-from lbx.scoring.score_columns import read_scores
-from lbx.store import Store
+from lbx.results import Store
+from lbx.results.scoring.score_columns import read_scores
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,9 @@ from scored_parts import TASKS, Imported, made_sample, made_scores
 
 from lbx.base.records import GroupScore, Sample, ScoredSample, TaskScore
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.scoring.adding_up import add_up
+from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.results.scoring.adding_up import add_up
 from lbx.statistics.estimates import interval
-from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 
 NO_MEAN = "effective_length_k"
 """RULER's effective length: a length, which has no interval and no bounds."""

@@ -14,7 +14,7 @@ from tiny_families.shrinking import WINDOW
 
 from lbx.backends import load, resolve_model
 from lbx.base.records import Completion, Request, SampleKey
-from lbx.inference.batching import DecodeBatch, complete, complete_all
+from lbx.engine.batching import DecodeBatch, complete, complete_all
 
 CHUNK = 64
 NEW_TOKENS = 12

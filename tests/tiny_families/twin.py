@@ -13,8 +13,8 @@ from tiny_families.answers import CHUNK, MOST_COMPUTED, NEW_TOKENS, card_of, hf_
 
 from lbx.backends import load
 from lbx.base.records import Request, SampleKey
-from lbx.inference.batching import DecodeBatch, complete
-from lbx.parity import forced_logits
+from lbx.engine.batching import DecodeBatch, complete
+from lbx.running.parity import forced_logits
 
 REPOSITORY = Path(__file__).parents[2]
 CONVERTER = REPOSITORY / ".venv-convert" / "bin" / "python"

@@ -7,9 +7,9 @@ from pathlib import Path
 from sites import HOSTILE
 
 from lbx.base.records import Sample
-from lbx.scoring.opinions import write_ratings
-from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.store.ratings import RatingItemRow, RatingRow, RatingSetRow
+from lbx.opinions.numbers import write_ratings
+from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
+from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 
 DOCUMENT = "The kettle is blue.\n" * 2000
 TASK = ("longbench", "qasper")

@@ -18,8 +18,8 @@ from sites import SHOWN, answered, client_of, site_of
 from starlette.testclient import TestClient
 
 from lbx.base.records import sha256_text
-from lbx.store import Store
-from lbx.store.answers import AnswerKey
+from lbx.results import Store
+from lbx.results.read.answers import AnswerKey
 from lbx.web.browsing import BrowsingPages, answer_link, question_link
 
 if TYPE_CHECKING:

@@ -18,16 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sites import answered, client_of, site_of
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "opinions"))
 from rated_file import answers_file, book_of
 
 import lbx.web
 from lbx.exchange.annotation.dataset import Dataset
-from lbx.judging.journal import Journal, journal_of
+from lbx.opinions.journal import Journal, journal_of
+from lbx.opinions.rating_site import RatingPages
 from lbx.web import Documents, Site, limits
 from lbx.web.annotating import AnnotationPages
 from lbx.web.browsing import BrowsingPages
-from lbx.web.rating import RatingPages
 
 Headers = Sequence[tuple[bytes, bytes]]
 

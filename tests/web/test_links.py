@@ -12,7 +12,7 @@ from browsed_file import browsed_file
 from chromium import Opened, windows
 from sites import answered
 
-from lbx.store.answers import AnswerKey
+from lbx.results.read.answers import AnswerKey
 from lbx.web import Site, listening
 from lbx.web.browsing import BrowsingPages, answer_link
 

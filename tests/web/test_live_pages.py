@@ -19,8 +19,8 @@ from page_checks import assert_fits_and_is_accessible
 from sites import answered, client_of, site_of
 from starlette.testclient import TestClient
 
-from lbx.store import GenerationRow, Store
-from lbx.store.answers import AnswerKey
+from lbx.results import GenerationRow, Store
+from lbx.results.read.answers import AnswerKey
 from lbx.web.browsing import BrowsingPages, answer_link
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _WRITER = """
 import sys
 from pathlib import Path
-from lbx.store import GenerationRow, RunRow, SessionRow, Store
-from lbx.store.sessions import store_sessions
+from lbx.results import GenerationRow, RunRow, SessionRow, Store
+from lbx.results.file.sessions import store_sessions
 with Store(Path(sys.argv[1])) as store:
     store.begin_run(RunRow("three", "three", "hf", "1", {"longbench": 1}, "ab" * 32, {"n": 3}, {}, "1"))
     store_sessions(store, [SessionRow("three", 1, 0, {}, done_before=0, to_ask=10)])

@@ -14,8 +14,8 @@ from chromium import Opened, windows
 from sites import HOSTILE, answered, client_of, site_of
 
 from lbx.base.records import Sample
-from lbx.store import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.store.answers import AnswerKey
+from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.results.read.answers import AnswerKey
 from lbx.web.browsing import BrowsingPages, answer_link, question_link
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ import pytest
 from chromium import Opened, violations, windows
 from sites import HOSTILE, SHOWN, answered, site_of
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "opinions"))
 from rated_file import answers_file, book_of
 
-from lbx.judging.journal import Journal, journal_of
-from lbx.store import Store
+from lbx.opinions.journal import Journal, journal_of
+from lbx.opinions.rating_site import RatingPages
+from lbx.results import Store
 from lbx.web import Documents
-from lbx.web.rating import RatingPages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

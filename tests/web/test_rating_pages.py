@@ -13,14 +13,14 @@ import pytest
 from sites import HOSTILE, SHOWN, client_of, site_of
 from starlette.testclient import TestClient
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "judging"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "opinions"))
 from rated_file import answers_file, book_of
 
-from lbx.judging.journal import Journal, journal_of
-from lbx.judging.rating_session import RatingSession
-from lbx.judging.rating_sets import PAIR, SCORE
+from lbx.opinions.journal import Journal, journal_of
+from lbx.opinions.rating_session import RatingSession
+from lbx.opinions.rating_sets import PAIR, SCORE
+from lbx.opinions.rating_site import RatingPages
 from lbx.web import Documents, Site
-from lbx.web.rating import RatingPages
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from typing import Any
 from lbx.backends.endpoint.tokenizer import CharacterTokenizer
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request, encodable
-from lbx.prompting.prompter import Tokenizer
-from lbx.prompting.reasoning import ReasoningMarks, answer_text, opening_end, split_reasoning
+from lbx.engine.prompter import Tokenizer
+from lbx.engine.reasoning import ReasoningMarks, answer_text, opening_end, split_reasoning
 
 LLAMA = ("llama-server", "llama-cpp-python")
 _TORCH = ("vllm", "sglang")
@@ -155,7 +155,7 @@ def stopped_early(request: Request, reply: Reply, tokenizer: Tokenizer) -> bool:
 
 
 def completion(request: Request, reply: Reply, tokenizer: Tokenizer, *, drops_first_space: bool) -> Completion:
-    """Build a completion: reasoning split off by ``lbx.prompting.reasoning``, answer cut at its first stop string.
+    """Build a completion: reasoning split off by ``lbx.engine.reasoning``, answer cut at its first stop string.
 
     Args:
         drops_first_space: the tokenizer's texts lack the space that their first token has.

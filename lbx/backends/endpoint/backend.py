@@ -47,10 +47,10 @@ from lbx.backends.tokenizer_loading import open_tokenizer
 from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError
 from lbx.base.processes import POLL_INTERVAL_S
 from lbx.base.records import Completion, Request
-from lbx.inference.decoding import check_fits
-from lbx.inference.model import BackendInfo, CompletionResult
-from lbx.prompting.chat_template import conversation
-from lbx.prompting.prompter import Tokenizer
+from lbx.engine.chat_template import conversation
+from lbx.engine.decoding import check_fits
+from lbx.engine.model import BackendInfo, CompletionResult
+from lbx.engine.prompter import Tokenizer
 
 ResultQueue = queue.Queue[tuple[int, CompletionResult | BaseException]]
 MAX_UNANSWERED = 3

@@ -16,8 +16,8 @@ from lbx.backends.endpoint.tokenizer import CHARACTERS
 from lbx.backends.weights import fingerprint
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.tables import nearest
-from lbx.inference.model import BackendInfo
-from lbx.prompting.prompter import Tokenizer
+from lbx.engine.model import BackendInfo
+from lbx.engine.prompter import Tokenizer
 
 _CONTROL_NOTE = (
     "The server tokenizes documents itself, and most servers read the text of a control token in a document as that "

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from lbx.base.records import encodable
-from lbx.prompting.prompter import Tokenizer
-from lbx.prompting.reasoning import choose_marks, encode_separately
+from lbx.engine.prompter import Tokenizer
+from lbx.engine.reasoning import choose_marks, encode_separately
 
 CHARACTERS = 100_000_000
 """Window that never truncates: if characters are counted, only the server knows the limit."""

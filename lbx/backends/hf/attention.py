@@ -28,8 +28,8 @@ from lbx.base.inputs import SMALL, read_input
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lbx.inference.cell_table import AttentionWindow, CellTable
-    from lbx.inference.model import Extend
+    from lbx.engine.cell_table import AttentionWindow, CellTable
+    from lbx.engine.model import Extend
 
 
 # Attention weights in memory at once, per head.

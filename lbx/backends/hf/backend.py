@@ -26,14 +26,9 @@ from lbx.backends.options import AUTO, thread_count
 from lbx.backends.weights import weights_settings
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
-from lbx.inference.model import MIN_SEQUENCES, BackendInfo, SuppressedTokens
-from lbx.inference.sampling import (
-    ends_by_name,
-    ignored_generation_keys,
-    ignored_repetition_penalty,
-    recommended_sampling,
-)
-from lbx.prompting.reasoning import is_control_name
+from lbx.engine.model import MIN_SEQUENCES, BackendInfo, SuppressedTokens
+from lbx.engine.reasoning import is_control_name
+from lbx.engine.sampling import ends_by_name, ignored_generation_keys, ignored_repetition_penalty, recommended_sampling
 
 if TYPE_CHECKING:
     from lbx.backends.hf.check import Packing

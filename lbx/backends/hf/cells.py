@@ -25,7 +25,7 @@ from transformers.cache_utils import (
 )
 
 from lbx.backends.hf.attention import LAYOUT, Layout
-from lbx.inference.cell_table import AttentionWindow
+from lbx.engine.cell_table import AttentionWindow
 
 
 @dataclass(slots=True)

@@ -23,10 +23,10 @@ from lbx.backends.hf.single import (
     small_windows,
 )
 from lbx.base.errors import BackendError
-from lbx.inference.model import Extend, SequenceMemory
+from lbx.engine.model import Extend, SequenceMemory
 
 if TYPE_CHECKING:
-    from lbx.inference.model import Logits
+    from lbx.engine.model import Logits
 
 _PREFIX, _LONG, _SHORT = 7, 24, 9
 _STATES, _WEIGHTS_PART, _FEWEST_ANSWERS = 1 << 30, 4, 2

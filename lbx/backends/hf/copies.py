@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingW
 from lbx.backends.hf.library import first_line, length_dependent_ropes, release_gpu_memory, reset_rope_lengths
 from lbx.backends.hf.single import Forward, GrowingLayer, OwnCache, long_from, make_cache
 from lbx.base.errors import BackendError
-from lbx.inference.model import (
+from lbx.engine.model import (
     NEVER_EXTENDS,
     NO_CROSS_ATTENTION,
     NO_LIMIT,
@@ -29,7 +29,7 @@ from lbx.inference.model import (
 )
 
 if TYPE_CHECKING:
-    from lbx.inference.model import Logits
+    from lbx.engine.model import Logits
 
 SEQUENCES = 8
 _APPEND_ONLY_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer, GrowingLayer)
@@ -37,7 +37,7 @@ _APPEND_ONLY_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer, GrowingLayer)
 
 
 class HfCopies:
-    """Sequences of one model (``lbx.inference.model.SequenceMemory``), computed one after the other.
+    """Sequences of one model (``lbx.engine.model.SequenceMemory``), computed one after the other.
 
     Args:
         max_cells: tokens of all sequences together; shared prefixes count for each.

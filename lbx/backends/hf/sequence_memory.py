@@ -22,8 +22,8 @@ from lbx.backends.hf.library import first_line, input_device, is_out_of_memory
 from lbx.backends.hf.single import Forward
 from lbx.base.errors import BackendError
 from lbx.base.resources import available_memory
-from lbx.inference.cell_table import CellTable
-from lbx.inference.model import (
+from lbx.engine.cell_table import CellTable
+from lbx.engine.model import (
     NO_CROSS_ATTENTION,
     NO_LIMIT,
     ONE_BY_ONE_LIMIT,
@@ -37,7 +37,7 @@ from lbx.inference.model import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lbx.inference.model import Logits
+    from lbx.engine.model import Logits
 
 _CAPACITY_STEP, _GROWTH_BLOCK = 256, 64
 _PASS_TOKENS = {False: 8, True: 256}  # cost of a pass, in tokens: on a CPU, on a GPU
@@ -47,7 +47,7 @@ _FIX_MEMORY = "Lower kv_cells, max_sequences or context_window in the model card
 
 
 class HfSequences:
-    """Sequences of one model (``lbx.inference.model.SequenceMemory``).
+    """Sequences of one model (``lbx.engine.model.SequenceMemory``).
 
     The store grows by a quarter when it is full, layer by layer. A pass that runs out of memory is repeated in halves,
     and later passes are smaller.

@@ -23,7 +23,7 @@ from lbx.backends.hf.files import read_json
 from lbx.backends.hf.library import first_line
 from lbx.base.errors import BackendError
 from lbx.base.records import encodable
-from lbx.prompting.reasoning import choose_marks, encode_separately, is_control_token
+from lbx.engine.reasoning import choose_marks, encode_separately, is_control_token
 
 log = logging.getLogger("lbx")
 

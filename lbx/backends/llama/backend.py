@@ -45,8 +45,8 @@ from lbx.backends.weights import weights_settings
 from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.base.records import Sampling
 from lbx.base.resources import available_memory
-from lbx.inference.model import BackendInfo, SuppressedTokens
-from lbx.inference.sampling import ignored_repetition_penalty, recommended_sampling
+from lbx.engine.model import BackendInfo, SuppressedTokens
+from lbx.engine.sampling import ignored_repetition_penalty, recommended_sampling
 
 if TYPE_CHECKING:
     from lbx.backends.llama.sequence_memory import LlamaSequences

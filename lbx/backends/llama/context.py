@@ -13,7 +13,7 @@ from lbx.backends.llama.tokenizer import metadata
 from lbx.backends.options import thread_count
 from lbx.base.errors import BackendError, DoesNotFitError
 from lbx.base.resources import available_memory
-from lbx.inference.model import MIN_SEQUENCES
+from lbx.engine.model import MIN_SEQUENCES
 
 _TIP_ANSWERS = 8
 """Answers decoded together if sequences cannot be shortened: each takes a state, or a window of every sliding layer."""

@@ -21,11 +21,11 @@ from lbx.backends.llama.cells import (
 )
 from lbx.backends.llama.library import StepBatch, compute, log
 from lbx.base.errors import BackendError
-from lbx.inference.model import Extend, MemoryFullError, MemoryTraits, check_items, check_number
+from lbx.engine.model import Extend, MemoryFullError, MemoryTraits, check_items, check_number
 
 if TYPE_CHECKING:
     from lbx.backends.llama.context import ContextSize
-    from lbx.inference.model import Logits
+    from lbx.engine.model import Logits
 
 
 # Cost of a pass, in tokens: on a CPU (measured: 2 to 7), on a GPU.

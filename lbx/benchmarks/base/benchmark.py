@@ -37,8 +37,8 @@ from lbx.benchmarks.base.aggregates import ScoredRows
 from lbx.benchmarks.base.layout import Boards, LengthCurve, Paper, PublishedFigures
 from lbx.benchmarks.base.predictions import PredictionFormat, ResultFormat
 from lbx.benchmarks.base.sources import DataSource
-from lbx.prompting.wrapping import Tokenizer
-from lbx.retrieval.retriever import RetrievalRules
+from lbx.benchmarks.retrieval.retriever import RetrievalRules
+from lbx.engine.wrapping import Tokenizer
 
 LLM, HUMAN = MARKS = ("LLM", "human")
 """Marks of questions for a judge or for people, in the order of a question's copies."""

@@ -74,9 +74,9 @@ from lbx.benchmarks.leval.tasks import (
     make_sample,
     read_questions,
 )
-from lbx.metrics import exam
-from lbx.metrics.f1 import qa_f1
-from lbx.metrics.rouge import rouge
+from lbx.benchmarks.metrics import exam
+from lbx.benchmarks.metrics.f1 import qa_f1
+from lbx.benchmarks.metrics.rouge import rouge
 
 _TOPICS = ("first", "second", "third")
 _APART = "topic_retrieval_longchat"

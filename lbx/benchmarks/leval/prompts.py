@@ -47,8 +47,8 @@ from lbx.benchmarks.base.sources import (
     unparse,
 )
 from lbx.benchmarks.leval.tasks import KINDS, OPEN
-from lbx.retrieval import BM25_ELASTICSEARCH
-from lbx.retrieval.retriever import RetrievalRules
+from lbx.benchmarks.retrieval import BM25_ELASTICSEARCH
+from lbx.benchmarks.retrieval.retriever import RetrievalRules
 
 CONFIG = "OpenLMLab/LEval/Baselines/LEval_config.py"
 SCRIPT = "OpenLMLab/LEval/Baselines/turbo16k-test.py"

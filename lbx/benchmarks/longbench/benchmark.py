@@ -54,9 +54,9 @@ from lbx.benchmarks.longbench.tasks import (
     odd_answers,
     official_error,
 )
-from lbx.metrics import f1
-from lbx.metrics import rouge as rouge_l
-from lbx.metrics.longbench import classification, code_line, count, edit_similarity, retrieval
+from lbx.benchmarks.metrics import f1
+from lbx.benchmarks.metrics import rouge as rouge_l
+from lbx.benchmarks.metrics.longbench import classification, code_line, count, edit_similarity, retrieval
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lbx.base.records import Sample
-from lbx.metrics.longbench import paragraph
+from lbx.benchmarks.metrics.longbench import paragraph
 
 METRICS: dict[str, tuple[str, ...]] = {
     "f1": ("f1",),

@@ -54,7 +54,7 @@ from lbx.benchmarks.longbench_pro.tasks import (
     accepted_answers,
     find_data,
 )
-from lbx.metrics import longbench_pro as metrics
+from lbx.benchmarks.metrics import longbench_pro as metrics
 
 REPO = "caskcsg/LongBench-Pro"
 DATA = DataSource("bundle/longbench_pro.toml", (REPO,))

@@ -34,6 +34,7 @@ from lbx.benchmarks.base.files import cached_by_mtime
 from lbx.benchmarks.base.prediction_lines import PredictionLine, prediction_file_error
 from lbx.benchmarks.base.predictions import AnswerToExport, Prediction, PredictionFormat
 from lbx.benchmarks.base.sources import fill_format
+from lbx.benchmarks.metrics.registry import METRICS, VERSION, ScoringTarget
 from lbx.benchmarks.own.definition import (
     FILE,
     LETTERS,
@@ -44,7 +45,6 @@ from lbx.benchmarks.own.definition import (
     read_definition,
 )
 from lbx.benchmarks.own.rows import count_samples, document_files, samples_in
-from lbx.metrics.registry import METRICS, VERSION, ScoringTarget
 
 FOLDER = "benchmarks"
 """Folder of custom benchmarks in data/files, each in a folder of its name."""

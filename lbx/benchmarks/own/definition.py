@@ -7,7 +7,7 @@
     [[task]]
     name = "facts"
     data = "facts.jsonl"                    # in this file's folder
-    metrics = ["f1", "exact_match"]         # of lbx.metrics.registry; the first is the headline
+    metrics = ["f1", "exact_match"]         # of lbx.benchmarks.metrics.registry; the first is the headline
     max_new_tokens = 32
 
 One line of facts.jsonl: {"id": "1", "document": "...", "question": "...", "references": ["..."]}. A prompt is plain
@@ -38,7 +38,7 @@ from lbx.benchmarks.base.files import (
 )
 from lbx.benchmarks.base.rubric import Rubric, parse_rubric_table
 from lbx.benchmarks.base.sources import fill_format, template_fields
-from lbx.metrics.registry import METRICS
+from lbx.benchmarks.metrics.registry import METRICS
 
 FILE = "benchmark.toml"
 LETTERS = ascii_uppercase

@@ -20,6 +20,7 @@ from lbx.base.records import Sample, encodable
 from lbx.base.tables import entry_error, nearest
 from lbx.base.visible import one_line
 from lbx.benchmarks.base.files import DataRow, cached_by_mtime
+from lbx.benchmarks.metrics.registry import ScoringTarget, unscorable_reason
 from lbx.benchmarks.own.definition import (
     DOCUMENT_FILE,
     MAX_NEW_TOKENS,
@@ -28,7 +29,6 @@ from lbx.benchmarks.own.definition import (
     STANDARD_FIELDS,
     CustomTask,
 )
-from lbx.metrics.registry import ScoringTarget, unscorable_reason
 
 
 class DocumentReader:

@@ -16,8 +16,8 @@ from dataclasses import replace
 from lbx.base.number_key import ALL, OVERALL
 from lbx.base.records import GroupScore, Sample, Score, ScoredSample, TaskScore
 from lbx.benchmarks.base.aggregates import Average, ScoredRows, mean, task_score
+from lbx.benchmarks.metrics import ruler
 from lbx.benchmarks.ruler.tasks import LENGTHS, QUESTIONS, TASKS, split_task
-from lbx.metrics import ruler
 from lbx.statistics.estimates import Estimate, Stratum
 
 MATCH_ALL, MATCH_PART, NULL = "string_match_all", "string_match_part", "null"

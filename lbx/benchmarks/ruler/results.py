@@ -42,9 +42,9 @@ from lbx.benchmarks.base.predictions import (
     TaskFiles,
     file_part,
 )
+from lbx.benchmarks.metrics.ruler import clean_prediction
 from lbx.benchmarks.ruler.aggregates import WITHOUT_REFERENCES, metrics_of
 from lbx.benchmarks.ruler.tasks import LENGTHS, TASKS, split_task, task_name
-from lbx.metrics.ruler import clean_prediction
 
 _FILE = re.compile(rf"({'|'.join(TASKS)})(?:_([1-9][0-9]*))?(-[0-9]+)?\.jsonl(?:\.gz)?", re.ASCII)
 _LENGTH = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)

@@ -13,8 +13,8 @@ from lbx.exchange.field.every_eval_ever import every_eval_ever_files
 from lbx.exchange.field.inspect_log import inspect_files
 from lbx.exchange.field.lm_eval import lm_eval_files
 from lbx.exchange.field.run_records import RunRecord, read_run
-from lbx.scoring.reading import add_missing_numbers
-from lbx.store import Store
+from lbx.results import Store
+from lbx.results.scoring.reading import add_missing_numbers
 
 NOTICE = "NOTICE-references.txt"
 _NOTICE_TEXT = """\

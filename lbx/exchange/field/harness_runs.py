@@ -9,7 +9,7 @@ from typing import TypeVar
 from lbx.benchmarks.base.predictions import PredictionFormat
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.prediction_files import PredictionFiles
-from lbx.store.imports import Harness, HarnessTask, Verdict
+from lbx.results.file.imports import Harness, HarnessTask, Verdict
 
 T = TypeVar("T")
 

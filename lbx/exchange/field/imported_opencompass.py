@@ -26,7 +26,7 @@ from lbx.benchmarks.base.prediction_lines import (
 from lbx.benchmarks.registry import BENCHMARKS, longbench_harnesses
 from lbx.exchange.field.harness_runs import HarnessRun, judge_task, sort_tasks
 from lbx.exchange.prediction_files import PredictionFiles
-from lbx.store.imports import Harness, HarnessTask, finite_number
+from lbx.results.file.imports import Harness, HarnessTask, finite_number
 
 NAME = "opencompass"
 

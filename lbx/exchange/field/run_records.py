@@ -14,9 +14,9 @@ from typing import Any
 from lbx.base.records import encodable, sha256_text
 from lbx.benchmarks.judge import NAME as JUDGE
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.store import Store
-from lbx.store.runs import check_runs, metadata_of
-from lbx.store.texts import texts_of
+from lbx.results import Store
+from lbx.results.file.texts import texts_of
+from lbx.results.read.runs import check_runs, metadata_of
 
 CONFIDENCE = 0.95
 TASK_PREFIX = "lbx-"
@@ -101,7 +101,7 @@ class RunRecord:
 
     Attributes:
         settings: the run's settings without the list of imported files.
-        texts: texts that the file still has (``lbx.store.texts.texts_of``); None for all.
+        texts: texts that the file still has (``lbx.results.file.texts.texts_of``); None for all.
     """
 
     store: Store

@@ -19,7 +19,7 @@ from lbx.base.visible import one_line, visible
 from lbx.report.page.html import truncate_text
 
 if TYPE_CHECKING:
-    from lbx.store import Store
+    from lbx.results import Store
 
 MOST_ANSWERS = 250_000
 _MOST_TEXTS = 60_000

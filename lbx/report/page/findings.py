@@ -12,7 +12,7 @@ from typing import Any
 from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.marks import MARKS
-from lbx.report.fitness import FIT
+from lbx.opinions.fitness import FIT
 from lbx.report.labels import Row
 from lbx.report.leaderboard import sort_score
 from lbx.report.page.html import Html, Section, quiet, run_name, table, tag, truncate_text

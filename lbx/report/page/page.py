@@ -38,9 +38,9 @@ from lbx.report.page.source import PageRun, PageSource
 from lbx.report.report_types import ALL, BOARD, ReportQuery
 from lbx.report.reports import ON_A_PAGE, REPORTS
 from lbx.report.svg import symbol_styles
-from lbx.store import Store
-from lbx.store.runs import check_runs
-from lbx.store.texts import removal_notice
+from lbx.results import Store
+from lbx.results.file.texts import removal_notice
+from lbx.results.read.runs import check_runs
 
 MOST_BYTES = 5_000_000
 CHARS = 400

@@ -23,7 +23,7 @@ from lbx.report.report_types import ReportDefinition
 from lbx.report.reports import REPORTS, read_paper
 from lbx.report.scoreboard import Scoreboard, ScoreCell, ScoreColumn, build_scoreboard
 from lbx.report.svg import run_class
-from lbx.store import Table
+from lbx.results import Table
 
 
 def boards(source: PageSource) -> Section | None:

@@ -13,8 +13,8 @@ from lbx.report.page.html import MOST_ROWS, truncate_text
 from lbx.report.pairs import MOST_RUNS
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.scoring.score_columns import runs_by_id
-from lbx.store import Store, Table
+from lbx.results import Store, Table
+from lbx.results.scoring.score_columns import runs_by_id
 
 _RUNS = """
     SELECT r.* FROM runs r

@@ -26,7 +26,10 @@ from lbx.base.inputs import SMALL, read_input
 from lbx.base.processes import DEVNULL, POLL_INTERVAL_S, Popen, TimeoutExpired, start_python
 from lbx.base.records import SampleKey
 from lbx.base.resources import CPU_COUNT, bound_cpus, usable_cpu_count, visible_gpus
-from lbx.inference.batching import ignore_tokens
+from lbx.engine.batching import ignore_tokens
+from lbx.results import GenerationRow, RunRow
+from lbx.results.rows import differing_keys
+from lbx.running.jobs import Job, PendingSample, Prepare, Work
 from lbx.running.workers.worker import (
     AnswerReady,
     AskJob,
@@ -38,9 +41,6 @@ from lbx.running.workers.worker import (
     TokensComputed,
     WorkerFailed,
 )
-from lbx.spec.jobs import Job, PendingSample, Prepare, Work
-from lbx.store import GenerationRow, RunRow
-from lbx.store.rows import differing_keys
 
 _CPUS = Path("/sys/devices/system/cpu")
 _NODES = Path("/sys/devices/system/node")

@@ -17,9 +17,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from lbx.base.errors import LbxError
+from lbx.results import GenerationRow, RunRow
 from lbx.running.answering import answer_job
-from lbx.spec.jobs import Job, PendingSample, Prepare, Work
-from lbx.store import GenerationRow, RunRow
+from lbx.running.jobs import Job, PendingSample, Prepare, Work
 
 REPORT_INTERVAL_S = 0.5
 _PR_SET_PDEATHSIG = 1

@@ -1,0 +1,73 @@
+"""Token F1 of question answering, English and Chinese.
+
+Source: qa_f1_score and qa_f1_zh_score of
+https://github.com/THUDM/LongBench/blob/2e00731f8d0bff23dc4325161044d0ed8af94c1e/LongBench/metrics.py ;
+L-Eval's f1 is the English one.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+from lbx.benchmarks.metrics import chinese
+
+_ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
+# The official list has 》, but not 《 and 〈.
+_CHINESE_PUNCTUATION = str.maketrans(
+    "",
+    "",
+    string.punctuation
+    + "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃》「」『』【】"
+    + "〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏.",
+)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+
+def qa_f1(prediction: str, references: Sequence[str]) -> float:
+    """Return the best F1 of lower-case English words without punctuation and articles; 0 without references."""
+    predicted = english_tokens(prediction)
+    return max((token_f1(predicted, english_tokens(reference)) for reference in references), default=0.0)
+
+
+def qa_f1_zh(prediction: str, references: Sequence[str]) -> float:
+    """Return the best F1 of jieba's words without punctuation and spaces; 0 without references."""
+    predicted = chinese_tokens(prediction)
+    return max((token_f1(predicted, chinese_tokens(reference)) for reference in references), default=0.0)
+
+
+def english_tokens(text: str) -> list[str]:
+    """Return lower-case words, ASCII punctuation deleted (so "don't" is "dont"), then the articles dropped."""
+    return without_articles(text.lower().translate(_ASCII_PUNCTUATION)).split()
+
+
+def chinese_tokens(text: str) -> list[str]:
+    """Return jieba's words, each lower-cased and stripped of punctuation and spaces, the empty ones dropped."""
+    # Split first, strip after: punctuation and case influence jieba's word boundaries.
+    cleaned = ("".join(word.lower().translate(_CHINESE_PUNCTUATION).split()) for word in chinese.words(text))
+    return [word for word in cleaned if word]
+
+
+def without_articles(text: str) -> str:
+    return _ARTICLES.sub(" ", text)
+
+
+def without_punctuation(text: str) -> str:
+    return text.translate(_ASCII_PUNCTUATION)
+
+
+def token_f1(prediction_tokens: Sequence[str], reference_tokens: Sequence[str]) -> float:
+    """Return F1 of two bags of tokens, in 0..1; 0 without common tokens, also for two empty bags."""
+    return f_measure(
+        (Counter(prediction_tokens) & Counter(reference_tokens)).total(), len(prediction_tokens), len(reference_tokens)
+    )
+
+
+def f_measure(common_count: int, prediction_count: int, reference_count: int) -> float:
+    """Return the harmonic mean of precision and recall, from counts; 0 without common tokens."""
+    if not common_count:
+        return 0.0
+    precision, recall = common_count / prediction_count, common_count / reference_count
+    return (2 * precision * recall) / (precision + recall)

@@ -1,0 +1,349 @@
+"""ROUGE in two versions of its authors' packages, and the longest common subsequence that they need.
+
+First, ROUGE-L of the ``rouge`` package 1.0.1 (pltrdy), summary level, on sets of unique tokens.
+
+LongBench, LV-Eval and LongBench Pro score summaries with it. Differences from the paper's ROUGE-L:
+
+- sentences end at ASCII "." only; a piece of mere whitespace becomes one empty token, which counts;
+- tokens count once each, over the whole text: the union of the sentence pairs' subsequences against unique tokens;
+- the backtrace moves up only if the cell above is larger, else left, which decides *which* subsequence is found;
+- F has 1e-8 in its denominator, so an exact match scores 0.999999995.
+
+The package recurses once per step of the backtrace, and the official scripts turn the RecursionError of a long
+sentence into a score of 0. Chinese has no "." to split at, so long Chinese answers score 0 officially. This code
+does not recurse: it counts the depth and returns both numbers.
+
+Second, ROUGE-1, ROUGE-2 and ROUGE-L of Google's ``rouge-score`` 0.1.2 without a stemmer, as L-Eval uses it.
+
+The words are that package's own: runs of a-z and 0-9 of the lower-cased text. Repeated ones count: this is not the
+first ROUGE-L. The F of each is the package's ``fmeasure``, in 0..1; its arithmetic is done here,
+because its longest common subsequence is a table filled cell by cell in Python.
+
+Longest common subsequence of two token lists, one table row per big integer.
+
+The usual table T[i, j] (length over the first i tokens of x and the first j of y) grows by 0 or 1 from one
+column to the next, so a row is a bit per column: bit j is set where T[i, j + 1] = T[i, j] + 1. Python's integers
+compute a whole row in three operations (H. Hyyro, "Bit-parallel LCS-length computation revisited", 2004), and the
+bits hold all that a backtrace needs.
+
+Time is proportional to the product of the two lengths over 64. Memory stays under a few times ``MAX_BITS`` at any
+length.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import isqrt
+
+from rouge_score.tokenize import tokenize
+
+from lbx.benchmarks.metrics import chinese
+from lbx.benchmarks.metrics.f1 import f_measure
+
+MAX_BITS = 1 << 29
+"""Bits to keep of positions, and again of rows (64 MiB each); the rest is recomputed."""
+
+
+def positions(tokens: Sequence[str]) -> Mapping[str, int]:
+    """Return the positions of each token as bits: bit j is set if ``tokens[j]`` is the token."""
+    if len(tokens) ** 2 > MAX_BITS:
+        return _ManyPositions(tokens)
+    masks: dict[str, int] = {}
+    for index, token in enumerate(tokens):
+        masks[token] = masks.get(token, 0) | (1 << index)
+    return masks
+
+
+def rows_upwards(tokens: Sequence[str], masks: Mapping[str, int], width: int) -> Iterator[int]:
+    """Yield the table's rows as step bits, from the last token of x to the first.
+
+    Args:
+        tokens: tokens of x that are also in y: the row of any other token repeats the one above.
+        masks: ``positions(y)``.
+        width: number of leading tokens of y that count.
+    """
+    full = (1 << width) - 1
+    size = len(tokens) if len(tokens) * width <= MAX_BITS else isqrt(len(tokens))
+    parts = [tokens[start : start + size] for start in range(0, len(tokens), size or 1)]
+    above = [0]  # the row before each part, to start again from
+    for part in parts[:-1]:
+        above.append(_last_row(part, masks, above[-1], full))
+    while parts:
+        steps = _rows(parts.pop(), masks, above.pop(), full)
+        steps.reverse()
+        yield from steps
+
+
+def length(x: Sequence[str], y: Sequence[str]) -> int:
+    """Return the length of the longest common subsequence."""
+    if len(x) < len(y):
+        x, y = y, x
+    begin = _common_prefix_length(
+        x, y
+    )  # both begin and end alike: all of that is in the subsequence, and needs no table
+    x, y = x[begin:], y[begin:]
+    end = _common_prefix_length(x[::-1], y[::-1])
+    x, y = x[: len(x) - end], y[: len(y) - end]
+    masks = positions(y)
+    middle = _last_row([token for token in x if token in masks], masks, 0, (1 << len(y)) - 1)
+    return begin + middle.bit_count() + end
+
+
+def _common_prefix_length(x: Sequence[str], y: Sequence[str]) -> int:
+    pairs = enumerate(zip(x, y, strict=False))
+    return next((index for index, (x_token, y_token) in pairs if x_token != y_token), min(len(x), len(y)))
+
+
+def _rows(tokens: Sequence[str], masks: Mapping[str, int], above: int, full: int) -> list[int]:
+    flat = full ^ above  # bits where the row does NOT grow
+    steps = []
+    for token in tokens:
+        hits = flat & masks[token]
+        flat = ((flat + hits) | (flat - hits)) & full
+        steps.append(full ^ flat)
+    return steps
+
+
+def _last_row(tokens: Sequence[str], masks: Mapping[str, int], above: int, full: int) -> int:
+    flat = full ^ above
+    for token in tokens:
+        hits = flat & masks[token]
+        flat = ((flat + hits) | (flat - hits)) & full
+    return full ^ flat
+
+
+class _ManyPositions(Mapping[str, int]):
+    """``positions`` of a list with too many tokens to keep all as bits.
+
+    Frequently requested tokens are frequent ones, and stay; rare ones are quick to compute.
+    """
+
+    def __init__(self, tokens: Sequence[str]) -> None:
+        self._width = len(tokens)
+        self._positions: dict[str, list[int]] = {}
+        for index, token in enumerate(tokens):
+            self._positions.setdefault(token, []).append(index)
+        self._cached_mask = lru_cache(max(MAX_BITS // self._width, 16))(self._mask)
+
+    def __getitem__(self, token: str) -> int:
+        return self._cached_mask(token)
+
+    def __contains__(self, token: object) -> bool:
+        return token in self._positions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._positions)
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def _mask(self, token: str) -> int:
+        octets = bytearray(self._width // 8 + 1)
+        for position in self._positions[token]:
+            octets[position >> 3] |= 1 << (position & 7)
+        return int.from_bytes(octets, "little")
+
+
+FRAMES_ENGLISH = 991
+FRAMES_CHINESE = 990
+"""Deepest recursion that works officially on CPython 3.11 to 3.13: LongBench English; LongBench Chinese and LV-Eval."""
+
+
+@dataclass(frozen=True, slots=True)
+class RougeL:
+    """ROUGE-L of the best of several references, in 0..1.
+
+    Attributes:
+        official: value of the official run: references beyond the recursion limit score 0.
+        frames: deepest recursion over all pairs of sentences; 0 without pairs.
+    """
+
+    official: float
+    without_limit: float
+    frames: int
+
+
+def rouge_l(prediction: str, references: Sequence[str], *, frame_limit: int = FRAMES_ENGLISH) -> RougeL:
+    """Return ROUGE-L's F over whitespace tokens; 0 for an empty prediction or reference, or one of "." only."""
+    predicted = _Text(prediction)
+    official = unlimited = 0.0
+    deepest = 0
+    for reference in references:
+        score, frames = _compare(predicted, _Text(reference))
+        unlimited = max(unlimited, score)
+        deepest = max(deepest, frames)
+        if frames <= frame_limit:
+            official = max(official, score)
+    return RougeL(official, unlimited, deepest)
+
+
+def rouge_l_zh(prediction: str, references: Sequence[str], *, frame_limit: int = FRAMES_CHINESE) -> RougeL:
+    """Return ROUGE-L's F over jieba's words."""
+    return rouge_l(join_words(prediction), [join_words(reference) for reference in references], frame_limit=frame_limit)
+
+
+def join_words(text: str) -> str:
+    """Return jieba's words joined by spaces, as the official scripts hand them to ``rouge``."""
+    return " ".join(chinese.words(text))
+
+
+class _Sentence:
+    def __init__(self, tokens: tuple[str, ...]) -> None:
+        self.tokens = tokens
+        self.size = len(tokens)
+        self.unique = frozenset(tokens)
+
+    @cached_property
+    def masks(self) -> Mapping[str, int]:
+        return positions(self.tokens)
+
+
+class _Text:
+    """Distinct sentences of a text, the longest first, and the positions of its tokens.
+
+    Attributes:
+        holders: {token: numbers of the sentences with it, ascending}.
+    """
+
+    def __init__(self, text: str) -> None:
+        pieces = {tuple(piece.split()) or ("",) for piece in text.split(".") if piece}
+        self.sentences = [_Sentence(tokens) for tokens in sorted(pieces, key=len, reverse=True)]
+        self.holders: dict[str, list[int]] = {}
+        for number, sentence in enumerate(self.sentences):
+            for token in sentence.unique:
+                self.holders.setdefault(token, []).append(number)
+
+
+def _compare(prediction_text: _Text, reference_text: _Text) -> tuple[float, int]:
+    """Return F and the frames of the deepest recursion."""
+    if not prediction_text.sentences or not reference_text.sentences:
+        return 0.0, 0
+    union = _Union(prediction_text)
+    for reference in reference_text.sentences:
+        union.add(reference)
+    recall = len(union.tokens) / len(reference_text.holders)
+    precision = len(union.tokens) / len(prediction_text.holders)
+    return 2.0 * ((precision * recall) / (precision + recall + 1e-8)), union.deepest
+
+
+class _Union:
+    """Union of the subsequences of all pairs of sentences, from as few pairs as necessary.
+
+    Most pairs cannot change the result: all their common tokens are in the union already, and they are too short to
+    recurse deeper than an earlier pair.
+
+    Attributes:
+        tokens: the union.
+        deepest: frames of the deepest recursion.
+    """
+
+    def __init__(self, prediction_text: _Text) -> None:
+        self._prediction = prediction_text
+        self.tokens: set[str] = set()
+        self.deepest = 0
+
+    def add(self, reference: _Sentence) -> None:
+        """Add the pairs of a reference's sentence with all sentences of the prediction."""
+        holders, candidates = self._prediction.holders, self._prediction.sentences
+        shared = [token for token in reference.unique if token in holders]
+        done: set[int] = set()
+        for token in shared:
+            for number in holders[token]:
+                if token in self.tokens:
+                    break
+                if number not in done:
+                    done.add(number)
+                    self._add(reference, candidates[number])
+        if reference.size + candidates[0].size <= self.deepest:
+            return
+        touching = set[int]().union(*(holders[token] for token in shared))
+        unrelated = next((candidate for number, candidate in enumerate(candidates) if number not in touching), None)
+        if unrelated:
+            self.deepest = max(self.deepest, unrelated.size + 1)  # nothing in common: all the way to the left
+        for number in sorted(touching - done):
+            if reference.size + candidates[number].size <= self.deepest:  # a path has no more frames than this
+                return
+            self._add(reference, candidates[number])
+
+    def _add(self, reference: _Sentence, candidate: _Sentence) -> None:
+        matched, frames = _backtrace(reference.tokens, candidate)
+        self.tokens.update(matched)
+        self.deepest = max(self.deepest, frames)
+
+
+def _backtrace(reference: Sequence[str], candidate: _Sentence) -> tuple[list[str], int]:
+    """Return the tokens of the subsequence, and the recursion depth that the package would need for it.
+
+    At a cell with differing tokens, "the cell above is larger than the cell to the left" is true exactly if the row
+    steps up at that column: a row's bits are enough for the backtrace. A run of moves to the left ends at the highest
+    bit that is a step or a match; rows without any match repeat the row above them, so that the path goes left once and
+    then straight up through them.
+    """
+    matched: list[str] = []
+    i, j = len(reference), candidate.size
+    while i and j and reference[i - 1] == candidate.tokens[j - 1]:  # an end in common needs no table
+        i -= 1
+        j -= 1
+        matched.append(reference[i])
+    frames = 1 + len(matched)
+    if not i or not j:
+        return matched, frames
+    masks = candidate.masks
+    hits = [row for row, token in enumerate(reference[:i], 1) if token in masks]
+    steps = rows_upwards([reference[row - 1] for row in hits], masks, j)
+    for row, step in zip(reversed(hits), steps, strict=True):
+        if i > row:
+            stop = (step & ((1 << j) - 1)).bit_length()
+            frames += j - stop
+            if not stop:
+                return matched, frames
+            frames += i - row
+            i, j = row, stop
+        mask = masks[reference[row - 1]]
+        stop = ((step | mask) & ((1 << j) - 1)).bit_length()
+        frames += j - stop + bool(stop)
+        j = stop
+        if j and mask >> (j - 1) & 1:
+            matched.append(reference[row - 1])
+            j -= 1
+        if not j:
+            return matched, frames
+        i -= 1
+    return matched, frames + (j if i else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Rouge:
+    """F of unigrams, of bigrams and of the longest common subsequence, each the best of its references."""
+
+    rouge1: float
+    rouge2: float
+    rouge_l: float
+
+
+def rouge(prediction: str, references: Sequence[str]) -> Rouge:
+    """Compute the three scores; 0 without references, or without tokens on one side."""
+    predicted = tokenize(prediction, None)
+    best = Rouge(0.0, 0.0, 0.0)
+    for reference in references:
+        expected = tokenize(reference, None)
+        best = Rouge(
+            max(best.rouge1, _ngram_f(predicted, expected, 1)),
+            max(best.rouge2, _ngram_f(predicted, expected, 2)),
+            max(best.rouge_l, f_measure(length(predicted, expected), len(predicted), len(expected))),
+        )
+    return best
+
+
+def _ngram_f(prediction_tokens: Sequence[str], reference_tokens: Sequence[str], n: int) -> float:
+    prediction_ngrams, reference_ngrams = _ngrams(prediction_tokens, n), _ngrams(reference_tokens, n)
+    return f_measure(
+        (prediction_ngrams & reference_ngrams).total(), prediction_ngrams.total(), reference_ngrams.total()
+    )
+
+
+def _ngrams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
+    return Counter(zip(*(tokens[start:] for start in range(n)), strict=False))

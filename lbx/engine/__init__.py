@@ -1,0 +1,1 @@
+"""From a prompt to its completion, for every library: templates, shared prefixes, batches, decoding."""

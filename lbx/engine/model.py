@@ -1,0 +1,307 @@
+"""Protocols of the backends that run models.
+
+A ``LocalBackend`` has a tokenizer and a ``SequenceMemory`` where ``lbx.engine.batching`` computes answers; an
+``AnsweringBackend`` returns answers itself. Backends know no benchmark: ``Request.key`` is opaque to them.
+
+Two questions about one document, which is computed and stored once:
+
+    memory = backend.sequences()
+    memory.extend([Extend(0, document, wants_logits=False)])  # prefill, at most ``max_step`` tokens per call
+    memory.fork(0, len(document), targets=[1, 2])
+    rows = memory.extend([Extend(1, question_a, wants_logits=True), Extend(2, question_b, wants_logits=True)])
+    rows = memory.extend([Extend(n, [int(row.argmax())], True) for n, row in enumerate(rows, 1)])  # decode, batched
+    memory.drop(1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+from lbx.base.errors import BackendError, PromptError
+from lbx.base.records import Completion, Request, Sampling
+from lbx.engine.prompter import Tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Logits = NDArray[np.float32]
+
+
+MIN_SEQUENCES = 3
+"""Two for the trunk and its cut, one for an answer."""
+NO_LIMIT = 2**62
+NEVER_EXTENDS = -1
+ONE_BY_ONE_LIMIT = 256
+"""``follow_limit`` of models that extend sequences by single tokens: this many take about as long as a document."""
+NO_CROSS_ATTENTION = 2**62
+"""``pass_price`` of memories with sequences that attend only to their own cells."""
+
+
+class MemoryFullError(BackendError):
+    """Fewer cells are free than needed; no sequence has changed."""
+
+
+class Extend(NamedTuple):
+    """New tokens of one sequence in a pass.
+
+    Attributes:
+        sequence: 0 <= sequence < ``SequenceMemory.max_sequences``.
+        tokens: at least one.
+        wants_logits: whether to return the logits after the last token.
+    """
+
+    sequence: int
+    tokens: Sequence[int]
+    wants_logits: bool
+
+
+def check_items(items: Sequence[Extend], max_sequences: int, max_step: int) -> int:
+    """Check the items of a pass and return its number of tokens. Raises ValueError like ``SequenceMemory.extend``."""
+    for item in items:
+        check_number(item.sequence, max_sequences)
+        if not len(item.tokens):
+            raise ValueError(f"sequence {item.sequence} has no new tokens")
+    if len({item.sequence for item in items}) < len(items):
+        raise ValueError(f"a sequence occurs twice in {[item.sequence for item in items]}")
+    tokens = sum(len(item.tokens) for item in items)
+    if tokens > max_step:
+        raise ValueError(f"{tokens} tokens exceed the limit of {max_step} per step")
+    return tokens
+
+
+def check_number(sequence: int, max_sequences: int) -> None:
+    if not 0 <= sequence < max_sequences:
+        raise ValueError(f"sequence {sequence} is out of range: there are {max_sequences} sequences")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTraits:
+    """Abilities and costs of a memory that the scheduler plans with.
+
+    Attributes:
+        cheap_cells: cells that a token may attend to before attention costs as much as the rest of the model: 6 x
+            hidden size.
+        pass_price: fixed cost of a pass, in (token, cell) pairs: the tokens that take as long, times ``cheap_cells``.
+            Compared with the pairs of tokens and other sequences' masked cells that a larger batch attends to.
+        grain: cells per block; a sequence owns whole blocks, and full blocks can be shared.
+        forks_anywhere: whether a fork may share any prefix of its source, rather than its whole length only.
+        trunks: number of sequences for prefixes of prompts; the others are for answers. If sequences fork
+            anywhere, two of them take turns: one is cut back by forking its prefix into the other.
+        copies: whether a fork copies its cells instead of sharing them.
+        follow_limit: most tokens by which a stored prefix is worth extending, for models that extend token by token;
+            ``NEVER_EXTENDS`` if prompts cannot share prefixes.
+        long_from: prompts with more tokens are computed differently from their first token on (longrope).
+        single_reason: why prompts cannot share prefixes, a clause; None if they can.
+    """
+
+    cheap_cells: int
+    pass_price: int
+    grain: int = 1
+    forks_anywhere: bool = True
+    trunks: int = 2
+    copies: bool = False
+    follow_limit: int = NO_LIMIT
+    long_from: int = NO_LIMIT
+    single_reason: str | None = None
+
+    @property
+    def resumes(self) -> bool:
+        """Whether a preempted answer can be prefilled again at the cost of a few passes."""
+        return self.forks_anywhere and not self.copies and self.follow_limit == self.long_from == NO_LIMIT
+
+
+class SequenceMemory(Protocol):
+    """KV memory of a model with at least ``MIN_SEQUENCES`` sequences; forks share their tokens' cells.
+
+    A sequence is a small number. It starts empty or as a fork of another one.
+    """
+
+    @property
+    def traits(self) -> MemoryTraits: ...
+
+    @property
+    def max_sequences(self) -> int: ...
+
+    @property
+    def max_cells(self) -> int:
+        """Capacity in tokens, shared tokens counted once."""
+        ...
+
+    @property
+    def used_cells(self) -> int: ...
+
+    @property
+    def max_step(self) -> int:
+        """Most tokens of one ``extend``, all sequences together."""
+        ...
+
+    def fit(self, cells: int) -> None:
+        """Limit the cells in use until the next call, which may make passes faster. No effect unless empty."""
+        ...
+
+    def length(self, sequence: int) -> int:
+        """Tokens of a sequence; 0 if it was dropped or never started."""
+        ...
+
+    def extend(self, items: Sequence[Extend]) -> list[Logits | None]:
+        """Append tokens to sequences in one pass of the model.
+
+        Returns:
+            For each item a copy of the logits after its last token, shape (vocabulary,), or None if not wanted.
+
+        Raises:
+            ValueError: an item is empty, two items name one sequence, or there are more than ``max_step`` tokens.
+            MemoryFullError: no sequence has changed.
+            BackendError: the model failed; the sequences of the items are dropped, and others may be, see ``length``.
+        """
+        ...
+
+    def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
+        """Replace the targets by the source's first ``length`` tokens, sharing their cells.
+
+        Raises:
+            ValueError: the source is shorter, or is a target.
+            MemoryFullError: the targets are dropped; no other sequence has changed.
+        """
+        ...
+
+    def drop(self, sequence: int) -> None:
+        """Remove a sequence and free the cells that no other one shares; no effect on an empty one."""
+        ...
+
+
+class SuppressedTokens(NamedTuple):
+    """Tokens that a model's files exclude from its answers, such as marks of images: ``suppress_tokens`` of
+    ``generate``.
+
+    Attributes:
+        first: excluded as the first token only.
+    """
+
+    always: frozenset[int] = frozenset()
+    first: frozenset[int] = frozenset()
+
+    def settings(self) -> dict[str, list[int]]:
+        """Entries for ``BackendInfo.settings``."""
+        names = {"suppress_tokens": self.always, "begin_suppress_tokens": self.first}
+        return {name: sorted(ids) for name, ids in names.items() if ids}
+
+
+NO_TOKENS = SuppressedTokens()
+
+
+@dataclass(frozen=True, slots=True)
+class BackendInfo:
+    """Description of a loaded backend, for the ``runs`` table.
+
+    Attributes:
+        name: "llamacpp", "hf" or "scripted".
+        version: of the library, e.g. "llama-cpp-python 0.3.36".
+        model: name in reports.
+        context_window: tokens of prompt and answer together.
+        settings: every option that can change an output (dtype, threads, flash attention, cache types ...).
+        hardware: CPU variant, GPU name, threads ...; recorded, not part of the run's identity.
+        declared_context: context window that the model's files declare, in tokens; 0 if they declare none.
+        default_sampling: recommendation in the model's files.
+        weights_bytes: memory of the weights; None if they are not on this machine.
+        kv_bytes_per_token: memory of a token in the cache; None if it is not constant: recurrent and hybrid models,
+            caches that keep less of some layers.
+        kv_cells: capacity of the cache in tokens.
+        on_gpu: whether weights or cache are in a GPU's memory.
+        is_split: whether they are partly there and partly in RAM.
+        free_gpu_bytes: memory of all GPUs that was free before the model was loaded; None if its library cannot tell.
+        shares_weights: whether processes on one machine share the weights in memory.
+        counts_tokens: False if there is no tokenizer, and prompts are counted in characters.
+        wraps_prompts: whether the server applies the chat template.
+        suppressed_tokens: of a ``LocalBackend``; servers apply their own.
+        notes: remarks on how answers are computed, for whoever starts a run, a sentence each.
+    """
+
+    name: str
+    version: str
+    model: str
+    context_window: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    hardware: Mapping[str, Any] = field(default_factory=dict)
+    declared_context: int = 0
+    default_sampling: Sampling | None = None
+    weights_bytes: int | None = None
+    kv_bytes_per_token: int | None = None
+    kv_cells: int = 0
+    on_gpu: bool = False
+    is_split: bool = False
+    free_gpu_bytes: int | None = None
+    shares_weights: bool = False
+    counts_tokens: bool = True
+    wraps_prompts: bool = False
+    suppressed_tokens: SuppressedTokens = NO_TOKENS
+    notes: tuple[str, ...] = ()
+
+    @property
+    def knows_prompt_tokens(self) -> bool:
+        """Whether the tokens in a request are all that the model reads."""
+        return self.counts_tokens and not self.wraps_prompts
+
+
+class _BackendBase(Protocol):
+    """Loaded model."""
+
+    @property
+    def info(self) -> BackendInfo: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Tokens that end an answer: end of sequence and end of turn; empty if the backend does not decode here."""
+        ...
+
+    def close(self) -> None:
+        """Free the model's memory. The backend is unusable afterwards."""
+        ...
+
+
+@runtime_checkable
+class LocalBackend(_BackendBase, Protocol):
+    """A model that computes in this process."""
+
+    def sequences(self) -> SequenceMemory:
+        """Return the KV memory of the model, the same object at each call.
+
+        Raises:
+            BackendError: the model is closed.
+        """
+        ...
+
+
+CompletionResult = Completion | PromptError | BackendError
+"""Completion of a request, or its error."""
+
+
+@runtime_checkable
+class AnsweringBackend(_BackendBase, Protocol):
+    """A server, or a script, that returns answers."""
+
+    def generate_many(
+        self, requests: Sequence[Request], *, one_by_one: bool = False
+    ) -> Iterator[tuple[int, CompletionResult]]:
+        """Yields (index, result) as answers arrive, each index once.
+
+        Args:
+            one_by_one: request an answer only after the previous one has arrived.
+
+        Raises:
+            LbxError: no further request can be answered.
+        """
+        ...
+
+    def takes_system(self) -> bool:
+        """Whether the server accepts system messages; only for ``BackendInfo.wraps_prompts``."""
+        ...
+
+
+Backend = LocalBackend | AnsweringBackend

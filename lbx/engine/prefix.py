@@ -1,0 +1,298 @@
+"""Prefix tree of the prompts, and the rule by which prompts join a batch. Pure arithmetic, without a model.
+
+The tree is walked so that every distinct prefix is computed once. In sorted order a prompt shares more with the
+previous prompt than with any earlier one, so one sequence, the trunk, is enough: for each prompt it is cut back to the
+prefix shared with the previous prompt and extended by the prefix shared with the next; the rest of the prompt is a
+branch. If sequences cannot be cut back, snapshots of the trunk are kept at the lengths that are needed again
+(``PrefixPlan.rewind_lengths``). ``Admission`` is used by the batch (``batching``) and by its forecast (``forecast``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from lbx.engine.model import NO_LIMIT, SequenceMemory
+
+_TOKEN_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One prompt in the order of computation; all counts are of its first tokens.
+
+    Attributes:
+        index: of the prompt in the given list.
+        length: tokens of the prompt.
+        shared_with_previous: tokens in common with the previous prompt.
+        reused_tokens: tokens already in the trunk.
+        fork_at: length of the trunk when the prompt forks off, reused_tokens <= fork_at < length: the last token is
+            never on the trunk, because the logits after it belong to one prompt.
+    """
+
+    index: int
+    length: int
+    shared_with_previous: int
+    reused_tokens: int
+    fork_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixPlan:
+    """Branches in the order of computation.
+
+    Attributes:
+        tree_tokens: nodes of the prefix tree, the least number of tokens that all prompts take.
+    """
+
+    branches: tuple[Branch, ...]
+    tree_tokens: int
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens computed for all prompts: the tree's, and one more for each prompt that is a prefix of another."""
+        return sum(branch.length - branch.reused_tokens for branch in self.branches)
+
+    def rewind_lengths(self) -> list[tuple[int, ...]]:
+        """Lengths that the trunk is cut back to after each branch, longest first."""
+        branches: list[tuple[int, ...]] = [()]
+        for branch in reversed(self.branches[1:]):
+            branches.append(
+                tuple(filter(None, (branch.reused_tokens, *(n for n in branches[-1] if n < branch.reused_tokens))))
+            )
+        return branches[::-1]
+
+
+def plan_prefixes(
+    prompts: Sequence[Sequence[int] | bytes], follow_limit: int = NO_LIMIT, long_from: int = NO_LIMIT
+) -> PrefixPlan:
+    """Order prompts, given as ids or packed, so that neighbours share most. The order of equal prompts is kept.
+
+    Args:
+        follow_limit: prompts with more tokens than this after a common prefix do not share it.
+        long_from: prompts with more tokens than this only share prefixes that are longer than this, too. Both limits
+            are as in ``lbx.engine.model.MemoryTraits``.
+
+    Raises:
+        ValueError: a prompt is empty.
+    """
+    packed = [pack(prompt) for prompt in prompts]
+    if not all(packed):
+        raise ValueError("a prompt has no token")
+    order = sorted(range(len(packed)), key=packed.__getitem__)
+    lengths = [len(packed[index]) // _TOKEN_BYTES for index in order]
+    shared_with_previous = [0, *(_common_length(packed[a], packed[b]) for a, b in pairwise(order))][: len(order)]
+    shared = [
+        n if most - n <= follow_limit and (most <= long_from or n - 1 > long_from) else 0  # the trunk may have one less
+        for n, most in zip(shared_with_previous[1:], map(max, pairwise(lengths)), strict=True)
+    ]
+    shared = [0, *shared, 0]
+    branches: list[Branch] = []
+    trunk = 0
+    for position, (index, length) in enumerate(zip(order, lengths, strict=True)):
+        reused = min(shared[position], trunk, length - 1)
+        trunk = max(reused, min(shared[position + 1], length - 1))
+        branches.append(Branch(index, length, shared_with_previous[position], reused, trunk))
+    return PrefixPlan(tuple(branches), sum(lengths) - sum(shared_with_previous))
+
+
+def pack(prompt: Sequence[int] | bytes) -> bytes:
+    """Tokens as bytes in the same sort order, in a ninth of the memory; packed prompts are returned unchanged."""
+    return prompt if isinstance(prompt, bytes) else np.asarray(prompt, dtype=">u4").tobytes()
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """Number of leading tokens that two prompts share."""
+    return _common_length(pack(first), pack(second))
+
+
+def _common_length(first: bytes, second: bytes) -> int:
+    n = min(len(first), len(second)) // _TOKEN_BYTES
+    unequal = np.frombuffer(first, np.uint32, n) != np.frombuffer(second, np.uint32, n)
+    length = int(unequal.argmax()) if n else 0
+    return length if n and unequal[length] else n
+
+
+_MIN_LONGER_ANSWERS = 4
+"""Minimum number of longer answers to predict a length by their mean."""
+_MIN_EXPECTED_LENGTH = 64
+"""Minimum expected length of an answer in tokens; with a shorter one, batching would seem too expensive."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeCapacity:
+    """Limits of decoding on a backend.
+
+    Attributes:
+        answers: number of answers decoded together.
+        cells: capacity of the memory in tokens.
+        pass_price, grain, follow_limit: as in ``lbx.engine.model.MemoryTraits``.
+        step: tokens per pass; 0 if prefixes are not reused.
+        copied_cells: cells that copies of sequences may take.
+        resumes: whether prompts are admitted by expected answer lengths, see ``MemoryTraits.resumes``, or by budgets.
+    """
+
+    answers: int
+    cells: int
+    pass_price: int
+    step: int
+    grain: int = 1
+    follow_limit: int = NO_LIMIT
+    copied_cells: int = 0
+    resumes: bool = False
+
+
+def decode_capacity(memory: SequenceMemory, *, batching: bool = True) -> DecodeCapacity:
+    """Derive the decode limits of a memory."""
+    traits = memory.traits
+    together = max(1, min(memory.max_sequences - traits.trunks, memory.max_step))
+    return DecodeCapacity(
+        together if batching else 1,
+        memory.max_cells,
+        traits.pass_price,
+        memory.max_step,
+        traits.grain,
+        traits.follow_limit,
+        memory.max_cells if traits.copies else 0,
+        traits.resumes,
+    )
+
+
+class AnswerLengths:
+    """Expected answer lengths, from the answers that have ended. Reasoning seldom takes its whole budget."""
+
+    def __init__(self) -> None:
+        self._lengths: list[int] = []  # in rising order
+        self._sums: list[int] = []  # of each length and all longer ones
+
+    def add(self, tokens: int) -> None:
+        insort(self._lengths, tokens)
+        self._sums = [*accumulate(reversed(self._lengths))][::-1]
+
+    def expected_length(self, n_tokens: int, budget: int) -> int:
+        """Expected length of an answer with ``n_tokens`` tokens and a budget of ``budget``.
+
+        The mean of all longer answers; if there are few, twice ``n_tokens``, and at least ``_MIN_EXPECTED_LENGTH`` and
+        an eighth of the budget.
+        """
+        at = bisect_right(self._lengths, n_tokens)
+        longer = len(self._lengths) - at
+        guess = (
+            self._sums[at] // longer
+            if longer >= _MIN_LONGER_ANSWERS
+            else max(2 * n_tokens, budget // 8, _MIN_EXPECTED_LENGTH)
+        )
+        return min(budget, max(n_tokens + 1, guess))
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Rule by which prompts join the answers that are being decoded. Prompts are identified by their order.
+
+    Attributes:
+        shared_tokens: leading tokens shared with the previous prompt.
+        lengths: expected answer lengths; None: the budgets.
+    """
+
+    capacity: DecodeCapacity
+    prompt_tokens: Sequence[int]
+    shared_tokens: Sequence[int]
+    answer_budgets: Sequence[int]
+    lengths: AnswerLengths | None = None
+
+    def admits(
+        self,
+        position: int,
+        tokens_by_prompt: Mapping[int, int],
+        used: int,
+        *,
+        answer_tokens: int = 0,
+        reused_tokens: int | None = None,
+    ) -> bool:
+        """Whether joining pays and the memory is likely to fit all answers until they end.
+
+        Args:
+            tokens_by_prompt: {prompt: tokens of its answer so far} of the answers that are being decoded.
+            used: cells in use once these prompts are prefilled.
+            answer_tokens: tokens of the prompt's own answer if it was preempted.
+            reused_tokens: leading tokens of the prompt that are in the memory; None: its shared tokens.
+        """
+        if not tokens_by_prompt:
+            return True
+        if reused_tokens is None:
+            reused_tokens = self.shared_tokens[position]
+        return (
+            len(tokens_by_prompt) < self.capacity.answers
+            and self._is_worth_joining(position, tokens_by_prompt, used, answer_tokens, reused_tokens)
+            and self._fits({**tokens_by_prompt, position: answer_tokens})
+        )
+
+    def shared_cells(self, first: int, second: int) -> int:
+        """Number of cells that two prompts (first < second) share."""
+        return min(self.shared_tokens[first + 1 : second + 1])
+
+    def expected_tokens(self, position: int, answer_tokens: int = 0) -> int:
+        """Expected tokens of a prompt and its answer, given ``answer_tokens`` answer tokens so far."""
+        return self.prompt_tokens[position] + self._answer_length(position, answer_tokens)
+
+    def most_cells(self) -> int:
+        """Most cells in use at once with whole budgets: of all prompts, or of the largest if they run one by one."""
+        with_budgets = replace(self, lengths=None)
+        if self.capacity.answers == 1:
+            return max(with_budgets._cells({position: 0}) for position in range(len(self.prompt_tokens)))
+        return min(with_budgets._cells(dict.fromkeys(range(len(self.prompt_tokens)), 0)), self.capacity.cells)
+
+    def _answer_length(self, position: int, answer_tokens: int) -> int:
+        budget = self.answer_budgets[position]
+        return budget if self.lengths is None else self.lengths.expected_length(answer_tokens, budget)
+
+    def _is_worth_joining(
+        self, position: int, tokens_by_prompt: Mapping[int, int], used: int, answer_tokens: int, reused_tokens: int
+    ) -> bool:
+        return is_worth_joining(
+            new=max(1, self.prompt_tokens[position] + answer_tokens - reused_tokens),
+            budget=self._answer_length(position, answer_tokens) - answer_tokens,
+            foreign_cells=used - reused_tokens,
+            growing=[self._answer_length(other, tokens) - tokens for other, tokens in tokens_by_prompt.items()],
+            max_step=self.capacity.step,
+            pass_price=self.capacity.pass_price,
+        )
+
+    def _fits(self, tokens_by_prompt: Mapping[int, int]) -> bool:
+        return self._cells(tokens_by_prompt) <= self.capacity.cells
+
+    def _cells(self, tokens_by_prompt: Mapping[int, int]) -> int:
+        grain, positions = self.capacity.grain, sorted(tokens_by_prompt)
+        blocks = sum(-(-self.expected_tokens(position, tokens_by_prompt[position]) // grain) for position in positions)
+        blocks -= sum(self.shared_cells(*pair) // grain for pair in pairwise(positions))
+        return blocks * grain
+
+
+def is_worth_joining(
+    *, new: int, budget: int, foreign_cells: int, growing: Sequence[int], max_step: int, pass_price: int
+) -> bool:
+    """Whether a prompt should join the answers that are being decoded, rather than wait until some have ended.
+
+    A batch takes fewer passes, each with a fixed price. In return every token of a pass attends to every cell in use,
+    also to masked cells of other sequences: n answers cost n x n times their own cells. Waiting prompts share passes
+    later, too, so joining pays as long as it makes all of them cheaper, which saves 2 / (n + 1) of the shared passes.
+
+    Args:
+        new: tokens of the prompt that must be computed.
+        budget: tokens that its answer may take.
+        foreign_cells: cells in use that the prompt does not share.
+        growing: remaining tokens of each answer that is being decoded, at least one.
+        max_step: tokens per pass.
+        pass_price: as in ``lbx.engine.model.MemoryTraits``.
+    """
+    prefill_passes, longest = -(-new // max_step), max(growing)
+    mixed_passes = min(prefill_passes, longest)  # passes that read the prompt and take the others' next tokens along
+    joint_passes = min(longest - mixed_passes, budget)  # passes that all answers grow in
+    n_answers = len(growing)
+    wasted_pairs = min(new, mixed_passes * max_step) * foreign_cells + mixed_passes * n_answers * new // 2
+    wasted_pairs += joint_passes * (foreign_cells + n_answers * (new + joint_passes))
+    return wasted_pairs * (n_answers + 1) <= 2 * (mixed_passes + joint_passes) * pass_price

@@ -1,1 +1,0 @@
-"""Answers from a model, whichever library runs it: shared prefixes, batches, decoding, and the seams of backends."""

@@ -1,0 +1,379 @@
+"""Journal of ratings: a line per rating, flushed to disk before a page shows it as saved.
+
+Its path is RESULTS.ratings.jsonl, next to the results file. One process at a time can write it, and no other process
+can read it meanwhile. Lines shown as saved are complete; a partial line left by a kill is moved to another file.
+
+Journal lines and rating rows have types and bounds. A journal may come from an untrusted source. Values that pass can
+be computed with, compared and stored: no number, date or revision prevents the next rating from being saved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from lbx.base.errors import StoreError
+from lbx.base.inputs import read_file_or_pipe
+from lbx.base.limits import JOURNAL_BYTES
+from lbx.base.outputs import open_or_create, sync_folder
+from lbx.opinions.numbers import write_ratings
+from lbx.opinions.rating_rows import EARLIEST, LATEST, RatingItemRow, RatingRow, RatingSetRow
+from lbx.opinions.rating_sets import PAIR, SCORE, VERDICTS
+from lbx.results import Store
+from lbx.results.rows import TableRow, as_json
+
+_MAX_COUNT, _MAX_SEED = 2**31, 2**63
+"""Limits of the database's integers."""
+_MAX_NUMBER = 1e9
+"""Limit of scores, scales and seconds."""
+_ERRORS = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
+
+
+class RatingLine(NamedTuple):
+    """A set with its items, or ratings by one rater at one time."""
+
+    set: RatingSetRow | None
+    items: list[RatingItemRow]
+    ratings: list[RatingRow]
+
+
+def record_of(line: bytes) -> dict[str, Any] | None:
+    """Parse a line's values; None if lbx never writes such a line."""
+    try:
+        record = json.loads(line)
+        return record if record.keys() & {"set", "ratings"} and line_of(record) else None
+    except _ERRORS:
+        return None
+
+
+def line_of(record: Mapping[str, Any]) -> RatingLine:
+    """Parse a line's rows. Raises ValueError if lbx never writes such a line."""
+    try:
+        rating_set = _set_of(record["set"]) if "set" in record else None
+        return RatingLine(
+            rating_set,
+            [_item_of(item) for item in record["items"]] if rating_set else [],
+            [row_of(row) for row in record.get("ratings", ())],
+        )
+    except _ERRORS as exc:
+        raise ValueError("no line of a journal") from exc
+
+
+def row_of(values: Mapping[str, Any]) -> RatingRow:
+    """Parse a row of a journal or a table. Raises ValueError if it is invalid."""
+    row: RatingRow = _make_row(RatingRow, values)
+    shown_at = () if row.shown_at is None else (row.shown_at,)
+    if not (
+        _are_texts(row.set_id, row.rater, row.run_id, row.against_run_id, row.comment or "", row.source_row or "")
+        and _are_counts(row.item, row.iteration, row.against_iteration, row.revision, *shown_at)
+        and _are_numbers(row.score, row.seconds)
+        and row.verdict in (None, *VERDICTS)
+    ):
+        raise ValueError("no rating")
+    return row
+
+
+def is_on_scale(row: RatingRow, rating_set: RatingSetRow) -> bool:
+    low, high = rating_set.scale_low, rating_set.scale_high
+    return row.score is None or (low is not None and high is not None and low <= row.score <= high)
+
+
+def _set_of(values: Mapping[str, Any]) -> RatingSetRow:
+    row: RatingSetRow = _make_row(RatingSetRow, values)
+    if not (
+        _are_texts(row.set_id, row.question_source, row.bundle_digest or "", *_as_list(row.runs))
+        and row.kind in (SCORE, PAIR)
+        and _are_numbers(row.scale_low, row.scale_high)
+        and type(row.seed) is int
+        and abs(row.seed) < _MAX_SEED
+        and _are_counts(*(() if row.raters_per_item is None else (row.raters_per_item,)))
+    ):
+        raise ValueError("no set")
+    return row
+
+
+def _item_of(values: Mapping[str, Any]) -> RatingItemRow:
+    row: RatingItemRow = _make_row(RatingItemRow, values)
+    if not (
+        _are_texts(row.set_id, row.benchmark, row.task, row.sample_id)
+        and _are_counts(row.item, row.position)
+        and isinstance(row.meta, Mapping)
+    ):
+        raise ValueError("no question")
+    return row
+
+
+def _make_row(kind: type[TableRow], values: Mapping[str, Any]) -> Any:
+    """Make a row from the known columns; its time has a zone and is early enough for later ratings."""
+    try:
+        names = {column.name for column in fields(kind)}
+        row_values = {name: value for name, value in values.items() if name in names}
+        if "created_at" in names:
+            created = row_values["created_at"]
+            time = created if isinstance(created, datetime) else datetime.fromisoformat(created)
+            row_values["created_at"] = (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+            if not EARLIEST <= row_values["created_at"] < LATEST:
+                raise ValueError("no time that anybody rates at")
+        return kind(**row_values)
+    except _ERRORS as exc:
+        raise ValueError(f"no row of {kind.__name__}") from exc
+
+
+def _as_list(values: object) -> list[object]:
+    if not isinstance(values, list):
+        raise TypeError("no list")
+    return values
+
+
+def _are_texts(*values: object) -> bool:
+    return all(type(value) is str for value in values)
+
+
+def _are_counts(*values: object) -> bool:
+    return all(type(value) is int and 0 <= value < _MAX_COUNT for value in values)
+
+
+def _are_numbers(*values: object) -> bool:
+    return all(
+        value is None or (isinstance(value, int | float) and type(value) is not bool and abs(value) <= _MAX_NUMBER)
+        for value in values
+    )
+
+
+def journal_of(results: Path) -> Path:
+    return results.with_name(f"{results.name}.ratings.jsonl")
+
+
+class Journal:
+    """A journal opened for exclusive writing, created if missing. Use it as a context manager.
+
+    Attributes:
+        records: its lines, including appended ones.
+        torn: file with the partial line left by a kill; None without one.
+
+    Raises:
+        StoreError: another process writes it, a line is damaged, or it cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.torn: Path | None = None
+        self._lock = threading.Lock()
+        self._file = _lock_journal(path)
+        try:
+            data = _read_all(self._file)
+            complete_lines = data.rpartition(b"\n")[0] + b"\n" if b"\n" in data else b""
+            self.records = _records(complete_lines, path)
+            if len(complete_lines) < len(data):
+                self._move_partial_line(data[len(complete_lines) :], len(complete_lines))
+            self._size = len(complete_lines)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def _move_partial_line(self, piece: bytes, size: int) -> None:
+        torn = self.path.with_suffix(".torn")
+        try:
+            with os.fdopen(open_or_create(torn, os.O_WRONLY | os.O_APPEND, 0o600), "wb") as file:
+                file.write(piece + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.ftruncate(self._file, size)
+            os.fsync(self._file)
+        except OSError as exc:
+            raise StoreError(
+                f"The partial line that a killed process left in {self.path} cannot be moved to {torn}: "
+                f"{exc.strerror}.",
+                fix="No file has changed. Free space on the disk, then do it again.",
+            ) from exc
+        self.torn = torn
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Append a line and flush it to disk.
+
+        Raises:
+            StoreError: the line cannot be written; no part of it was.
+        """
+        try:
+            line_of(record)
+        except ValueError as exc:
+            raise StoreError(
+                "This cannot be saved: a number or a date in it is out of range.",
+                fix="It was not saved, but everything before it was. Check this machine's clock.",
+            ) from exc
+        line = as_json(record).encode() + b"\n"
+        with self._lock:
+            try:
+                _write(self._file, line)
+                os.fsync(self._file)
+            except OSError as exc:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._file, self._size)
+                raise StoreError(
+                    f"{self.path} could not be written: {exc.strerror}.",
+                    fix="This was not saved, but everything before it was. Free space on the disk, then do it again.",
+                ) from exc
+            self._size += len(line)
+            self.records.append(dict(record))
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not any("ratings" in record for record in self.records):
+            self.remove()
+        os.close(self._file)
+
+
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """Read the complete lines of a journal from elsewhere, without changing it.
+
+    Raises:
+        StoreError: it cannot be read, or a line is damaged.
+    """
+    try:
+        data = read_file_or_pipe(path, JOURNAL_BYTES)
+    except OSError as exc:
+        raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
+    return _records(data[: data.rfind(b"\n") + 1], path)
+
+
+def _lock_journal(path: Path) -> int:
+    while True:
+        try:
+            file = open_or_create(path, os.O_RDWR | os.O_APPEND, 0o600, limit=JOURNAL_BYTES)
+        except OSError as exc:
+            raise StoreError(
+                f"The journal {path} cannot be written: {exc.strerror}.",
+                fix="Ratings are stored next to the results file: copy it to a folder that you can write to.",
+            ) from exc
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            sync_folder(path.parent)
+            if path.exists() and os.fstat(file).st_ino == path.stat().st_ino:
+                return file
+        except OSError as exc:
+            os.close(file)
+            if exc.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise StoreError(
+                f"Another `lbx rate` is writing {path}.",
+                fix="Stop that one first (Ctrl-C); it moves its ratings itself.",
+            ) from exc
+        os.close(file)  # another process removed it in the meantime
+
+
+def _read_all(file: int) -> bytes:
+    with os.fdopen(os.dup(file), "rb") as reader:
+        reader.seek(0)
+        return reader.read()
+
+
+def _write(file: int, line: bytes) -> None:
+    while line:
+        line = line[os.write(file, line) :]
+
+
+def _records(data: bytes, path: Path) -> list[dict[str, Any]]:
+    records = []
+    for number, line in enumerate(data.splitlines(), 1):
+        record = record_of(line)
+        if record is None:
+            raise StoreError(
+                f"Line {number} of {path} was not written by lbx: the file is damaged.",
+                fix="Move that line to another file; then all other lines can be moved.",
+            )
+        records.append(record)
+    return records
+
+
+# Import into the results file
+
+
+@dataclass(frozen=True, slots=True)
+class CollectSummary:
+    """Counts of ``collect_ratings``.
+
+    Attributes:
+        ratings: number of rows that the file did not have.
+        torn: see ``Journal``.
+        lines_of_raters: {rater: lines} of each journal from elsewhere, with unverified authorship.
+    """
+
+    ratings: int
+    torn: Path | None = None
+    lines_of_raters: Mapping[Path, Mapping[str, int]] = field(default_factory=dict)
+
+
+def collect_ratings(results: Path, other_paths: Sequence[Path] = ()) -> CollectSummary:
+    """Move a results file's journal into its tables, and copy rows of journals from elsewhere.
+
+    The journal is removed after the file is closed; a kill in between neither loses rows nor duplicates them later.
+
+    Raises:
+        StoreError: the file or the journal is in use, or damaged.
+    """
+    journals = {other: read_journal(other) for other in other_paths}
+    elsewhere = [record for records in journals.values() for record in records]
+    lines_of_raters = {
+        other: Counter(row["rater"] for record in records for row in record.get("ratings", ())[:1])
+        for other, records in journals.items()
+    }
+    path = journal_of(results)
+    if not path.exists():
+        return CollectSummary(_write_records(results, elsewhere), lines_of_raters=lines_of_raters)
+    with Journal(path) as journal:
+        return CollectSummary(move_journal(results, journal, elsewhere), journal.torn, lines_of_raters)
+
+
+def move_journal(results: Path, journal: Journal, extra_records: Iterable[Mapping[str, Any]] = ()) -> int:
+    """Write an open journal's rows into the file, and remove it. Returns the number of new rows."""
+    moved = _write_records(results, [*journal.records, *extra_records])
+    journal.remove()
+    return moved
+
+
+def _write_records(results: Path, records: Iterable[Mapping[str, Any]]) -> int:
+    sets: dict[str, RatingSetRow] = {}
+    items: list[RatingItemRow] = []
+    ratings: list[RatingRow] = []
+    for record in records:
+        line = line_of(record)
+        if line.set:
+            sets[line.set.set_id] = line.set
+            items += line.items
+        ratings += line.ratings
+    for row in ratings:
+        if row.set_id not in sets:
+            raise StoreError(f"A journal does not describe its set {row.set_id}: its first lines are missing.")
+        if not is_on_scale(row, sets[row.set_id]):
+            raise StoreError(
+                f"A journal has a rating of {row.rater!r} outside the scale of {row.set_id}: {row.score:g}.",
+                fix="lbx never writes such a line: leave out that journal.",
+            )
+    if not ratings:
+        return 0
+    used = {row.set_id for row in ratings}
+    with Store(results) as store:
+        return write_ratings(
+            store,
+            [row for name, row in sets.items() if name in used],
+            list({(row.set_id, row.item): row for row in items if row.set_id in used}.values()),
+            ratings,
+        )

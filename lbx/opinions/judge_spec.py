@@ -1,0 +1,153 @@
+"""Spec of a judge run over other runs' answers."""
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+from lbx.base.errors import UsageError
+from lbx.base.inputs import SMALL, read_input
+from lbx.base.option import Option, fields_of
+from lbx.base.outputs import write_file
+from lbx.options.run_spec import JUDGE_MARK, RunSpec, SampleChoice, read_values
+
+OFFICIAL = "leval"
+"""Benchmark of the default rubric; a literal, so that help and completion need no benchmark."""
+_Questions = Literal["llm", "human", "both", "open"]
+_Orders = Literal["both", "given"]
+_FORMAT = 1
+
+_prompt_option = functools.partial(Option, "What to ask")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeSpec(RunSpec):
+    """Spec of a judge: the options of ``lbx judge``, including the run options that it shares.
+
+    Patterns in ``tasks`` work as in ``lbx run``; ``limit`` counts questions of each task.
+
+    Attributes:
+        answers: results files with the answers; if several contain a run, the first one is used.
+
+    Raises:
+        UsageError: see ``RunSpec``.
+    """
+
+    model: Annotated[
+        str,
+        Option(
+            "The model",
+            "A model card (.toml, or its name in models/), a .gguf file, or a model folder.",
+            "MODEL",
+            ("--judge", "-j"),
+        ),
+    ]
+    runs: Annotated[
+        tuple[str, ...],
+        _prompt_option(
+            "Run to judge (its name, a prefix of it, or its model's name), or a model with published answers in the "
+            "bundle: claude-100k, gpt4-32k, llama2-13b-chat-4k. Can be repeated.",
+            "RUN",
+            ("--run",),
+        ),
+    ] = ()
+    against: Annotated[str | None, _prompt_option("Opponent; officially turbo-16k-0613.", "RUN")] = None
+    questions: Annotated[
+        _Questions | None,
+        _prompt_option(
+            "L-Eval's questions for the judge (llm: 96), for people (human: 85) or both; open: all open questions "
+            "of any benchmark. Default: llm; open if you pass your own rubric.",
+            "WHICH",
+        ),
+    ] = None
+    rubric: Annotated[
+        str,
+        _prompt_option(
+            "leval or a TOML file; default: your benchmark's, else leval.",
+            "FILE",
+        ),
+    ] = OFFICIAL
+    orders: Annotated[
+        _Orders, _prompt_option("both: each pair in both orders (official); given: the judged run first.", "WHICH")
+    ] = "both"
+    tasks: Annotated[
+        tuple[str, ...],
+        Option("Which samples", "Only answers to these benchmarks or tasks.", "NAMES", ("--tasks", "-t")),
+    ] = ("all",)
+    limit: Annotated[
+        int | None,
+        Option(
+            "Which samples", "Only the first N questions of each task, with all their rounds.", "N", ("--limit", "-n")
+        ),
+    ] = None
+    name: Annotated[
+        str | None,
+        Option("Output", "Name of the judge; default: derived from model, backend, bundle and rubric.", "NAME"),
+    ] = None
+    answers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("answers", "runs"):
+            if isinstance(path_value := getattr(self, name), str | os.PathLike | list):
+                texts = [path_value] if isinstance(path_value, str | os.PathLike) else path_value
+                object.__setattr__(self, name, tuple(os.fspath(text) for text in texts))
+        RunSpec.__post_init__(self)
+        for option, value, kind in (("questions", self.question_set, _Questions), ("orders", self.orders, _Orders)):
+            if value not in (allowed_values := get_args(kind)):
+                raise UsageError(f"--{option} must be one of {', '.join(allowed_values)}, not {value!r}.")
+        if not self.answers or not self.runs:
+            raise UsageError("A judge needs a results file and a run to judge. Pass --run.")
+        if self.against in self.runs:
+            raise UsageError(f"--against {self.against} is also a run to judge: a run cannot be its own opponent.")
+        refused = [field for field in fields_of(RunSpec).values() if field.option and field.option.judges is False]
+        if any(getattr(self, field.name) != field.default for field in refused):
+            *names, last = (field.option_name for field in refused)
+            raise UsageError(f"{', '.join(names)} and {last} do not apply to judges.")
+
+    @property
+    def choice(self) -> SampleChoice:
+        """Choice of rounds by ``ids`` only: ``limit`` was applied before, because it counts questions."""
+        return SampleChoice(ids=self.ids)
+
+    @property
+    def question_set(self) -> str:
+        """``questions``, or its default."""
+        return self.questions or ("llm" if self.rubric == OFFICIAL else "open")
+
+    def copy_inputs(self, folder: Path, mount_path: str) -> Self:
+        """Copy the answers, so they stay readable while results files are written (see ``RunSpec.copy_inputs``)."""
+        from lbx.results import Store
+        from lbx.results.whole import copies
+
+        answers = []
+        for number, path in enumerate(self.answers):
+            answers.append(f"answers-{number}.duckdb")
+            with Store(Path(path), read_only=True):  # no writer during the copy
+                copies.copy_database(Path(path), folder / answers[-1])
+        rubric = self.rubric
+        if rubric != OFFICIAL:
+            write_file(folder / Path(rubric).name, read_input(Path(rubric), SMALL))
+            rubric = f"{mount_path}/{Path(rubric).name}"
+        return replace(self, answers=tuple(f"{mount_path}/{name}" for name in answers), rubric=rubric)
+
+    def with_absolute_paths(self) -> Self:
+        rubric = self.rubric if self.rubric == OFFICIAL else str(Path(self.rubric).absolute())
+        answers = tuple(str(Path(path).absolute()) for path in self.answers)
+        return replace(RunSpec.with_absolute_paths(self), rubric=rubric, answers=answers)
+
+    def to_json(self) -> dict[str, Any]:
+        """Values other than the defaults, with a marker for judges."""
+        return {JUDGE_MARK: _FORMAT, **RunSpec.to_json(self)}
+
+
+def spec_of(values: object, source: str) -> RunSpec:
+    """Parse the ``to_json`` values of a run or judge spec. Raises UsageError as ``RunSpec.from_json``."""
+    kind = JudgeSpec if isinstance(values, Mapping) and JUDGE_MARK in values else RunSpec
+    return kind.from_json(values, source)
+
+
+def read_spec(path: Path) -> RunSpec:
+    """Read a run or judge spec from a JSON file. Raises UsageError if it is unreadable or not a spec."""
+    return spec_of(read_values(path), str(path))

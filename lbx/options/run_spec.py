@@ -1,0 +1,503 @@
+"""Spec of a run as a value: validated on creation, stored as JSON.
+
+Its settings, its choice of samples and its retrieval options are values, too, each validated on creation.
+"""
+
+import functools
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+
+from lbx.backends.serving.command import ServerCommand, with_absolute_paths
+from lbx.base.errors import UsageError
+from lbx.base.inputs import SMALL, read_input
+from lbx.base.limits import CONTEXT_TOKENS, SAMPLE_IDS, WORKERS
+from lbx.base.option import Option, fields_of, key_values
+from lbx.base.outputs import open_output
+from lbx.base.records import Mode, Prompt, Sampling
+from lbx.base.run_options import ASKING, CARD_TEMPLATE, EFFORTS, MODES, AskingOptions
+from lbx.base.tables import nearest
+from lbx.benchmarks.retrieval import BM25, BM25_CHARACTERS
+
+LONG_WINDOW = 262_144
+"""Minimum context window for a reasoning budget of 32k tokens instead of 8k."""
+JUDGED = "judged"
+"""Value of ``SampleChoice.questions``."""
+_ALWAYS = ("sampling", "model_sampling", "chat", "seed")
+
+
+@dataclass(frozen=True)
+class RunSettings(AskingOptions):
+    """Settings of a run. Equal settings with the same model and bundle identify the same run.
+
+    Attributes:
+        model_sampling: recommendation of the model's makers, from the card's [sampling] table or the model's files;
+            None if both lack it.
+        stop: the card's strings that end an answer, in addition to the benchmark's own.
+        retriever: identity of the retriever that finds the chunks of ``rag``.
+
+    Raises:
+        UsageError: a value is of the wrong type, out of range, or excludes another one.
+    """
+
+    model_sampling: Sampling | None = None
+    stop: tuple[str, ...] = ()
+    retriever: str = ""
+
+    def __post_init__(self) -> None:
+        for name, field in ASKING.items():
+            field.check(getattr(self, name))
+        if self.sampling not in ("official", "model"):
+            raise UsageError(f"--sampling must be 'official' or 'model', not {self.sampling!r}.")
+        if self.thinking_tokens and self.thinking is False:
+            raise UsageError(
+                "--thinking-tokens and --no-thinking exclude each other: one sets a budget for reasoning, "
+                "the other disables it."
+            )
+        if self.reasoning_effort not in (None, *EFFORTS):
+            raise UsageError(f"--reasoning-effort must be one of {', '.join(EFFORTS)}, not {self.reasoning_effort!r}.")
+        if self.reasoning_effort and self.thinking is False:
+            raise UsageError(
+                "--reasoning-effort and --no-thinking exclude each other: one sets the amount of reasoning, "
+                "the other disables it."
+            )
+        if self.template == CARD_TEMPLATE and not self.chat:
+            raise UsageError(
+                "--prompt-template card and --no-chat exclude each other: one uses the model's chat template, "
+                "the other does not.",
+                fix="Remove one of them.",
+            )
+        if self.no_context and self.rag:
+            raise UsageError(
+                "--no-context and --rag exclude each other: retrieval needs the document.",
+                fix="Remove one of them.",
+            )
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the model is asked to reason, which a budget or an effort implies."""
+        return bool(self.thinking or self.thinking_tokens or self.reasoning_effort)
+
+    def mode(self, context_window: int) -> Mode:
+        """Prompting options in the form that benchmarks take."""
+        modes = {name: getattr(self, name) for name in MODES}
+        return Mode(
+            **modes, thinking=self.thinks, thinking_tokens=self.thinking_tokens or 0, context_window=context_window
+        )
+
+    def reasoning_budget(self, context_window: int) -> int:
+        """Tokens for reasoning, in addition to the answer; 0 if the model is not asked to reason.
+
+        The default of --thinking-tokens is 8k, or 32k for long windows, but never more than a quarter of the window.
+        """
+        if not self.thinks:
+            return 0
+        return self.thinking_tokens or min(32_768 if context_window >= LONG_WINDOW else 8_192, context_window // 4)
+
+    def sampling_for(self, prompt: Prompt, iteration: int) -> Sampling:
+        recommended = self.model_sampling
+        if self.sampling == "model":
+            sampling = recommended or Sampling()
+        elif prompt.model_sampling:
+            sampling = recommended or Sampling(temperature=1.0)
+        else:
+            sampling = Sampling(temperature=prompt.temperature or 0.0)
+        return replace(sampling, seed=self.seed + iteration)
+
+    def to_json(self) -> dict[str, Any]:
+        """Values for ``runs.settings``: differences from the defaults, and the sampling that some benchmarks take."""
+        plain = {field.name: field.default for field in fields(self)}
+        return {name: value for name, value in asdict(self).items() if name in _ALWAYS or value != plain[name]}
+
+
+@dataclass(frozen=True, slots=True)
+class SampleChoice:
+    """Choice of samples by --limit, --documents, --sample, --seed, --ids and --questions; every sample by default.
+
+    Attributes:
+        limit: number of first samples of each task; ``documents`` and ``sample`` choose among these.
+        documents: number of first documents of each task, with all their questions.
+        sample: number of samples of each task: documents are drawn at random, with all their questions, until
+            they reach it.
+        seed: for ``sample``.
+        ids: samples by name: "sample_id", in any task, or "benchmark/task/sample_id".
+        questions: ``JUDGED`` for the questions that judges and raters are asked about; the numbers above count these.
+
+    Raises:
+        UsageError: two of them exclude each other, or ``questions`` has another value.
+    """
+
+    limit: int | None = None
+    documents: int | None = None
+    sample: int | None = None
+    seed: int = 0
+    ids: tuple[str, ...] = ()
+    questions: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.questions not in (None, JUDGED):
+            raise UsageError(f"--questions must be {JUDGED}, not {self.questions!r}.")
+        ways = {"--documents": self.documents, "--sample": self.sample, "--ids": self.ids or None}
+        options = [option for option, value in ways.items() if value is not None]
+        if self.ids:
+            options += [option for option, value in (("--limit", self.limit), ("--questions", self.questions)) if value]
+        if len(options) > 1:
+            raise UsageError(f"{' and '.join(options)} exclude each other.", fix="Give one of them.")
+
+    @property
+    def is_everything(self) -> bool:
+        return self.is_unlimited and self.questions is None
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether no option gives samples by number or name."""
+        return self.limit is None and self.documents is None and self.sample is None and not self.ids
+
+
+class Retrieval(NamedTuple):
+    """Values of --rag, --retriever, --chunk-words, --chunk-tokens and --threads.
+
+    Attributes:
+        best: number of chunks that replace the document; 0 means the document.
+        retriever: "bm25", "bm25-characters", or the card of an embedding model.
+        words, tokens: chunk size; None for both uses the size of the benchmark family's authors.
+        threads: of the embedding model.
+    """
+
+    best: int = 0
+    retriever: str = BM25
+    words: int | None = None
+    tokens: int | None = None
+    threads: int | None = None
+
+    @property
+    def uses_embeddings(self) -> bool:
+        return self.retriever not in (BM25, BM25_CHARACTERS)
+
+    def check(self) -> None:
+        """Raise UsageError if a retrieval option is given without --rag, or if two chunk sizes are given."""
+        for option, value in (
+            ("--retriever", self.retriever != BM25),
+            ("--chunk-words", self.words),
+            ("--chunk-tokens", self.tokens),
+        ):
+            if value and not self.best:
+                raise UsageError(
+                    f"{option} needs --rag: it configures retrieval.",
+                    fix="Pass --rag N to replace the document with N chunks, or remove the option.",
+                )
+        if self.words and self.tokens:
+            raise UsageError(
+                "--chunk-words and --chunk-tokens exclude each other: both set the size of a chunk.",
+                fix="Leave one out.",
+            )
+
+
+FORMAT = 1
+_MARK = "lbx_run"
+JUDGE_MARK = "lbx_judge"
+_FIX = "Give a run.json written by `lbx submit`, or a results file that contains the run to repeat."
+
+_prompt_option = functools.partial(Option, "What to ask")
+_sample_option = functools.partial(Option, "Which samples")
+_model_option = functools.partial(Option, "The model")
+_retrieval_option = functools.partial(Option, "Retrieval and embeddings")
+_output_option = functools.partial(Option, "Output")
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class ChoosingOptions:
+    """Options for the model and the choice of samples."""
+
+    bundle: Annotated[
+        str, _prompt_option("Folder created by `lbx unpack`.", "DIR", ("--bundle", "-b"), path=True, judges=True)
+    ]
+    model: Annotated[
+        str,
+        _model_option(
+            "A model card (.toml, or its name in models/), a .gguf file, or a model folder.", "MODEL", ("--model", "-m")
+        ),
+    ]
+    tasks: Annotated[
+        tuple[str, ...],
+        _prompt_option(
+            "Benchmarks or tasks, separated by commas: leval, longbench/qasper, 'lveval/*_16k', or all.",
+            "NAMES",
+            ("--tasks", "-t"),
+        ),
+    ]
+    backend: Annotated[
+        str | None, _model_option("llamacpp, hf or scripted, if the model supports several.", "NAME", judges=True)
+    ] = None
+    name: Annotated[
+        str | None,
+        _output_option("Name of the run; default: derived from model, backend, bundle and settings.", "NAME"),
+    ] = None
+    limit: Annotated[int | None, _sample_option("Only the first N samples of each task.", "N", ("--limit", "-n"))] = (
+        None
+    )
+    documents: Annotated[
+        int | None, _sample_option("Only the first N documents of each task, with all their questions.", "N")
+    ] = None
+    sample: Annotated[
+        int | None,
+        _sample_option(
+            "Draw whole documents of each task at random until they have N samples. A smaller N draws a subset of a "
+            "larger N; --seed changes the draw.",
+            "N",
+        ),
+    ] = None
+    ids: Annotated[
+        tuple[str, ...],
+        _sample_option(
+            "Only these samples: ids, with or without their task (leval/tpo/0), separated by commas; or @FILE. Can be "
+            "repeated.",
+            "NAMES",
+            most=SAMPLE_IDS,
+        ),
+    ] = ()
+    questions: Annotated[
+        str | None,
+        _sample_option(
+            "judged: only the questions for judges and raters, which L-Eval marks; all questions of your own benchmark "
+            "with a [rubric].",
+            "WHICH",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec(AskingOptions, ChoosingOptions):
+    """A run. Every field is an option of ``lbx run``, defined by its annotation.
+
+    Raises:
+        UsageError: a value is of the wrong type, out of range, or excludes another one.
+    """
+
+    retriever: Annotated[
+        str,
+        _retrieval_option(
+            "Ranking of the chunks: bm25, bm25-characters (LongBench v1's own script), or an embedding model's card.",
+            "CARD",
+        ),
+    ] = BM25
+    chunk_words: Annotated[
+        int | None, _retrieval_option("Words in a chunk; default: 500 with bm25, 200 with embeddings.", "N")
+    ] = None
+    chunk_tokens: Annotated[
+        int | None,
+        _retrieval_option(
+            "Tokens in a chunk, counted with the authors' tokenizer. L-Eval uses 1024 (its default), LongBench v2 128.",
+            "N",
+        ),
+    ] = None
+    embedding: Annotated[
+        str | None, _retrieval_option("Embedding model's card, for LongBench Pro's summaries (t4).", "CARD")
+    ] = None
+    serve: Annotated[
+        str | None,
+        _model_option(
+            "Start this model server, use it and stop it; the card's backend is endpoint. lbx fills in {port}, a free "
+            "port, and {host}, this machine's name: --serve 'vllm serve DIR --port {port}'.",
+            "COMMAND",
+            judges=True,
+        ),
+    ] = None
+    serve_timeout_s: Annotated[
+        int,
+        _model_option(
+            "With --serve: seconds in which the server must be ready.", "SECONDS", ("--serve-timeout",), judges=True
+        ),
+    ] = 3600
+    workers: Annotated[
+        int,
+        Option(
+            "How it runs",
+            "Worker processes that each load the model, on their share of cores or GPUs. If one dies, no answer is "
+            "lost. 0 loads the model in this process.",
+            "N",
+            judges=True,
+            most=WORKERS,
+        ),
+    ] = 0
+    threads: Annotated[
+        int | None,
+        _model_option(
+            "CPU threads of each process that loads a model; overrides its card. Default: one for each usable CPU.",
+            "N",
+            judges=True,
+        ),
+    ] = None
+    context_window: Annotated[
+        int | None,
+        _model_option(
+            "Tokens that prompt and answer share, no more than the model has; overrides its card. Another window makes "
+            "another run. Default: the model's own.",
+            "N",
+            judges=True,
+            most=CONTEXT_TOKENS,
+        ),
+    ] = None
+    hash_weights: Annotated[
+        bool,
+        _model_option(
+            "Identify the model by every byte of its weights. By default, models above 512 MiB are identified by "
+            "pieces of every tensor.",
+            judges=True,
+        ),
+    ] = False
+    metadata: Annotated[
+        tuple[str, ...],
+        _output_option(
+            "Record a fact about the run that its settings do not contain, for exported result files; not part of its "
+            "name. Can be repeated.",
+            "KEY=VALUE",
+            judges=True,
+        ),
+    ] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("bundle", "model"):
+            if isinstance(value := getattr(self, name), os.PathLike):
+                object.__setattr__(self, name, os.fspath(value))
+        object.__setattr__(self, "tasks", _as_tuple(self.tasks, between=","))
+        for name in ("ids", "metadata"):
+            object.__setattr__(self, name, _as_tuple(getattr(self, name)))
+        for name, field in fields_of(type(self)).items():
+            if name not in ASKING:  # RunSettings checks the others
+                field.check(getattr(self, name))
+        if not self.tasks:
+            raise UsageError("A run needs tasks.", fix="Give benchmarks or tasks; `lbx tasks` lists those in a bundle.")
+        key_values("--metadata", self.metadata)
+        self._check_serve()
+        self.retrieval.check()
+        _ = self.choice, self.kinds  # each is checked on creation
+
+    def _check_serve(self) -> None:
+        if self.serve is None:
+            return
+        ServerCommand.parse(self.serve)
+        if self.workers:
+            raise UsageError(
+                "--workers is for models that lbx loads itself; --serve starts one server for all questions.",
+                fix="Remove --workers. To send more requests at a time, raise concurrency in the model card.",
+            )
+
+    @property
+    def settings(self) -> RunSettings:
+        """Settings without the retriever's name and the model's own sampling, which are not known yet."""
+        return RunSettings(**{name: getattr(self, name) for name in ASKING})
+
+    @property
+    def kinds(self) -> list[tuple[str | None, RunSettings]]:
+        """Name and settings of each of the runs that are executed together."""
+        if not self.both_kinds:
+            return [(self.name, self.settings)]
+        if self.thinking is not None:
+            raise UsageError(
+                "--both-kinds excludes --thinking and --no-thinking: it asks both with reasoning and without."
+            )
+        names = (f"{self.name}-{kind}" if self.name else None for kind in ("thinking", "nonthinking"))
+        with_reasoning = replace(self.settings, both_kinds=False, thinking=True)
+        without = replace(with_reasoning, thinking=False, thinking_tokens=None, reasoning_effort=None)
+        return list(zip(names, (with_reasoning, without), strict=True))
+
+    @property
+    def choice(self) -> SampleChoice:
+        return SampleChoice(self.limit, self.documents, self.sample, self.seed, self.ids, self.questions)
+
+    def copy_inputs(self, folder: Path, mount_path: str) -> Self:
+        """Make a spec for shards, copying its input files other than bundle and model into their folder.
+
+        Args:
+            mount_path: the folder's path on the shards' machines.
+        """
+        return self
+
+    def with_absolute_paths(self) -> Self:
+        """Make the spec's paths absolute, for a process in another folder that sees the same files."""
+        from lbx.backends.weights import full_path
+
+        embedding = None if self.embedding is None else full_path(self.embedding)
+        retriever = full_path(self.retriever) if self.retrieval.uses_embeddings else self.retriever
+        serve = None if self.serve is None else with_absolute_paths(self.serve)
+        return replace(
+            self, bundle=str(Path(self.bundle).absolute()), model=full_path(self.model), retriever=retriever,
+            embedding=embedding, serve=serve,
+        )  # fmt: skip
+
+    @property
+    def retrieval(self) -> Retrieval:
+        return Retrieval(self.rag, self.retriever, self.chunk_words, self.chunk_tokens, self.threads)
+
+    if not TYPE_CHECKING:  # for type checkers, the fields are the parameters
+
+        def __new__(cls, **values: object) -> Self:
+            fields = fields_of(cls)
+            if unknown := [name for name in values if name not in fields]:
+                raise UsageError(f"{cls.__name__} has no field {unknown[0]!r}.", fix=nearest(unknown[0], fields))
+            return super().__new__(cls)
+
+    def to_json(self) -> dict[str, Any]:
+        """Values that differ from the defaults, by option."""
+        values = {name: (getattr(self, name), field.default) for name, field in fields_of(type(self)).items()}
+        return {_MARK: FORMAT, **{name: value for name, (value, default) in values.items() if value != default}}
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the spec to a JSON file, for ``read``."""
+        text = json.dumps(self.to_json(), ensure_ascii=False, indent=1)
+        with open_output(Path(path)) as file:
+            file.write(f"{text}\n".encode())
+
+    @classmethod
+    def from_json(cls, values: object, source: str) -> "RunSpec":
+        """Make a spec from the values of ``to_json``.
+
+        Raises:
+            UsageError: the values are not a spec, or belong to a newer lbx.
+        """
+        if not isinstance(values, Mapping) or _MARK not in values:
+            raise UsageError(f"{source} is not the spec of a run: it has no key {_MARK!r}.", fix=_FIX)
+        if values[_MARK] != FORMAT:
+            raise UsageError(f"{source} was written by a newer lbx: its {_MARK!r} is not {FORMAT}.", fix="Update lbx.")
+        if JUDGE_MARK in values and cls is RunSpec:
+            raise UsageError(
+                f"{source} is the spec of a judge, not of a run.", fix="lbx.opinions.judge_spec reads both."
+            )
+        fields = {name: value for name, value in values.items() if name not in (_MARK, JUDGE_MARK)}
+        known_fields = fields_of(cls)
+        if unknown := sorted(map(str, fields.keys() - known_fields.keys())):
+            raise UsageError(f"{source} has an unknown key: {unknown[0]}.", fix="Remove it, or update lbx.")
+        if missing := [name for name, field in known_fields.items() if field.default is MISSING and name not in fields]:
+            raise UsageError(f"{source} lacks {' and '.join(missing)}.")
+        return cls(**fields)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> "RunSpec":
+        """Read a spec from a JSON file.
+
+        Raises:
+            UsageError: the file cannot be read or is not a spec.
+        """
+        return cls.from_json(read_values(Path(path)), str(path))
+
+
+def read_values(path: Path) -> object:
+    """Read the content of a spec file. Raises UsageError if it cannot be read or is not JSON."""
+    try:
+        return json.loads(read_input(path, SMALL))
+    except OSError as exc:
+        raise UsageError(f"The spec {path} cannot be read: {exc.strerror or exc}.", fix=_FIX) from exc
+    except (ValueError, RecursionError) as exc:
+        raise UsageError(f"The spec {path} is not JSON: {exc}.", fix=_FIX) from exc
+
+
+def _as_tuple(value: object, between: str | None = None) -> object:
+    """Convert one or several texts to a tuple; other values are left to the check."""
+    texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+    if between is None or not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):
+        return texts
+    return tuple(name for text in texts for part in text.split(between) if (name := part.strip()))

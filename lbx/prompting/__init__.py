@@ -1,1 +1,0 @@
-"""Templates, wrapping and reasoning: the text and tokens that a model reads for a question."""

@@ -1,0 +1,228 @@
+"""Identity of runs and samples: whether two rows are the same run, or the same sample, and which parts differ.
+
+The same run has the same model, bundle and settings. Two rows of a sample have permitted differences, and unknown parts
+are completed: an imported file may lack a sample's document, references or question. An unknown part equals any other,
+and is copied from a row that has it. New rows are given as SQL, a SELECT of the columns in ``samples``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from lbx.base.errors import ConflictError, StoreError
+from lbx.base.units import format_count
+from lbx.base.visible import as_command
+from lbx.results.rows import RunRow, as_json, differing_keys, identity
+
+if TYPE_CHECKING:
+    pass
+
+FULL_HASH = "backend.weights_whole"
+"""Setting with a hash of every byte of the weights. A run may begin without it and continue with it, or vice versa."""
+
+
+def setting_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Names of the settings that make two rows of ``runs`` different runs; both have settings as JSON text."""
+    before, now = identity(old), identity(new)
+    return [
+        name
+        for name in differing_keys(before, now)
+        if name != FULL_HASH or None not in (before.get(name), now.get(name))
+    ]
+
+
+def joined_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Union of the settings in two rows of the same run, which differ at most in ``FULL_HASH``."""
+    return {**json.loads(old["settings"]), **json.loads(new["settings"])}
+
+
+def refuse_other_run(path: Path, run: RunRow, old: Mapping[str, Any]) -> None:
+    """Raise StoreError if the stored run of this name cannot be continued as ``run``.
+
+    Args:
+        path: results file, for the message.
+        old: row of ``runs``; its settings or its metric versions may differ.
+    """
+    before, now = identity(old), identity(run.values() | {"settings": as_json(run.settings)})
+    if names := differing_keys(before, now):
+        differences = (f"{name} was {before.get(name)!r} and is now {now.get(name)!r}" for name in names)
+        raise StoreError(
+            f"The run {run.run_id!r} in {path} has different settings: {'; '.join(differences)}.",
+            fix="Pass another name with --name NAME, or repeat the settings to continue the run.",
+        )
+    stored_versions = json.loads(old["benchmark_versions"])
+    for benchmark, version in run.benchmark_versions.items():
+        if (stored := stored_versions.get(benchmark, version)) != version:
+            raise StoreError(
+                f"The run {run.run_id!r} in {path} was scored with metric version {stored} of {benchmark}; "
+                f"this version of lbx has {version}.",
+                fix="Score its answers again (`lbx score`), then repeat the command.",
+            )
+
+
+if TYPE_CHECKING:
+    pass
+
+
+_NEWLY_KNOWN = {
+    '"references"': 'CASE new."references"::VARCHAR WHEN \'[]\' THEN old."references" ELSE new."references" END',
+    "question": "CASE new.question WHEN '' THEN old.question ELSE new.question END",
+    "text_hashes": "coalesce(new.text_hashes, old.text_hashes)",
+}
+"""SQL for columns that may be unknown even in a row with more information on the sample."""
+
+_ALL_OF_A_SAMPLE = (
+    "language",
+    "length",
+    "length_unit",
+    '"references"',
+    "question",
+    "context_sha256",
+    "meta",
+    "position",
+    "text_hashes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherSamples:
+    """Samples that a file holds with other content under the same names.
+
+    Attributes:
+        first: "benchmark/task/sample_id" of the first one in the data's order.
+        parts: names of the parts in which that one differs, such as "question".
+    """
+
+    count: int
+    first: str
+    parts: Sequence[str]
+
+    def __add__(self, other: OtherSamples | None) -> OtherSamples:
+        return replace(self, count=self.count + other.count) if other else self
+
+    def __str__(self) -> str:
+        more = f", and {self.count - 1:,} more" if self.count > 1 else ""
+        return (
+            f"{format_count(self.count, 'sample differs', 'samples differ')}: {self.first} "
+            f"({', '.join(self.parts)}){more}"
+        )
+
+
+def _meta_differs(key: str) -> str:
+    """SQL condition that an entry of a sample's meta differs.
+
+    If both rows name their metrics, an entry in only one of them is a difference.
+    """
+    old, new = (f"{row}.meta->>'{key}'" for row in ("old", "new"))
+    both_have_metrics = "(old.meta->>'metrics' IS NOT NULL AND new.meta->>'metrics' IS NOT NULL)"
+    return f"coalesce({old} <> {new}, {both_have_metrics} AND ({old} IS NULL) <> ({new} IS NULL))"
+
+
+ASKED_META = ("choices", "turns")
+"""Entries of a sample's meta that the model reads."""
+RULES = ("metrics", "extract", "answer_cues")
+"""Entries that only scoring reads."""
+META_PARTS = (*ASKED_META, *RULES)
+_PART_TEXTS = {
+    "question": "nullif({row}.question, '')",
+    "references": "nullif({row}.\"references\"::VARCHAR, '[]')",
+    **{key: f"{{row}}.meta->>'{key}'" for key in META_PARTS},
+}
+TEXT_PARTS = tuple(_PART_TEXTS)
+"""Parts of a sample with hashes in ``samples.text_hashes`` if their texts were removed."""
+
+
+def part_hash(row: str, part: str) -> str:
+    """SQL for the SHA-256 of a part of a sample, whose text may have been removed; NULL if it has none."""
+    return f"coalesce({row}.text_hashes->>'{part}', sha256({_PART_TEXTS[part].format(row=row)}))"
+
+
+_DIFFERENCES = {
+    "document": "old.context_sha256 <> new.context_sha256",
+    "question": "old.question <> new.question AND '' NOT IN (old.question, new.question)",
+    "references": """old."references"::VARCHAR <> new."references"::VARCHAR
+        AND '[]' NOT IN (old."references"::VARCHAR, new."references"::VARCHAR)""",
+    **{key: _meta_differs(key) for key in META_PARTS},
+}
+"""{part of a sample: SQL condition that both rows have it and differ in it}."""
+
+
+def _differs(part: str, test: str) -> str:
+    """SQL condition that two rows differ in a part, whose text may have been removed from both."""
+    return f"({test}) OR old.text_hashes->>'{part}' <> new.text_hashes->>'{part}'"
+
+
+def differing_samples(new_rows: str) -> str:
+    """SQL for the names of new rows of known samples, and the ``parts`` in which they differ."""
+    parts = ", ".join(f"CASE WHEN {_differs(part, test)} THEN '{part}' END" for part, test in _DIFFERENCES.items())
+    return f"""
+        SELECT new.benchmark, new.task, new.sample_id, new.position,
+               list_filter([{parts}], lambda part: part IS NOT NULL) AS parts
+        FROM ({new_rows}) new JOIN samples old USING (benchmark, task, sample_id)
+    """
+
+
+def find_other_samples(
+    connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()
+) -> OtherSamples | None:
+    """Find samples that the file has with another document, question, references or choices.
+
+    Rows of another data revision would be scored against these samples. The same applies to a user's own benchmark with
+    changed metrics or turns.
+    """
+    count, first, differing = connection.execute(
+        f"""
+        SELECT count(DISTINCT name), arg_min(name, place), arg_min(parts, place)
+        FROM (
+            SELECT concat_ws('/', benchmark, task, sample_id) AS name, (benchmark, task, position, sample_id) AS place,
+                   parts
+            FROM ({differing_samples(new_rows)})
+        ) WHERE len(parts) > 0
+        """,
+        list(parameters),
+    ).fetchall()[0]
+    return OtherSamples(count, first, differing) if count else None
+
+
+def other_samples_error(path: Path, other_samples: OtherSamples) -> ConflictError:
+    """Error for samples that a results file has with other content."""
+    report = as_command("lbx", "report", "FILE", "comparison", "--baseline-file", path, "--baseline", "RUN")
+    return ConflictError(
+        f"{path} contains answers to a different revision of the data. {other_samples}. The file is unchanged.",
+        fix=f"Write answers to this revision to another results file (-o FILE). {report} then compares both on their "
+        "equal questions.",
+    )
+
+
+def complete_samples(
+    connection: duckdb.DuckDBPyConnection, new_rows: str, parameters: Sequence[object] = ()
+) -> set[tuple[str, str]]:
+    """Copy unknown parts of the file's samples from rows that have them, and return the changed (benchmark, task)s."""
+    unknown_things = "context_sha256 IS NULL OR \"references\"::VARCHAR = '[]' OR question = ''"
+    if not connection.execute(f"FROM samples WHERE {unknown_things} LIMIT 1").fetchone():
+        return set()
+    completed: set[tuple[str, str]] = set()
+    for unknown, columns in (
+        ("old.context_sha256 IS NULL AND new.context_sha256 IS NOT NULL", _ALL_OF_A_SAMPLE),
+        (
+            "old.\"references\"::VARCHAR = '[]' AND new.\"references\"::VARCHAR <> '[]'",
+            ('"references"', "question", "meta"),
+        ),
+        ("old.question = '' AND new.question <> ''", ("question",)),
+    ):
+        taken = ", ".join(f"{column} = {_NEWLY_KNOWN.get(column, f'new.{column}')}" for column in columns)
+        completed.update(
+            connection.execute(
+                f"UPDATE samples old SET {taken} FROM ({new_rows}) new "
+                "WHERE (old.benchmark, old.task, old.sample_id) = (new.benchmark, new.task, new.sample_id) "
+                f"AND {unknown} RETURNING old.benchmark, old.task",
+                list(parameters),
+            ).fetchall()
+        )
+    return completed

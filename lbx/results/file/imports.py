@@ -1,0 +1,208 @@
+"""Imported runs: their writing, in batches of a few megabytes, and the harnesses that some come from.
+
+A harness has its own scores, and each task a verdict on how comparable it is. A run keeps them in its setting
+``harness``. Results files may come from anybody, so malformed values are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeVar, get_args
+
+from lbx.base.errors import StoreError
+from lbx.base.layout import Bundle
+from lbx.base.version import __version__
+from lbx.results.file.store import Store
+from lbx.results.rows import GenerationRow, RunRow, SampleRow
+
+T = TypeVar("T")
+
+_BATCH_ROWS = 500
+_BATCH_CHARACTERS = 8_000_000
+
+
+def find_import(
+    form: str,
+    content_sha256: str,
+    bundle: Bundle | None,
+    *,
+    run_id: str,
+    model: str,
+    versions: Mapping[str, int] | None = None,
+    metadata: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> RunRow:
+    """Build the row of a run that was imported from files.
+
+    Args:
+        content_sha256: hash of the content that identifies the run.
+        bundle: source of the samples that it answers.
+        versions: versions of the metrics that will score it.
+    """
+    settings = {"imported": form, "content_sha256": content_sha256, **settings}
+    digest = bundle.digest if bundle else ""
+    return RunRow(
+        run_id, model, "import", "", versions or {}, digest, settings, {}, __version__, metadata=metadata or None
+    )
+
+
+def refuse_other_content(store: Store, run_id: str, content_sha256: str) -> None:
+    """Raise StoreError if a run of this name was imported from files with another hash."""
+    for (text,) in store.query("SELECT settings FROM runs WHERE run_id = ? AND backend = 'import'", [run_id]).rows:
+        if json.loads(text).get("content_sha256") != content_sha256:
+            raise StoreError(
+                f"The run {run_id!r} in {store.path} was imported from files with other content.",
+                fix="Pass another name with --name NAME, or omit --name to derive the name from the content.",
+            )
+
+
+def write_import(store: Store, run: RunRow, samples: Iterable[SampleRow], generations: Iterable[GenerationRow]) -> None:
+    """Write a run and its rows; it stays open until ``Store.finish_run``, and repeating it replaces the same rows.
+
+    Args:
+        generations: in file order; their times preserve this order for exports.
+
+    Raises:
+        StoreError: the file has other samples under the same names, or another run of this name.
+    """
+    store.begin_run(run)
+    try:
+        for some in _batches(samples, lambda row: len(row.sample.context)):
+            store.write(samples=some)
+        now = datetime.now(UTC)
+        timed = (replace(row, created_at=now + timedelta(microseconds=at)) for at, row in enumerate(generations))
+        for part in _batches(timed, lambda row: len(row.output or "") + len(row.source_row or "")):
+            store.write(generations=part)
+    except BaseException:
+        store.finish_run(run.run_id, "interrupted")
+        raise
+
+
+def _batches(rows: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Split rows into batches for writing; ``size`` returns a row's characters."""
+    batch: list[T] = []
+    size_so_far = 0
+    for row in rows:
+        batch.append(row)
+        size_so_far += size(row)
+        if len(batch) >= _BATCH_ROWS or size_so_far >= _BATCH_CHARACTERS:
+            yield batch
+            batch, size_so_far = [], 0
+    if batch:
+        yield batch
+
+
+SETTING = "harness"
+
+Verdict = Literal["comparable", "differs", "not comparable", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessTask:
+    """A task of an imported run.
+
+    Attributes:
+        version: the harness's version of the task; None if unknown.
+        metric: the harness's name for its score; "" without a score.
+        score: the harness's own score in 0..1; None if its files do not contain it.
+        verdict: "comparable" with numbers of the official script; "differs": comparable, but answered under other
+            conditions, which the reasons list; "not comparable"; "unknown": the files do not record enough.
+        reasons: reasons for the verdict, and for a difference between the harness's score and lbx's.
+        unknowns: facts that the files do not record, and that the verdict leaves open.
+    """
+
+    version: float | None = None
+    metric: str = ""
+    score: float | None = None
+    verdict: Verdict = "unknown"
+    reasons: Sequence[str] = ()
+    unknowns: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """An evaluation harness and the settings under which it asked the model.
+
+    Attributes:
+        name: the format's name, such as "lm_eval".
+        version: the harness's version; "" if unknown.
+        time: when it ran, as in its files' names; "" if unknown.
+        settings: recorded settings that affect answers.
+        tasks: {task: its score and verdict}.
+    """
+
+    name: str
+    version: str = ""
+    time: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    tasks: Mapping[str, HarnessTask] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} {self.version}".rstrip()
+
+    @property
+    def unofficial_tasks(self) -> frozenset[str]:
+        """Tasks without an official number, because they were not asked like the official script asks."""
+        return frozenset(name for name, task in self.tasks.items() if task.verdict != "comparable")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def harness_of(settings: Mapping[str, Any]) -> Harness | None:
+    """Return the harness in a run's settings; None for other runs."""
+    stored = settings.get(SETTING)
+    if not isinstance(stored, dict) or not isinstance(stored.get("name"), str):
+        return None
+    tasks = stored.get("tasks")
+    return Harness(
+        stored["name"],
+        _text(stored.get("version")),
+        _text(stored.get("time")),
+        stored["settings"] if isinstance(stored.get("settings"), dict) else {},
+        {name: _task(values) for name, values in tasks.items() if isinstance(values, dict)}
+        if isinstance(tasks, dict)
+        else {},
+    )
+
+
+def harnesses_of_runs(store: Store) -> dict[str, Harness]:
+    """Return {run: its harness} of all runs that were imported from one."""
+    rows = store.query("SELECT run_id, settings FROM runs WHERE json_exists(settings, ?)", [f"$.{SETTING}"]).rows
+    found = {run_id: harness_of(json.loads(settings)) for run_id, settings in rows}
+    return {run_id: harness for run_id, harness in found.items() if harness}
+
+
+def _task(values: Mapping[str, Any]) -> HarnessTask:
+    return HarnessTask(
+        finite_number(values.get("version")),
+        _text(values.get("metric")),
+        finite_number(values.get("score")),
+        next((verdict for verdict in get_args(Verdict) if verdict == values.get("verdict")), "unknown"),
+        _texts(values.get("reasons")),
+        _texts(values.get("unknowns")),
+    )
+
+
+def finite_number(value: object) -> float | None:
+    """Return a number of a file from elsewhere; None for other values, NaN and infinity."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _texts(values: object) -> list[str]:
+    return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,120 @@
+"""Numbers computed from answers, scores and opinions: written anew, and deleted when their sources change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import duckdb
+
+from lbx.base.number_key import NumberKey
+from lbx.results.file.inserting import as_parameter, insert, json_rows, rows_of_json
+from lbx.results.rows import GenerationRow, NumberRow, as_json
+
+TASK = ("run_id", "benchmark", "task")
+_BENCHMARK = ("run_id", "benchmark")
+_ANSWER = (*TASK, "sample_id", "iteration")
+_TEXT_COLUMNS = ("output", "reasoning", "finish_reason", "output_ids", "error")
+_OF_TASKS, _OVER_TASKS = ("task", "length"), ("group", "mean")
+KEY_COLUMNS = ("kind", "task", '"grouping"', "name", "metric", "judge", "against", "questions")
+"""Columns of a number's key, in addition to its run and benchmark."""
+
+
+def key_of(row: Mapping[str, Any]) -> NumberKey:
+    """Return the key of a number's row."""
+    return NumberKey(
+        run=row["run_id"],
+        benchmark=row["benchmark"],
+        kind=row["kind"],
+        task=row["task"],
+        grouping=row["grouping"],
+        group=row["name"],
+        metric=row["metric"],
+        judge=row["judge"],
+        against=row["against"],
+        questions=row["questions"],
+    )
+
+
+def replace(connection: duckdb.DuckDBPyConnection, rows: Sequence[NumberRow]) -> None:
+    """Replace all numbers of the same kinds and tasks (or benchmarks), including those without a new row."""
+    for kind in (*_OF_TASKS, *_OVER_TASKS):
+        columns = TASK if kind in _OF_TASKS else _BENCHMARK
+        keys = {tuple(getattr(row, name) for name in columns) for row in rows if row.kind == kind}
+        delete_numbers(connection, [kind], columns, keys)
+    insert(connection, "numbers", rows)
+
+
+def replace_opinions(
+    connection: duckdb.DuckDBPyConnection, run_id: str, benchmark: str, rows: Sequence[NumberRow]
+) -> None:
+    """Replace the opinions on a run's answers."""
+    delete_numbers(connection, ["opinion"], _BENCHMARK, [(run_id, benchmark)])
+    insert(connection, "numbers", rows)
+
+
+def delete_stale(
+    connection: duckdb.DuckDBPyConnection,
+    changed_answers: set[tuple[str, str, str]],
+    changed_scores: set[tuple[str, str, str]],
+) -> None:
+    """Delete numbers computed from rows that no longer exist.
+
+    Args:
+        changed_answers: (run, benchmark, task) with changed answers.
+        changed_scores: (run, benchmark, task) with changed scores.
+    """
+    delete_numbers(connection, _OF_TASKS, TASK, changed_answers | changed_scores)
+    delete_numbers(connection, _OVER_TASKS, _BENCHMARK, {names[:2] for names in changed_answers | changed_scores})
+    delete_numbers(connection, ["opinion"], _BENCHMARK, {names[:2] for names in changed_answers})
+    judges = {(run,) for run, benchmark, _ in changed_answers | changed_scores if benchmark == "judge"}
+    delete_numbers(connection, ["opinion"], ["judge"], judges)
+    opponents = {(run,) for run, benchmark, _ in changed_answers if benchmark != "judge"}
+    delete_numbers(connection, ["opinion"], ["against"], opponents)
+
+
+def delete_numbers(
+    connection: duckdb.DuckDBPyConnection,
+    kinds: Sequence[str],
+    columns: Sequence[str],
+    keys: Iterable[tuple[Any, ...]],
+) -> None:
+    """Delete the numbers of some kinds that have one of these values in these columns."""
+    delete(connection, "numbers", columns, keys, f"kind IN ({', '.join(map(repr, kinds))})")
+
+
+def delete(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    columns: Sequence[str],
+    keys: Iterable[tuple[Any, ...]],
+    condition: str = "true",
+) -> None:
+    """Delete the rows that have one of these values in these columns."""
+    rows = sorted(keys)
+    if not rows:
+        return
+    names, values = ", ".join(columns), ", ".join("unnest(?)" for _ in columns)
+    connection.execute(
+        f"DELETE FROM {table} WHERE {condition} AND ({names}) IN "
+        f"(SELECT ({names}) FROM (SELECT {values}) AS gone ({names}))",
+        [*map(list, zip(*rows, strict=True))],
+    )
+
+
+def delete_replaced_scores(connection: duckdb.DuckDBPyConnection, generations: Sequence[GenerationRow]) -> None:
+    """Delete scores of stored answers that these rows replace by different ones."""
+    # Existing keys are rare; reading all rows twice would take a fifth of the time of writing them.
+    keys = json_rows({name: "INTEGER" if name == "iteration" else "VARCHAR" for name in _ANSWER})
+    if not connection.execute(
+        f"SELECT 1 FROM generations SEMI JOIN ({keys}) USING ({', '.join(_ANSWER)}) LIMIT 1",
+        [as_json([{name: getattr(row, name) for name in _ANSWER} for row in generations])],
+    ).fetchone():
+        return
+    columns = [", ".join(f"{row}.{name}" for name in _TEXT_COLUMNS) for row in ("old", "new")]
+    replaced = connection.execute(
+        f"SELECT {', '.join(_ANSWER)} FROM ({rows_of_json(connection, 'generations')}) new "
+        f"JOIN generations old USING ({', '.join(_ANSWER)}) WHERE ({columns[0]}) IS DISTINCT FROM ({columns[1]})",
+        [as_parameter(generations)],
+    ).fetchall()
+    delete(connection, "scores", _ANSWER, replaced)

@@ -1,0 +1,394 @@
+"""Results file: safe opening, batched writes, queries.
+
+Basis: DuckDB allows one writing process at a time and writes a commit to its log before it returns, so rows survive a
+kill once ``write`` has returned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import duckdb
+
+from lbx.base.database import RESULTS, attach, files_of
+from lbx.base.errors import StoreError, files_read
+from lbx.base.marks import BLANK, QUESTION_CHANGED, QUESTION_REMOVED
+from lbx.base.processes import defer_signals
+from lbx.base.records import SampleKey
+from lbx.results.file import numbers
+from lbx.results.file.contents import refuse_foreign
+from lbx.results.file.identity import complete_samples, find_other_samples, other_samples_error, refuse_other_run
+from lbx.results.file.inserting import as_parameter, insert, rows_of_json
+from lbx.results.file.opening import WRITERS, check_path, connect, first_line, prepare, transaction
+from lbx.results.file.snapshots import Snapshot, connect_reader
+from lbx.results.file.texts import require_texts
+from lbx.results.rows import GenerationRow, NumberRow, RunRow, SampleRow, ScoreRow, Table, as_json
+
+T = TypeVar("T")
+
+_CHANGED = f"error_type = '{QUESTION_CHANGED}'"
+_FAILED = "error IS NOT NULL"
+# For a question asked in steps, one blank answer suffices: the answers may be joined with words between.
+_EMPTY = f"""error IS NULL AND len(list_filter(
+    list_append(steps->>'$[*].output', output), lambda said: regexp_full_match(said, '{BLANK}'))) > 0"""
+
+
+class Store:
+    """An open results file. Use it as a context manager.
+
+    Args:
+        path: the file. Created if missing or empty, unless read_only.
+        read_only: open while other readers may be active; does not create or migrate anything.
+        allow_writer: read committed data even if another process writes the file; see ``lbx.results.file.snapshots``.
+        allowed_files: the only other files that may be read or written through it.
+        threads: maximum number of threads of a query; 0 for one per core.
+        after_commit: called after every commit.
+
+    Attributes:
+        snapshot: copy that is read instead of a file that is being written.
+        completed_tasks: (benchmark, task)s whose existing samples were completed: other runs' numbers over them were
+            computed with less information (``lbx.results.scoring.adding_up.recompute_completed_samples``).
+
+    Raises:
+        StoreError: the file is not a results file, has contents that lbx never creates, was made by another version of
+            lbx, is in use by another process, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read_only: bool = False,
+        allow_writer: bool = False,
+        allowed_files: Sequence[Path] = (),
+        threads: int = 0,
+        after_commit: Callable[[Store], None] | None = None,
+    ) -> None:
+        self.path = path
+        self.read_only = read_only = read_only or allow_writer
+        self.snapshot: Snapshot | None = None
+        self.completed_tasks: set[tuple[str, str]] = set()
+        self._once: dict[Hashable, Any] = {}
+        self._after_commit = after_commit
+        self._in_transaction = False
+        with contextlib.ExitStack() as cleanup:
+            with defer_signals():  # a deferred signal raises at the end of this block: the file is closed again
+                is_new = False
+                if allow_writer:
+                    self._connection, self.snapshot = connect_reader(path, allowed_files, threads)
+                else:
+                    self._connection, is_new = connect(path, read_only, allowed_files, threads)
+                cleanup.callback(self._disconnect)
+                if not read_only:
+                    WRITERS[path.resolve()] = self
+                prepare(self._connection, path, is_new=is_new, read_only=read_only)
+                if not is_new:
+                    files_read.add(path)
+            cleanup.pop_all()
+
+    @classmethod
+    def check(cls, path: Path) -> None:
+        """Raise errors of opening the file for writing early, without creating it."""
+        check_path(path)
+        if path.is_file() and path.stat().st_size:
+            cls(path).close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+            return
+        with contextlib.suppress(StoreError):  # the first error takes precedence
+            self.close()
+
+    def close(self) -> None:
+        """Move DuckDB's log of the newest commits into the file, and close it.
+
+        Raises:
+            StoreError: the disk lacks room for that. Every committed row is safe, but in two files.
+        """
+        reason = ""
+        with defer_signals():
+            try:
+                if not self.read_only:
+                    self._connection.execute("CHECKPOINT")
+            except duckdb.Error as exc:
+                reason = first_line(exc)
+            with contextlib.suppress(duckdb.Error):
+                self._disconnect()
+        # A log that is left after a checkpoint has no commit: DuckDB keeps one that ends within its header.
+        if reason and (logs := files_of(self.path)[1:]):
+            raise StoreError(
+                f"{self.path} could not be closed: {reason}. Every committed row is safe, but some rows are only in "
+                f"its log {logs[0].name}: keep both files together.",
+                fix="Free some disk space: the next command that writes the file joins both.",
+            )
+
+    def _disconnect(self) -> None:
+        if not self.read_only:
+            WRITERS.pop(self.path.resolve(), None)
+        self._connection.close()
+
+    def checkpoint(self) -> None:
+        """Move DuckDB's log of the newest commits into the file. Raises StoreError if the disk lacks room for that."""
+        try:
+            with defer_signals():
+                self._connection.execute("CHECKPOINT")
+        except duckdb.Error as exc:
+            raise StoreError(f"{self.path} could not be written: {first_line(exc)}.") from exc
+
+    # Writing
+
+    def begin_run(self, run: RunRow, *, failed: bool = False, empty: bool = False) -> set[SampleKey]:
+        """Begin a run, or continue it.
+
+        Args:
+            failed, empty: whether to ask failed answers, or answers of only white space, again.
+
+        Returns:
+            Keys of finished answers (including failures, but not answers to changed questions), which the caller skips.
+
+        Raises:
+            StoreError: a run of this name exists with other settings, or was scored with another metric version; or
+                the file's texts were removed.
+        """
+        require_texts(self, "A run cannot be added to it or continued.")
+        columns = "settings, model, backend, bundle_digest, status, benchmark_versions"
+        existing = self.query(f"SELECT {columns} FROM runs WHERE run_id = ?", [run.run_id])
+        if existing.rows:
+            (old,) = existing.dicts()
+            refuse_other_run(self.path, run, old)
+            if old["status"] == "running":  # it was killed, perhaps before other runs' numbers were recomputed
+                self.completed_tasks |= self._possibly_completed_tasks(run.run_id)
+            with self.transaction() as connection:
+                connection.execute(
+                    "UPDATE runs SET status = 'running', finished_at = NULL, hardware = ?, lbx_version = ?, "
+                    "benchmark_versions = json_merge_patch(benchmark_versions, ?::JSON), "
+                    "task_samples = json_merge_patch(coalesce(task_samples, '{}'), ?::JSON), "
+                    "unscored_samples = "
+                    "nullif(json_merge_patch(coalesce(unscored_samples, '{}'), ?::JSON)::VARCHAR, '{}'), "
+                    "metadata = nullif(json_merge_patch(coalesce(metadata, '{}'), ?::JSON)::VARCHAR, '{}') "
+                    "WHERE run_id = ?",
+                    [
+                        as_json(run.hardware),
+                        run.lbx_version,
+                        as_json(run.benchmark_versions),
+                        as_json(run.task_samples or {}),
+                        as_json(run.unscored_samples or {}),
+                        as_json(run.metadata or {}),
+                        run.run_id,
+                    ],
+                )
+        else:
+            with self.transaction() as connection:
+                values = run.values() | {"started_at": datetime.now(UTC).replace(tzinfo=None), "status": "running"}
+                encoded = [as_json(value) if isinstance(value, Mapping) else value for value in values.values()]
+                connection.execute(
+                    f"INSERT INTO runs ({', '.join(values)}) VALUES ({', '.join('?' * len(encoded))})", encoded
+                )
+        again = [f"({rule})" for rule, applies in ((_CHANGED, True), (_FAILED, failed), (_EMPTY, empty)) if applies]
+        done = self.query(
+            "SELECT benchmark, task, sample_id, iteration FROM generations "
+            f"WHERE run_id = ? AND NOT coalesce({' OR '.join(again)}, false)",
+            [run.run_id],
+        )
+        return {SampleKey(*row) for row in done.rows}
+
+    def _possibly_completed_tasks(self, run_id: str) -> set[tuple[str, str]]:
+        """(benchmark, task) of this run's tasks in which other runs' numbers were computed with documents unknown."""
+        unsure = "SELECT benchmark, task FROM task_results WHERE run_id <> $1 AND cluster_by = 'sample'"
+        answered = "SELECT DISTINCT benchmark, task FROM generations WHERE run_id = $1"
+        return {*self.query(f"{answered} INTERSECT {unsure}", [run_id]).rows}
+
+    def write(
+        self,
+        *,
+        samples: Sequence[SampleRow] = (),
+        generations: Sequence[GenerationRow] = (),
+        scores: Sequence[ScoreRow] = (),
+    ) -> None:
+        """Commit rows, all or none. Rows replace old rows of the same key; numbers computed from those are deleted.
+
+        Raises:
+            StoreError: the disk is full or the file cannot be written; none of the batch is in it then.
+        """
+        answered = {(row.run_id, row.benchmark, row.task) for row in generations}
+        scored = {(row.run_id, row.benchmark, row.task) for row in scores}
+        with self.transaction() as connection:
+            insert(connection, "samples", samples, replace=False)
+            self._match_samples(connection, samples)
+            numbers.delete_replaced_scores(connection, generations)
+            insert(connection, "generations", generations)
+            insert(connection, "scores", scores)
+            numbers.delete_stale(connection, answered, scored)
+
+    def replace_scores(self, scores: Sequence[ScoreRow]) -> None:
+        """Commit all scores of one or more tasks, replacing the earlier ones.
+
+        Earlier scores of other metrics are deleted too: a summary scored without its embedding model has other metrics.
+        """
+        scored = {(row.run_id, row.benchmark, row.task) for row in scores}
+        with self.transaction() as connection:
+            numbers.delete(connection, "scores", numbers.TASK, scored)
+            insert(connection, "scores", scores)
+            numbers.delete_stale(connection, set(), scored)
+
+    def _match_samples(self, connection: duckdb.DuckDBPyConnection, samples: Sequence[SampleRow]) -> None:
+        """Refuse samples that differ from stored ones of the same names, and complete the stored ones."""
+        if not samples:
+            return
+        rows, parameters = rows_of_json(connection, "samples"), [as_parameter(samples)]
+        if other := find_other_samples(connection, rows, parameters):
+            raise other_samples_error(self.path, other)
+        self.completed_tasks |= complete_samples(connection, rows, parameters)
+
+    def write_results(self, results: Sequence[NumberRow]) -> None:
+        """Replace the numbers of tasks, or of a benchmark.
+
+        Old numbers of the same task (or benchmark) are deleted first: there may have been more.
+        """
+        with self.transaction() as connection:
+            numbers.replace(connection, results)
+
+    def use_temporary_numbers(self) -> None:
+        """Redirect writes of numbers to temporary tables, which hide the file's own from views.
+
+        No other writes are possible in a file that is open read-only.
+        """
+        ((statement,),) = self.query(
+            "SELECT sql FROM duckdb_tables() WHERE database_name = ? AND table_name = 'numbers'", [RESULTS]
+        ).rows
+        self.query(statement.replace("CREATE TABLE", "CREATE TEMP TABLE", 1))
+        self.query(f"INSERT INTO numbers FROM {RESULTS}.main.numbers")
+
+    def materialise_views(self, *views: str) -> None:
+        """Compute these views, on which others build, once instead of at every read.
+
+        Only for a file that is open read-only; in a file that is written, views stay as they are.
+        """
+        for view in views if self.read_only else ():
+            self.compute_once(view, partial(self._materialise_view, view))
+
+    def _materialise_view(self, view: str) -> None:
+        self.query(f"CREATE TEMP TABLE once_{view} AS FROM {view}")
+        self.query(f"CREATE OR REPLACE TEMP VIEW {view} AS FROM once_{view}")
+
+    def compute_once(self, name: Hashable, make: Callable[[], T]) -> T:
+        """Cache a value by name while the file is read-only; compute it anew otherwise. Callers must not change it."""
+        if not self.read_only:
+            return make()
+        if name not in self._once:
+            self._once[name] = make()
+        value: T = self._once[name]
+        return value
+
+    def write_opinions(self, run_id: str, benchmark: str, opinions: Sequence[NumberRow]) -> None:
+        """Replace the opinions of judges and people on a run's answers; see ``lbx.opinions.numbers``."""
+        with self.transaction() as connection:
+            numbers.replace_opinions(connection, run_id, benchmark, opinions)
+
+    def finish_run(self, run_id: str, status: str) -> None:
+        """Set a run's end and status: "done", "interrupted" or "failed"."""
+        with self.transaction() as connection:
+            connection.execute(
+                "UPDATE runs SET status = ?, finished_at = current_localtimestamp() WHERE run_id = ?", [status, run_id]
+            )
+
+    # Asking
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB connection, for lazy relations (``lbx.results.read.queries``); prefer the methods otherwise."""
+        return self._connection
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> Table:
+        """Run a query and fetch everything.
+
+        Raises:
+            StoreError: the query is wrong; has DuckDB's message.
+        """
+        # While a file is being written, signals wait: during a query DuckDB would turn them into an error.
+        calm = contextlib.nullcontext() if self.read_only else defer_signals()
+        try:
+            with calm:
+                cursor = self._connection.execute(sql, list(parameters))
+                columns = [item[0] for item in cursor.description or []]
+                return Table(columns, [tuple(row) for row in cursor.fetchall()])
+        except duckdb.Error as exc:
+            raise StoreError(f"The query failed: {first_line(exc)}") from exc
+
+    def arrays(self, sql: str, parameters: Sequence[object] = ()) -> dict[str, Any]:
+        """Run a query and return {column: numpy array, masked at NULL}.
+
+        This takes a fraction of the time of fetching rows. Raises StoreError like ``query``.
+        """
+        try:
+            return self._connection.execute(sql, list(parameters)).fetchnumpy()
+        except duckdb.Error as exc:
+            raise StoreError(f"The query failed: {first_line(exc)}") from exc
+
+    def attach(self, path: Path, name: str) -> None:
+        """Attach another results file for reading, which must be in ``allowed_files``. ``DETACH`` ends it.
+
+        Raises:
+            StoreError: it cannot be read, or has contents that lbx never creates.
+        """
+        check_path(path)  # DuckDB would wait for a pipe
+        try:
+            attach(self._connection, path, name, read_only=True)
+        except duckdb.Error as exc:
+            raise StoreError(f"{path} cannot be read: {first_line(exc)}") from exc
+        try:
+            refuse_foreign(self._connection, name, path)
+        except BaseException:
+            self._connection.execute(f"DETACH {name}")
+            raise
+        files_read.add(path)
+
+    def samples(self, run_id: str, benchmark: str, task: str, *, failed: bool = False) -> Iterator[dict[str, Any]]:
+        """Yield a run's answered samples with their outputs, or its failed ones, in the data's order, for scoring.
+
+        Questions that a later revision removed are neither. ``document`` is the document's hash; "" if unknown.
+        """
+        table = self.query(
+            f"""
+            SELECT a.sample_id, a.language, a.length, a.length_unit, a."references", a.question, a.meta,
+                   g.iteration, g.output, g.original_tokens,
+                   coalesce(a.context_sha256, '') AS document
+            FROM generations g JOIN samples a USING (benchmark, task, sample_id)
+            WHERE g.run_id = ? AND g.benchmark = ? AND g.task = ? AND g.error IS {"NOT " if failed else ""}NULL
+                AND g.error_type IS DISTINCT FROM '{QUESTION_REMOVED}'
+            ORDER BY a.position, a.sample_id, g.iteration
+            """,
+            [run_id, benchmark, task],
+        )
+        yield from table.dicts()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Run a block as a transaction, or as a part of the open one. Ctrl-C and SIGTERM wait for its end.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        if self._in_transaction:
+            yield self._connection
+            return
+        self._in_transaction = True
+        try:
+            with transaction(self._connection, self.path):
+                yield self._connection
+        finally:
+            self._in_transaction = False
+        if self._after_commit is not None:
+            self._after_commit(self)

@@ -1,0 +1,1 @@
+"""Readers of stored runs, answers and numbers."""

@@ -1,0 +1,434 @@
+"""Answers of a results file: single ones with all stored data about them, and sorted lists for pages.
+
+An answer has its place in such a list, and a question has all its answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from lbx.base.errors import UsageError
+from lbx.base.marks import OF_ANSWERS, QUESTION_CHANGED, WORST_FIRST, Mark
+from lbx.base.records import SampleKey
+from lbx.results.file.store import Store
+from lbx.results.rows import EARLIER, Table
+
+_JSON = ("references", "meta", "steps")
+ANSWER = "run_id, benchmark, task, sample_id, iteration"
+_MARK_NAMES = ", ".join(f"CASE WHEN {mark.of('g')} THEN '{mark.name}' END" for mark in OF_ANSWERS)
+# Imported failures may have no row in samples: their files have the question's name but no content.
+FROM = "FROM generations g LEFT JOIN samples s USING (benchmark, task, sample_id)"
+COLUMNS = (
+    "g.*, coalesce(s.question, '') AS question, coalesce(s.\"references\", '[]') AS \"references\", s.language, "
+    "s.length, s.length_unit, coalesce(s.meta, '{}') AS meta, s.context_sha256, "
+    f"list_filter([{_MARK_NAMES}], lambda mark: mark IS NOT NULL) AS marked"
+)
+SCORE = f"LEFT JOIN (SELECT {ANSWER}, score FROM scores WHERE headline) c USING ({ANSWER})"
+ORDER = "run_id, benchmark, task, position, sample_id, iteration"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """A stored answer.
+
+    Attributes:
+        values: columns of ``generations``, and the sample's question, references, language, length, length_unit, meta
+            and context_sha256.
+        scores: rows of ``scores``: metric, metric_version, score, extracted, headline, error, partial.
+    """
+
+    key: SampleKey
+    values: Mapping[str, Any]
+    scores: Sequence[Mapping[str, Any]]
+    mark_names: Sequence[str]
+
+    @property
+    def run_id(self) -> str:
+        return str(self.values["run_id"])
+
+    @property
+    def headline(self) -> Mapping[str, Any] | None:
+        """Row of the headline score; None without a score."""
+        return next((score for score in self.scores if score["headline"]), None)
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """{letter: text} of a multiple-choice question; else empty."""
+        return _choices(self.values["meta"])
+
+    @property
+    def earlier_questions(self) -> list[str]:
+        """Earlier texts, with their choices, of a question that has changed since the answer; oldest first."""
+        meta = self.values["meta"] if self.values["error_type"] == QUESTION_CHANGED else None
+        contents = meta.get(EARLIER) if isinstance(meta, dict) else None
+        return [
+            "\n".join(
+                [str(content.get("question", "")), *(f"{key}. {text}" for key, text in _choices(content).items())]
+            )
+            for content in (contents if isinstance(contents, list) else ())
+            if isinstance(content, dict)
+        ]
+
+    @property
+    def marks(self) -> list[str]:
+        """Descriptions of possible problems with the answer's score."""
+        cut = self.values.get("tokens_cut") or "some"
+        texts = {mark.name: mark.of_answer.format(tokens_cut=cut) for mark in WORST_FIRST if mark.of_answer}
+        return [words for name, words in texts.items() if name in self.mark_names]
+
+
+def _choices(content: Any) -> dict[str, str]:
+    choices = content.get("choices") if isinstance(content, dict) else None
+    return {str(letter): str(text) for letter, text in choices.items()} if isinstance(choices, dict) else {}
+
+
+def has_mark(mark: Mark) -> str:
+    """SQL condition that an answer ``g`` or its headline score has a mark."""
+    if not mark.of_score:
+        return mark.of("g")
+    same = " AND ".join(f"c.{name} = g.{name}" for name in ANSWER.split(", "))
+    return f"EXISTS (FROM scores c WHERE c.headline AND {mark.of('c')} AND {same})"
+
+
+LISTED: Mapping[str, Mark] = {mark.list_label: mark for mark in WORST_FIRST if mark.list_label}
+"""Marks by which answers are listed and filtered."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFilter:
+    """Filter for answers of a file.
+
+    Attributes:
+        runs, tasks: allowed values; () for all. A task is "benchmark/task".
+        patterns: patterns of "benchmark/task/sample_id", any of which may match; see ``task_patterns``.
+        mark: required mark from ``LISTED``; "any" for any of them, "" for all answers.
+        at_least, below: bounds of the headline score, 0 to 1; None for all answers.
+        text: text that question, output or reasoning must contain, ignoring case.
+    """
+
+    runs: Sequence[str] = ()
+    tasks: Sequence[str] = ()
+    patterns: Sequence[str] = ()
+    mark: str = ""
+    at_least: float | None = None
+    below: float | None = None
+    text: str = ""
+
+    def condition(self, *, scores: bool = False) -> tuple[str, list[object]]:
+        """SQL from FROM on, with answers ``g`` and samples ``s``, and its parameters.
+
+        Args:
+            scores: always include headline scores ``c``; default: if they are filtered.
+        """
+        marks = [has_mark(mark) for name, mark in LISTED.items() if self.mark in (name, "any")]
+        texts = ("s.question", "g.output", "g.reasoning")
+        rules: dict[str, tuple[bool, Sequence[object]]] = {
+            "list_contains(?, g.run_id)": (bool(self.runs), [list(self.runs)]),
+            "list_contains(?, g.benchmark || '/' || g.task)": (bool(self.tasks), [list(self.tasks)]),
+            matches_pattern("g", "?"): (bool(self.patterns), [list(self.patterns)]),
+            f"({' OR '.join(marks)})": (bool(marks), []),
+            "c.score >= ?": (self.at_least is not None, [self.at_least]),
+            "c.score < ?": (self.below is not None, [self.below]),
+            f"({' OR '.join(f'contains(lower({name}), lower(?))' for name in texts)})": (
+                bool(self.text),
+                [self.text] * len(texts),
+            ),
+        }
+        rules_used = {rule: values for rule, (applies, values) in rules.items() if applies}
+        score = SCORE if scores or self.at_least is not None or self.below is not None else ""
+        return (
+            f"{FROM} {score} WHERE {' AND '.join(rules_used) or 'true'}",
+            [value for values in rules_used.values() for value in values],
+        )
+
+
+def task_patterns(tasks: Sequence[str]) -> tuple[str, ...]:
+    """Convert --tasks to patterns of "benchmark/task/sample_id", with * and ?; each may also match single samples."""
+    names = [name for text in tasks for part in text.split(",") if (name := part.strip())]
+    return tuple(pattern for name in names for pattern in (("*",) if name == "all" else (name, f"{name}/*")))
+
+
+def matches_pattern(answer: str, parameter: str) -> str:
+    """SQL condition for an answer's row to match one of the patterns."""
+    key = f"{answer}.benchmark || '/' || {answer}.task || '/' || {answer}.sample_id"
+    return f"len(list_filter({parameter}::VARCHAR[], lambda p: ({key}) GLOB p)) > 0"
+
+
+def resolve_tasks(store: Store, names: Sequence[str]) -> list[str]:
+    """Resolve names to the file's tasks, "benchmark/task"; a name without a benchmark matches tasks of any benchmark.
+
+    Raises:
+        UsageError: a name matches no task.
+    """
+    rows = store.query("SELECT DISTINCT benchmark, task FROM generations WHERE benchmark <> 'judge' ORDER BY ALL").rows
+    tasks_in_file = {f"{benchmark}/{task}": task for benchmark, task in rows}
+    meant: dict[str, None] = {}
+    for name in (part.strip() for text in names for part in text.split(",")):
+        tasks = [key for key, task in tasks_in_file.items() if name == task or _matches_any(key, task_patterns([name]))]
+        if not tasks:
+            raise UsageError(f"There is no task {name!r} in {store.path}.", fix=f"It has: {', '.join(tasks_in_file)}.")
+        meant |= dict.fromkeys(tasks)
+    return list(meant)
+
+
+def _matches_any(key: str, globs: Sequence[str]) -> bool:
+    return any(fnmatchcase(key, pattern) for pattern in globs)
+
+
+def list_answers(store: Store, choice: AnswerFilter, limit: int, *, skip: int = 0) -> Table:
+    """List answers in the data's order: run, sample, headline score, tokens, possible problems."""
+    sql, parameters = choice.condition()
+    marks = ", ".join(f"CASE WHEN {has_mark(mark)} THEN '{name}' END" for name, mark in LISTED.items())
+    return store.query(
+        f"""
+        WITH page AS (
+            SELECT g.*, s.position, concat_ws(', ', {marks}) AS marks {sql}
+            ORDER BY {ORDER} LIMIT ? OFFSET ?
+        )
+        SELECT run_id, benchmark || '/' || task || '/' || sample_id
+                   || CASE WHEN iteration > 0 THEN '#' || iteration ELSE '' END AS sample,
+               c.score, prompt_tokens, output_tokens, marks
+        FROM page {SCORE} ORDER BY {ORDER}
+        """,
+        [*parameters, limit, skip],
+    )
+
+
+def count_answers(store: Store, choice: AnswerFilter) -> int:
+    """Count the answers that pass a filter."""
+    sql, parameters = choice.condition()
+    return int(store.query(f"SELECT count(*) {sql}", parameters).rows[0][0])
+
+
+def opinions(store: Store, answer: StoredAnswer) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return judgements and ratings of an answer, single or compared with another answer.
+
+    Rows of ``judgements``, and of ``ratings`` with the kind of their set, each with ``is_subject``: false if the
+    verdict is from the other answer's perspective.
+    """
+    key, run = answer.key, answer.run_id
+    sides = [run, key.iteration, key.benchmark, key.task, key.sample_id, run, key.iteration, run, key.iteration]
+    judged = store.query(
+        """
+        SELECT judge_id, rubric, CASE WHEN is_subject THEN against_run_id ELSE run_id END AS other, answer_first,
+               verdict, rating, state, output, reasoning, error, is_subject
+        FROM (SELECT *, (run_id, iteration) = (?, ?) AS is_subject FROM judgements
+              WHERE (benchmark, task, sample_id) = (?, ?, ?)
+                AND ((run_id, iteration) = (?, ?) OR (against_run_id, against_iteration) = (?, ?)))
+        ORDER BY judge_id, other, answer_first DESC
+        """,
+        sides,
+    ).dicts()
+    rated = store.query(
+        """
+        SELECT set_id, rater, CASE WHEN is_subject THEN against_run_id ELSE run_id END AS other, verdict, score,
+               comment, is_subject
+        FROM (SELECT l.*, (l.run_id, l.iteration) = (?, ?) AS is_subject
+              FROM ratings l JOIN rating_items i USING (set_id, item)
+              WHERE (i.benchmark, i.task, i.sample_id) = (?, ?, ?)
+                AND ((l.run_id, l.iteration) = (?, ?) OR (l.against_run_id, l.against_iteration) = (?, ?))
+              QUALIFY row_number() OVER (PARTITION BY set_id, item, rater, l.run_id, l.iteration, against_run_id,
+                                         against_iteration ORDER BY revision DESC) = 1)
+        WHERE score IS NOT NULL OR verdict IS NOT NULL OR comment <> ''
+        ORDER BY set_id, rater, other
+        """,
+        sides,
+    ).dicts()
+    return judged, rated
+
+
+def opinion_words(opinion: Mapping[str, Any]) -> str:
+    """Verdict on the answer in a row of ``opinions``, such as "better" or "4"; "" without a verdict."""
+    number = opinion.get("rating", opinion.get("score"))
+    if opinion["verdict"] is None:
+        return "" if number is None else f"{number:g}"
+    won = {"answer": "better", "against": "worse"}
+    lost = {"answer": "worse", "against": "better"}
+    words = won if opinion["is_subject"] else lost
+    return words.get(opinion["verdict"], str(opinion["verdict"]).replace("_", " "))
+
+
+def find_answers(store: Store, name: str, runs: Sequence[str]) -> list[StoredAnswer]:
+    """Find each run's answers to one sample.
+
+    Args:
+        name: "benchmark/task/sample_id" or "task/sample_id", optionally with "#iteration"; or a sample id that is
+            unique to one task.
+        runs: allowed runs; () for all.
+
+    Raises:
+        UsageError: no answer matches, or several tasks have a sample of that name.
+    """
+    sample = "g.task || '/' || g.sample_id"
+    rows = store.query(
+        f"""
+        SELECT {COLUMNS} {FROM}
+        WHERE (len(?) = 0 OR list_contains(?, g.run_id)) AND ? IN (
+            g.sample_id, {sample}, g.benchmark || '/' || {sample}, {sample} || '#' || g.iteration,
+            g.benchmark || '/' || {sample} || '#' || g.iteration)
+        ORDER BY {ANSWER}
+        """,
+        [list(runs), list(runs), name],
+    ).dicts()
+    names = sorted({f"{row['benchmark']}/{row['task']}/{row['sample_id']}" for row in rows})
+    if not rows:
+        raise UsageError(
+            f"{store.path} contains no answer to a sample {name}.", fix="`lbx show FILE` lists its answers."
+        )
+    if len(names) > 1:
+        raise UsageError(f"Several tasks have a sample {name}.", fix=f"Give one of these: {', '.join(names)}.")
+    return [as_answer(store, row) for row in rows]
+
+
+def as_answer(store: Store, row: dict[str, Any]) -> StoredAnswer:
+    key = SampleKey(row["benchmark"], row["task"], row["sample_id"], row["iteration"])
+    scores = store.query(
+        "SELECT metric, metric_version, score, extracted, headline, error, partial FROM scores "
+        "WHERE run_id = ? AND benchmark = ? AND task = ? AND sample_id = ? AND iteration = ? "
+        "ORDER BY headline DESC, metric",
+        [row["run_id"], *key],
+    ).dicts()
+    marked = row.pop("marked")
+    values = {name: json.loads(value) if name in _JSON and value is not None else value for name, value in row.items()}
+    return StoredAnswer(key, values, scores, marked)
+
+
+_CUT = 200
+"""Number of characters of a text in a list, and of those that order it."""
+_KEY = "{'run_id': g.run_id, 'benchmark': benchmark, 'task': task, 'sample_id': sample_id, 'iteration': g.iteration}"
+_REFERENCE = """s."references"->>'$[0]'"""
+_MARKS = ", ".join(f"CASE WHEN {has_mark(mark)} THEN '{name}' END" for name, mark in LISTED.items())
+
+SORTS: Mapping[str, str] = {
+    "score": "c.score",
+    "run": "list_position(?, g.run_id)",
+    "sample": "row(benchmark, task, s.position, sample_id)",
+    "question": f"left(s.question, {_CUT})",
+    "answer": f"left(g.output, {_CUT})",
+    "reference": f"left({_REFERENCE}, {_CUT})",
+    "tokens": "g.output_tokens",
+    "marks": f"nullif(len(list_filter([{_MARKS}], lambda mark: mark IS NOT NULL)), 0)",
+}
+"""{name of an order: SQL expression of answers ``g``, samples ``s`` and headline scores ``c``}."""
+
+
+class AnswerKey(NamedTuple):
+    """Identity of an answer in a results file."""
+
+    run_id: str
+    benchmark: str
+    task: str
+    sample_id: str
+    iteration: int = 0
+
+    @property
+    def sample(self) -> SampleKey:
+        """Identity of the answer within its run."""
+        return SampleKey(*self[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOrder:
+    """Order of a list; answers that are equal in it are in the data's order, and missing values come last.
+
+    Attributes:
+        name: key of ``SORTS``; "" for the data's order.
+        runs: all runs, in the order in which "run" sorts them.
+    """
+
+    name: str = ""
+    descending: bool = False
+    runs: Sequence[str] = ()
+
+    def value(self) -> tuple[str, list[object]]:
+        """SQL of the value that orders an answer, and its parameters."""
+        return SORTS.get(self.name, "NULL"), [list(self.runs)] if self.name == "run" else []
+
+    def clause(self) -> str:
+        """SQL of ORDER BY, for rows with that value as ``sort_value``."""
+        return f"sort_value {'DESC' if self.descending else 'ASC'} NULLS LAST, {ORDER}"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPlace:
+    """Place of an answer in a list.
+
+    Attributes:
+        number: from 1.
+        total: number of answers in the list.
+        previous, next: neighbours; None at the ends.
+    """
+
+    number: int
+    total: int
+    previous: AnswerKey | None
+    next: AnswerKey | None
+
+
+def list_page(store: Store, choice: AnswerFilter, order: AnswerOrder, limit: int, *, skip: int = 0) -> Table:
+    """List answers: key, score, tokens, the beginnings of question, answer and first reference, and marks."""
+    sql, parameters = choice.condition(scores=True)
+    value, more = order.value()
+    start = f"left({{}}, {_CUT})"
+    return store.query(
+        f"""
+        WITH page AS MATERIALIZED (
+            SELECT g.rowid AS number, {value} AS sort_value {sql} ORDER BY {order.clause()} LIMIT ? OFFSET ?
+        )
+        SELECT g.run_id, benchmark, task, sample_id, g.iteration, c.score, g.output_tokens,
+               {start.format("coalesce(s.question, '')")} AS question, {start.format("g.output")} AS answer,
+               {start.format(_REFERENCE)} AS reference, json_array_length(s."references") AS reference_count,
+               concat_ws(', ', {_MARKS}) AS marks
+        FROM page JOIN generations g ON g.rowid = page.number LEFT JOIN samples s USING (benchmark, task, sample_id)
+            {SCORE} ORDER BY {order.clause()}
+        """,
+        [*more, *parameters, limit, skip],
+    )
+
+
+def find_place(store: Store, choice: AnswerFilter, order: AnswerOrder, key: AnswerKey) -> AnswerPlace | None:
+    """Find an answer in a list; None if the list does not contain it."""
+    sql, parameters = choice.condition(scores=True)
+    value, more = order.value()
+    rows = store.query(
+        f"""
+        SELECT number, total, previous, next FROM (
+            SELECT key, row_number() OVER place AS number, count(*) OVER () AS total, lag(key) OVER place AS previous,
+                   lead(key) OVER place AS next
+            FROM (SELECT {_KEY} AS key, {value} AS sort_value, {ORDER} {sql})
+            WINDOW place AS (ORDER BY {order.clause()})
+        ) WHERE key = {{'run_id': ?, 'benchmark': ?, 'task': ?, 'sample_id': ?, 'iteration': ?}}
+        """,
+        [*more, *parameters, *key],
+    ).rows
+    if not rows:
+        return None
+    number, total, *neighbours = rows[0]
+    previous, following = (AnswerKey(**neighbour) if neighbour else None for neighbour in neighbours)
+    return AnswerPlace(number, total, previous, following)
+
+
+def answer_of(store: Store, key: AnswerKey) -> StoredAnswer | None:
+    """Return an answer by its key; None if the file has no such answer."""
+    rows = store.query(
+        f"SELECT {COLUMNS} {FROM} WHERE (g.run_id, g.benchmark, g.task, g.sample_id, g.iteration) = (?, ?, ?, ?, ?)",
+        list(key),
+    ).dicts()
+    return as_answer(store, rows[0]) if rows else None
+
+
+def answers_to(store: Store, benchmark: str, task: str, sample_id: str, runs: Sequence[str] = ()) -> list[StoredAnswer]:
+    """Return all answers to a question, of these runs or of all, by run and iteration."""
+    rows = store.query(
+        f"""
+        SELECT {COLUMNS} {FROM} WHERE (g.benchmark, g.task, g.sample_id) = (?, ?, ?)
+              AND (len(?) = 0 OR list_contains(?, g.run_id))
+        ORDER BY {ANSWER}
+        """,
+        [benchmark, task, sample_id, list(runs), list(runs)],
+    ).dicts()
+    return [as_answer(store, row) for row in rows]

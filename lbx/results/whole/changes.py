@@ -1,0 +1,245 @@
+"""Changes of the runs that a results file has, and new scores of their outputs, optionally by an embedding model."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, count
+from pathlib import Path
+from typing import NamedTuple
+
+from lbx.backends import load_embedding_model
+from lbx.base.errors import StoreError, UsageError
+from lbx.base.layout import Bundle
+from lbx.base.listening import Listener
+from lbx.base.option import fields_of
+from lbx.base.units import format_count
+from lbx.base.visible import as_command
+from lbx.benchmarks.registry import BENCHMARKS, official_judge
+from lbx.opinions import numbers as opinions
+from lbx.opinions.journal import journal_of
+from lbx.opinions.rating_sets import content_set_ids, renamed_rounds
+from lbx.options.run_spec import RunSpec
+from lbx.results import Store
+from lbx.results.file.caches import embedding_models
+from lbx.results.file.opening import require_file
+from lbx.results.file.texts import require_texts
+from lbx.results.read.runs import resolve_runs
+from lbx.results.scoring.scores import Rescoring, Similarities, rescore
+from lbx.results.whole.bundle_rules import refuse_new_rules, score_by_bundle
+from lbx.results.whole.copies import exclusive_lock
+from lbx.results.whole.edits import (
+    Dependents,
+    find_dependents,
+    remove_judgements,
+    remove_ratings,
+    remove_run_rows,
+    rename_rating_set,
+    rename_rounds,
+    rename_run_rows,
+)
+
+
+@contextmanager
+def open_for_changes(results: Path) -> Iterator[Store]:
+    """Open a results file to change its runs, while no other process writes it or a copy of it.
+
+    Raises:
+        StoreError: it does not exist, is in use, or is not a results file.
+    """
+    Store(results, read_only=True).close()  # opening another database for writing would create tables in it
+    with exclusive_lock(results.resolve()), Store(results) as store:
+        yield store
+
+
+def _refuse_journal(results: Path) -> None:
+    if (journal := journal_of(results)).exists():
+        raise StoreError(
+            f"{journal} names runs of {results} in ratings that are not in the file yet.",
+            fix="Move them into the file first.",
+            command=as_command("lbx", "rate", results, "--collect"),
+        )
+
+
+def rename_run(results: Path, old: str, new: str) -> str:
+    """Rename a run or a judge, in one transaction; returns its old name.
+
+    Args:
+        old: its name, a prefix of it, or its model; see ``lbx.results.read.runs.match_runs``.
+
+    Raises:
+        UsageError: the run does not exist, or the new name exists or is reserved.
+        StoreError: see ``open_for_changes``; or a journal has ratings for the file.
+    """
+    fields_of(RunSpec)["name"].check(new)
+    with open_for_changes(results) as store:
+        _refuse_journal(results)
+        (run,) = resolve_runs(store, [old])
+        _check_new_name(store, run, new)
+        with store.transaction() as connection:
+            rounds, sets_before = renamed_rounds(store, run, new), content_set_ids(store)
+            rename_run_rows(connection, run, new)
+            rename_rounds(connection, rounds)
+            _rename_sets(store, sets_before)
+            opinions.add_up_all(store)
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalSummary:
+    """Result of a removal.
+
+    Attributes:
+        runs: removed runs and judges.
+        judges: those of them that were left without a judgement.
+        samples: number of removed questions and judges' rounds.
+        dependents: judgements and ratings that were removed, too, and numbers that were computed from them.
+    """
+
+    runs: Sequence[str]
+    judges: Sequence[str]
+    samples: int
+    dependents: Dependents
+
+
+def remove_runs(results: Path, names: Sequence[str], *, with_dependents: bool = False) -> RemovalSummary:
+    """Remove runs or judges with all their rows, in one transaction.
+
+    Args:
+        names: their names; see ``lbx.results.read.runs.match_runs``.
+        with_dependents: also remove other judges' judgements and people's ratings of their answers.
+
+    Raises:
+        UsageError: a run does not exist, or judgements or ratings depend on it.
+        StoreError: see ``open_for_changes``; or a journal has ratings for the file.
+    """
+    with open_for_changes(results) as store:
+        _refuse_journal(results)
+        runs = resolve_runs(store, names)
+        with store.transaction() as connection:
+            dependents, sets_before = find_dependents(store, runs), content_set_ids(store)
+            if (dependents.judgements or dependents.ratings) and not with_dependents:
+                raise _dependents_error(results, runs, dependents)
+            judges = [judge for judge in remove_judgements(connection, runs) if judge not in runs]
+            remove_ratings(connection, runs, [*dependents.ratings])
+            samples = remove_run_rows(connection, [*runs, *judges])
+            _rename_sets(store, sets_before)
+            opinions.add_up_all(store)
+    return RemovalSummary([*runs, *judges], judges, samples, dependents)
+
+
+def describe_dependents(dependents: Dependents) -> str:
+    """Describe judgements and ratings: "4 judgements by umpire, 2 ratings in the set score-1234"."""
+    judgements = [f"{format_count(count, 'judgement')} by {judge}" for judge, count in dependents.judgements.items()]
+    ratings = [f"{format_count(count, 'rating')} in the set {name}" for name, count in dependents.ratings.items()]
+    return ", ".join([*judgements, *ratings])
+
+
+def _dependents_error(results: Path, runs: Sequence[str], dependents: Dependents) -> UsageError:
+    numbers = f", and {format_count(dependents.numbers, 'number')} of other runs" if dependents.numbers else ""
+    return UsageError(
+        f"{', '.join(runs)} cannot be removed alone: {describe_dependents(dependents)} depend on "
+        f"{'it' if len(runs) == 1 else 'them'}{numbers}.",
+        fix="--with-dependents removes these, too. Removed ratings cannot be repeated: keep a copy of the file.",
+        command=as_command("lbx", "runs", "remove", results, *runs, "--with-dependents"),
+    )
+
+
+def _check_new_name(store: Store, run: str, new: str) -> None:
+    if not new.strip():
+        raise UsageError("The new name is empty.", fix="Give the run a name.")
+    if store.query("FROM runs WHERE run_id = ?", [new]).rows:
+        raise UsageError(f"{store.path} already has a run {new!r}.", fix="Choose another name.")
+    if described := describe_dependents(find_dependents(store, [new])):
+        raise UsageError(
+            f"{store.path} has no run {new!r}, but opinions on it: {described}.", fix="Choose another name."
+        )
+    for name in (run, new):
+        if name.startswith(official_judge.PUBLISHED):
+            raise UsageError(
+                f"{run!r} cannot become {new!r}: names that begin with {official_judge.PUBLISHED!r} mark published "
+                "answers, which judges find by name.",
+                fix="Choose another name." if name == new else "",
+            )
+
+
+def _rename_sets(store: Store, ids_before: dict[str, str]) -> None:
+    """Rename sets of ratings whose names were the hashes of their contents, after a change of their contents."""
+    ids = content_set_ids(store)
+    taken = {*ids}
+    with store.transaction() as connection:
+        for name, content_id in ids.items():
+            if ids_before[name] == name != content_id:
+                # Without a removed run, two sets may have the same content.
+                candidates = chain([content_id], (f"{content_id}-{number}" for number in count(2)))
+                new = next(candidate for candidate in candidates if candidate not in taken)
+                taken.add(new)
+                rename_rating_set(connection, name, new)
+
+
+class Embedding(NamedTuple):
+    """An embedding model's card, a bundle that may contain its weights, and the number of CPU threads."""
+
+    name: str
+    bundle: Bundle | None = None
+    threads: int | None = None
+
+
+def score(
+    results: str | os.PathLike[str],
+    *,
+    runs: Sequence[str] = (),
+    embedding: str | None = None,
+    bundle: str | os.PathLike[str] | None = None,
+    output: str | os.PathLike[str] | None = None,
+    workers: int = 0,
+    threads: int | None = None,
+    listener: Listener | None = None,
+) -> int:
+    """Score stored outputs again, adding to the old scores; returns the number of scored outputs.
+
+    Args:
+        runs: names of runs; empty means all.
+        embedding: card of the embedding model that computes half of the score of some tasks' answers.
+        bundle: where to look for its weights. Own benchmarks that the file and the bundle have must be the same.
+        output: a new results file, with scores by the rules of the bundle's own benchmarks; see ``score_by_bundle``.
+        workers: processes; 0 means every core.
+
+    Raises:
+        LbxError: a run does not exist, the embedding model cannot be loaded, or the bundle has other rules or
+            questions than the file and there is no ``output``.
+    """
+    path, opened = Path(results), Bundle(Path(bundle)) if bundle is not None else None
+    if output is not None:
+        return score_by_bundle(
+            path, Path(output), opened, runs=runs, embedding=embedding, workers=workers, listener=listener
+        ).score_count
+    require_file(path)
+    with Store(path) as store:
+        require_texts(store, "Scoring needs answers and references.")
+        runs = resolve_runs(store, runs)
+        if opened is not None:
+            refuse_new_rules(store, opened)
+        model = Embedding(embedding, opened, threads) if embedding else None
+        return score_with(store, model, run_ids=runs, workers=workers, listener=listener)
+
+
+def score_with(
+    store: Store, embedding: Embedding | None, *, run_ids: Sequence[str], workers: int, listener: Listener | None = None
+) -> int:
+    """Score stored outputs of an open results file; see ``score``."""
+    listener = listener or Listener()
+    progress = listener.counted
+    is_stored = embedding is not None and embedding.name in embedding_models(store)
+    embedder = load_embedding_model(*embedding) if embedding and not is_stored else None
+    stored = embedding.name if embedding and is_stored else None
+    try:
+        similarities = Similarities(embedder, model=stored, progress=functools.partial(progress, "texts embedded"))
+        rescoring = Rescoring(BENCHMARKS, run_ids, similarities, workers)
+        return rescore(store, rescoring, functools.partial(progress, "outputs scored"), listener.said)
+    finally:
+        if embedder:
+            embedder.close()

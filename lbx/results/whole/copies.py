@@ -1,0 +1,358 @@
+"""Results file on a local disk with a copy in a shared folder.
+
+DuckDB locks its file and writes it in place, which shared file systems do slowly or wrong. So a run writes to a local
+file. After each commit, the new bytes of DuckDB's log are appended to the log of the copy and flushed, so the copy has
+every commit before the node can fail. When DuckDB has moved its log into the local file, that file is copied: under
+another name, then renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import IO
+
+from lbx.base.database import files_of
+from lbx.base.errors import InUseError, NoLocksError, StoreError
+from lbx.base.inputs import open_input, read_input
+from lbx.base.outputs import atomic_file, open_or_create, sync_folder, write_file
+from lbx.base.processes import defer_signals, try_lock
+from lbx.base.records import sha256_text
+from lbx.results.file.file_users import read_record, this_process
+from lbx.results.file.opening import connect, in_use_error, lock_path
+from lbx.results.file.store import Store
+
+_BLOCK = 1 << 20
+_HEADERS = 3 * 4096
+_PAUSE_S = 60.0
+"""Seconds without copies after a failed one."""
+_COPY_RECORD = "copied"
+"""Name of a file next to the local one that records its last copy, to verify that a killed run's rest continues it."""
+_LOG_OF_OLDER_FILE = "created for an older version of this database"
+_DAMAGED_ENTRY = re.compile(r"Corrupt WAL file: entry at byte position (\d{1,18})")
+_DAMAGED_SIZE = "Requested allocation size"
+_LONGEST_HEADER, _ENTRY_HEAD, _ENTRY_END = 200, 16, b"\xff\xff"
+"""Of DuckDB's log: a header, then entries of 8 bytes with their size, 8 with a checksum, and their data."""
+
+
+class Copies:
+    """The file that a run writes (``path``), and its copy; see ``open_copy``."""
+
+    def __init__(self, path: Path, target: Path, say: Callable[[str], None]) -> None:
+        self.path = path
+        self._target, self._say = target, say
+        self._pause_end = 0.0
+        self._version: object = None
+        # Kept open until the end: DuckDB's lock would be released as soon as this process closes the file anywhere.
+        self._file: IO[bytes] | None = None
+        # Kept open, too: if this run continues on another node, bytes that follow from here reach a replaced file.
+        self._log: int | None = None
+        self._log_bytes = 0
+
+    def update(self, store: Store) -> None:
+        """Copy what was committed since the last call; failures are reported, and the run continues.
+
+        Args:
+            store: the open file, between two commits.
+        """
+        if time.monotonic() < self._pause_end:
+            return
+        try:
+            if self._version is None:
+                store.checkpoint()  # so that the file without its log is one of a run that has begun
+            if self._current_version() != self._version:
+                self._publish()
+            else:
+                self._append()
+        except (OSError, StoreError) as exc:
+            self._version, self._pause_end = None, time.monotonic() + _PAUSE_S
+            self._say(f"{self._target} could not be updated: {exc} The run continues.")
+
+    def finish(self) -> None:
+        """Copy the file of a finished run, and remove the local file.
+
+        Raises:
+            StoreError: it cannot be copied; the message gives the path of the results.
+        """
+        try:
+            if self.path.is_file() and self.path.stat().st_size:
+                Store(self.path).close()  # includes the rest of DuckDB's log after a failure
+                self._publish()
+        except (OSError, StoreError) as exc:
+            raise StoreError(
+                f"The results could not be copied to {self._target}: {exc}",
+                fix=f"They are in {self.path} on this machine; copy that file by hand (and its .wal, if there is "
+                "one), then repeat the command.",
+            ) from exc
+        finally:
+            if self._file is not None:
+                self._file.close()
+            self._close_log()
+        shutil.rmtree(self.path.parent, ignore_errors=True)
+
+    def _current_version(self) -> object:
+        """Value that differs after DuckDB has written to the file itself; most commits only extend its log."""
+        self._file = self._file or open_input(self.path, buffering=0)
+        status = os.fstat(self._file.fileno())
+        return status.st_size, status.st_mtime_ns, os.pread(self._file.fileno(), _HEADERS, 0)
+
+    def _publish(self) -> None:
+        """Copy the file, then its log."""
+        version = self._current_version()
+        assert self._file is not None
+        self._file.seek(0)
+        with atomic_file(self._target, sync=True) as out:
+            shutil.copyfileobj(self._file, out, _BLOCK)
+        log, target_log = log_of(self.path), log_of(self._target)
+        self._close_log()
+        if log.is_file():
+            with open_input(log) as file, atomic_file(target_log, sync=True) as out:
+                shutil.copyfileobj(file, out, _BLOCK)
+                self._log_bytes = out.tell()
+        else:
+            target_log.unlink(missing_ok=True)
+            self._log_bytes = 0
+        _note_copy(self.path, self._target)
+        self._version = version
+
+    def _append(self) -> None:
+        """Append the log's new bytes to the copy's log."""
+        try:
+            with open_input(log_of(self.path)) as file:
+                file.seek(self._log_bytes)
+                added = file.read()
+        except FileNotFoundError:
+            return
+        is_new = not self._log_bytes
+        if self._log is None:
+            self._log = open_or_create(log_of(self._target), os.O_WRONLY)
+            os.ftruncate(self._log, self._log_bytes)
+        written = 0
+        while written < len(added):
+            written += os.pwrite(self._log, added[written:], self._log_bytes + written)
+        os.fsync(self._log)
+        if is_new:
+            sync_folder(self._target.parent)
+        self._log_bytes += len(added)
+
+    def _close_log(self) -> None:
+        if self._log is not None:
+            os.close(self._log)
+        self._log = None
+
+
+@contextmanager
+def open_copy(target: Path, scratch: Path, say: Callable[[str], None]) -> Iterator[Copies]:
+    """Have a run write to a file under ``scratch``, and copy it to ``target``, also if the block fails.
+
+    The rest of a killed run in ``scratch`` is continued if ``target`` is still its last copy, and reported otherwise.
+    Pass ``Copies.update`` to the store as its ``after_commit``.
+
+    Args:
+        target: the results file; the run continues it if it exists.
+        scratch: a folder on a local disk.
+        say: called with messages about the rest of a killed run, and about failed copies during the run.
+
+    Raises:
+        StoreError: another run has this file open, the folder cannot be written, or the last copy fails.
+    """
+    target = target.resolve()  # keeps a link
+    with exclusive_lock(target):
+        try:
+            path = _find_leftover(target, scratch, say)
+            if path is None:
+                with contextlib.suppress(NoLocksError):
+                    _join_log(target, say)
+                path = _create_copy(target, scratch, say)
+        except OSError as exc:
+            raise StoreError(
+                f"The scratch folder {scratch} cannot be used: {exc.strerror or exc}.",
+                fix="Pass another folder with --scratch.",
+            ) from exc
+        copies = Copies(path, target, say)
+        try:
+            yield copies
+        finally:
+            with defer_signals():
+                copies.finish()
+
+
+def log_of(path: Path) -> Path:
+    """Path of DuckDB's log of a results file."""
+    return Path(f"{path.resolve()}.wal")
+
+
+def repair_log(path: Path, say: Callable[[str], None]) -> None:
+    """Repair the log of a copy after its node failed during an update; every complete update is kept.
+
+    The node may fail after the file was replaced and before its log was, or when only parts of the last, unfinished
+    update of the log had reached the disk.
+
+    Raises:
+        StoreError: the file cannot be opened for another reason, or a run has locked it.
+    """
+    if log_of(path).is_file():
+        try:
+            Store(path, read_only=True).close()
+        except InUseError:
+            raise
+        except StoreError:
+            with exclusive_lock(path.resolve()):
+                _repair_log(path, say)
+
+
+def _repair_log(path: Path, say: Callable[[str], None]) -> None:
+    log = log_of(path)
+    try:
+        Store(path, read_only=True).close()
+    except StoreError as exc:
+        if _LOG_OF_OLDER_FILE in str(exc):
+            log.unlink()
+            say(f"Removed {log}: the newer {path.name} has its commits.")
+            return
+        damaged = _DAMAGED_ENTRY.search(str(exc))
+        end = int(damaged[1]) if damaged else _find_damaged_size(log) if _DAMAGED_SIZE in str(exc) else None
+        size = log.stat().st_size
+        if end is None or end >= size:
+            raise
+        os.truncate(log, end)
+        say(f"Cut off {size - end:,} damaged bytes at the end of {log}: a node failed while it wrote them.")
+
+
+def _find_damaged_size(log: Path) -> int | None:
+    """Return the position of the first entry that is longer than the rest of the log; None without one."""
+    with open_input(log) as file:
+        content = file.read()
+
+    def next_entry(at: int) -> int:
+        """Return the end of the entry at a position; 0 if it is longer than the rest."""
+        end = at + _ENTRY_HEAD + int.from_bytes(content[at : at + 8], "little")
+        return end if end <= len(content) and content[at:end].endswith(_ENTRY_END) else 0
+
+    at = next((start for start in range(8, _LONGEST_HEADER) if next_entry(start)), 0)
+    if not at:
+        return None
+    while end := next_entry(at):
+        at = end
+    return at
+
+
+@contextmanager
+def exclusive_lock(target: Path) -> Iterator[None]:
+    """Lock a file against other processes that replace it.
+
+    Each would drop the other's additions. The lock ends with the process.
+
+    Raises:
+        StoreError: another process has the lock, or the folder cannot be written.
+    """
+    lock = lock_path(target)
+    while True:
+        try:
+            descriptor = open_or_create(lock, os.O_RDWR)
+        except OSError as exc:
+            raise StoreError(f"{target.parent} cannot be written: {exc.strerror or exc}.") from exc
+        if not any(map(_try_lock_after, (0.0, 0.05, 0.1), [descriptor] * 3)):
+            os.close(descriptor)
+            raise in_use_error(target, user=read_record(lock))
+        if os.fstat(descriptor).st_nlink:
+            break
+        os.close(descriptor)  # the previous owner removed it between opening and locking
+    try:
+        with contextlib.suppress(OSError):  # a full disk, which the lock does not need
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, this_process().record(), 0)
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _try_lock_after(pause_s: float, descriptor: int) -> bool:
+    """Try to lock a file after a pause: readers hold the lock briefly to test it (``lbx.results.file.snapshots``)."""
+    time.sleep(pause_s)
+    return try_lock(descriptor)
+
+
+def _join_log(target: Path, say: Callable[[str], None]) -> None:
+    """Move the log that a killed run left into its file."""
+    if len(files_of(target)) > 1:
+        _repair_log(target, say)
+        Store(target).close()
+
+
+def _prefix(target: Path) -> str:
+    return f"lbx-{sha256_text(str(target))[:12]}-"
+
+
+def _create_copy(target: Path, scratch: Path, say: Callable[[str], None]) -> Path:
+    path = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=scratch)) / target.name
+    try:
+        if target.is_file() and target.stat().st_size:
+            with contextlib.ExitStack() as stack:
+                with contextlib.suppress(NoLocksError):
+                    stack.enter_context(closing(connect(target, read_only=True)[0]))  # locks out writers meanwhile
+                copy_database(target, path)
+            _join_log(path, say)  # of a file system without locks
+    except BaseException:
+        shutil.rmtree(path.parent, ignore_errors=True)
+        raise
+    _note_copy(path, target)
+    return path
+
+
+def copy_database(path: Path, copy: Path) -> None:
+    """Copy a results file and DuckDB's log of its newest commits, while no process writes it. Raises OSError."""
+    for part in files_of(path):
+        target_part = copy.with_name(copy.name + part.name.removeprefix(path.resolve().name))
+        with open_input(part) as file, atomic_file(target_part) as out:
+            shutil.copyfileobj(file, out, _BLOCK)
+
+
+def _find_leftover(target: Path, scratch: Path, say: Callable[[str], None]) -> Path | None:
+    leftover = None
+    for folder in sorted(scratch.glob(f"{_prefix(target)}*")):
+        if folder.lstat().st_uid != os.geteuid():  # anyone can predict its name and contents
+            continue
+        path, copy = folder / target.name, folder / _COPY_RECORD
+        if not path.is_file() or not copy.is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+        elif (
+            leftover is None
+            and read_input(copy, _BLOCK).decode("utf-8", "replace") == _version(target)
+            and _has_same_start(log_of(path), log_of(target))
+        ):
+            leftover = path
+            say(f"A killed run left {path} on this machine; this run continues it.")
+        else:
+            say(f"A killed run left {path} on this machine, but {target} has changed since. Remove {path}.")
+    return leftover
+
+
+def _has_same_start(log: Path, copy: Path) -> bool:
+    """Whether a log begins with all bytes of its copy."""
+    if not copy.is_file():
+        return True
+    if not log.is_file():
+        return False
+    with open_input(log) as file, open_input(copy) as other:
+        return all(file.read(len(block)) == block for block in iter(lambda: other.read(_BLOCK), b""))
+
+
+def _note_copy(path: Path, target: Path) -> None:
+    write_file(path.with_name(_COPY_RECORD), _version(target))
+
+
+def _version(target: Path) -> str:
+    try:
+        status = target.stat()
+    except FileNotFoundError:
+        return "none"
+    return f"{status.st_size} {status.st_mtime_ns}"

@@ -1,0 +1,213 @@
+"""Prompt token counts of a run, from token ids only, before any model computes.
+
+Prompts are counted in the same pieces in which a run asks them (``lbx.running.jobs``). So memory contains token ids of
+only one piece at a time, and the count of shared tokens matches the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lbx.base.errors import PromptError
+from lbx.base.records import Request, SampleKey
+from lbx.engine.model import NO_LIMIT
+from lbx.engine.prefix import pack, plan_prefixes
+from lbx.running.jobs import JobSize, PendingSample, Work, make_jobs
+
+IntArray = NDArray[np.int64]
+
+_COUNTED = ("samples", "prompt_tokens", "distinct_tokens", "new_tokens", "truncated", "refused", "longest")
+_TRIALS = 2
+_TRIAL_TOKENS = 16_384
+"""Longest prompt that is kept for a calibration."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """A task's figures, in tokens of the model's tokenizer.
+
+    Attributes:
+        samples: prompts to ask, including all iterations, without refused ones.
+        prompt_tokens: sum over all prompts, without sharing.
+        distinct_tokens: tokens of the prompts' prefix tree, the minimum that must be computed. Tokens that tasks share
+            count for the task whose prompt comes first in the tree's order.
+        new_tokens: upper limit of generated tokens.
+        truncated: prompts truncated by the benchmark's rule.
+        refused: prompts that cannot be made to fit.
+        longest: longest prompt after truncation.
+    """
+
+    task: str
+    samples: int = 0
+    prompt_tokens: int = 0
+    distinct_tokens: int = 0
+    new_tokens: int = 0
+    truncated: int = 0
+    refused: int = 0
+    longest: int = 0
+
+    @property
+    def shared_factor(self) -> float:
+        """Prompt tokens per computed token."""
+        return self.prompt_tokens / self.distinct_tokens if self.distinct_tokens else 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"shared_factor": self.shared_factor}
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixOrder:
+    """Prompts of one piece of a run, in the order that shares most, as arrays with one number per prompt.
+
+    Attributes:
+        task: index into ``RunPlan.tasks``.
+        length: tokens of the prompt.
+        reused_tokens: number of first tokens that are reused from the previous prompt.
+        answer_limit: token limit of the answer, including reasoning.
+    """
+
+    task: IntArray
+    length: IntArray
+    reused_tokens: IntArray
+    answer_limit: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """Prompt counts of a whole run.
+
+    Attributes:
+        runs: tasks of each of the runs that are executed together.
+        trials: shortest prompts of each task, for a calibration; long prompts are excluded.
+        seconds: time spent counting, nearly all of it for tokenizing. The run tokenizes again.
+    """
+
+    runs: Sequence[Sequence[TaskPlan]]
+    walks: Sequence[PrefixOrder] = ()
+    trials: Sequence[Request] = ()
+    seconds: float = 0.0
+
+    @property
+    def tasks(self) -> list[TaskPlan]:
+        """Tasks summed over all runs."""
+        return [sum_plans(of_runs[0].task, of_runs) for of_runs in zip(*self.runs, strict=True)]
+
+    @property
+    def total(self) -> TaskPlan:
+        return sum_plans("total", self.tasks)
+
+
+def sum_plans(name: str, plans: Sequence[TaskPlan]) -> TaskPlan:
+    sums = {column: sum(getattr(plan, column) for plan in plans) for column in _COUNTED[:-1]}
+    return TaskPlan(name, **sums, longest=max((plan.longest for plan in plans), default=0))
+
+
+def ignore_progress(_count: int, _total: int) -> None:
+    """Discard progress: the callback of callers that show none."""
+
+
+def make_plan(
+    works: Sequence[Work],
+    finished_keys: Sequence[AbstractSet[SampleKey]] | None = None,
+    size: JobSize | None = None,
+    progress: Callable[[int, int], None] = ignore_progress,
+    *,
+    follow_limit: int = NO_LIMIT,
+) -> RunPlan:
+    """Count prompts as ``lbx run`` would make them.
+
+    Args:
+        works: of runs that are executed together.
+        finished_keys: answered samples of each run, which are skipped.
+        progress: receives the number of counted samples and their total.
+        follow_limit: limit of the memory used for the run; see ``lbx.engine.prefix.plan_prefixes``.
+
+    Raises:
+        BundleError: a data file is damaged.
+    """
+    start = time.perf_counter()
+    counting = PromptCounter(works, follow_limit)
+    samples = sum(works[0].samples_in(task) for task in works[0].tasks) * len(works)
+    counted = 0
+    keys_to_skip = finished_keys or [set() for _ in works]
+    for job in make_jobs(works, keys_to_skip, size or JobSize()):
+        for item in job:
+            counting.add(item)
+            counted += 1
+            progress(counted, samples)
+        counting.end_job()
+    return counting.plan(time.perf_counter() - start)
+
+
+class _CountedPrompt(NamedTuple):
+    ids: bytes
+    run: int
+    task: int
+    most: int
+
+
+class PromptCounter:
+    """Counter of prompts by task, with the prompts of the current piece."""
+
+    def __init__(self, works: Sequence[Work], follow_limit: int) -> None:
+        self._works, self._follow_limit = works, follow_limit
+        self._index = works[0].task_index
+        self._counts = [[dict.fromkeys(_COUNTED, 0) for _ in self._index] for _ in works]
+        self._prompts: list[_CountedPrompt] = []
+        self.walks: list[PrefixOrder] = []
+        self._trials: list[list[Request]] = [[] for _ in self._index]
+
+    def add(self, item: PendingSample) -> None:
+        """Count a sample once for each iteration."""
+        work, sample, times = self._works[item.run], item.sample, len(item.iterations)
+        index = self._index[sample.benchmark, sample.task]
+        count = self._counts[item.run][index]
+        prompt = work.prompt(sample)
+        try:
+            request = work.request(sample.key, prompt)
+        except PromptError:
+            count["refused"] += times
+            return
+        length, most = len(request.token_ids), request.max_new_tokens + request.thinking_tokens
+        count["samples"] += times
+        count["prompt_tokens"] += length * times
+        count["new_tokens"] += most * times
+        count["truncated"] += request.truncated * times
+        count["longest"] = max(count["longest"], length)
+        if length:
+            self._prompts += [_CountedPrompt(pack(request.token_ids), item.run, index, most)] * times
+        if 0 < length <= _TRIAL_TOKENS:
+            best = [*self._trials[index], request]
+            self._trials[index] = sorted(best, key=lambda candidate: len(candidate.token_ids))[:_TRIALS]
+
+    def end_job(self) -> None:
+        """Plan the shared prefixes of the piece, then discard its prompts."""
+        prompts, self._prompts = self._prompts, []
+        branches = plan_prefixes([prompt.ids for prompt in prompts], self._follow_limit).branches
+        ordered = [prompts[branch.index] for branch in branches]
+        for ordered_prompt, branch in zip(ordered, branches, strict=True):
+            self._counts[ordered_prompt.run][ordered_prompt.task]["distinct_tokens"] += (
+                branch.length - branch.shared_with_previous
+            )
+        columns = (
+            [ordered_prompt.task for ordered_prompt in ordered],
+            [branch.length for branch in branches],
+            [branch.reused_tokens for branch in branches],
+            [ordered_prompt.most for ordered_prompt in ordered],
+        )
+        self.walks.append(PrefixOrder(*(np.array(column, np.int64) for column in columns)))
+
+    def plan(self, seconds: float) -> RunPlan:
+        tasks = self._works[0].tasks
+        runs = [
+            [TaskPlan(task.full_name, **count) for task, count in zip(tasks, counts, strict=True)]
+            for counts in self._counts
+        ]
+        return RunPlan(runs, self.walks, [request for trials in self._trials for request in trials], seconds)

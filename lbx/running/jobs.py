@@ -1,0 +1,191 @@
+"""Agendas of runs, the loaded model that answers them, and jobs of samples.
+
+A job contains all questions about a document, and is large enough for prompts to share prefixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from lbx.base.layout import Bundle
+from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Request, Sample, SampleKey, Task, sha256_text
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.engine.model import Backend, LocalBackend
+from lbx.engine.prompter import Prompter, ReadPrompt
+from lbx.options.run_spec import RunSettings
+from lbx.options.selection import EVERYTHING, Selection
+from lbx.results import RunRow
+
+
+def no_chunks(_benchmark: Benchmark, _sample: Sample) -> Sequence[Chunk]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Agenda:
+    """The questions of one run. It needs no model, because the writing process may not have one."""
+
+    bundle: Bundle
+    tasks: Sequence[Task]
+    benchmarks: Mapping[str, Benchmark]
+    settings: RunSettings
+    selection: Selection = EVERYTHING
+
+    def samples_in(self, task: Task) -> int:
+        """Number of the task's samples that the run selects."""
+        return self.selection.count(task)
+
+    def iterations_of(self, task: Task) -> int:
+        return self.settings.iterations or self.benchmarks[task.benchmark].protocol.iterations
+
+    def document_key(self, sample: Sample) -> str:
+        """Key of the text that prompts share: the document, or the question if there is no document."""
+        if sample.context and not self.settings.no_context:
+            return sha256_text(sample.context)
+        return self.benchmarks[sample.benchmark].cluster(sample, "") or str(sample.key)
+
+    @property
+    def task_index(self) -> dict[tuple[str, str], int]:
+        """{(benchmark, task): index in ``tasks``}."""
+        return {(task.benchmark, task.name): index for index, task in enumerate(self.tasks)}
+
+    @property
+    def total(self) -> int:
+        return sum(self.samples_in(task) * self.iterations_of(task) for task in self.tasks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work(Agenda):
+    """An agenda with the loaded model that answers it.
+
+    Attributes:
+        row: the run's row in the results file, under the name used in the model's process.
+        mode: prompting mode of the benchmarks.
+        chunks: returns a sample's retrieved chunks, in document order.
+    """
+
+    row: RunRow
+    backend: Backend
+    prompter: Prompter
+    mode: Mode = PLAIN
+    chunks: Callable[[Benchmark, Sample], Sequence[Chunk]] = no_chunks
+
+    @property
+    def run_id(self) -> str:
+        return self.row.run_id
+
+    def prompt(self, sample: Sample) -> Prompt:
+        """Make a sample's first prompt in this run. Raises BundleError if the bundle lacks the template."""
+        benchmark = self.benchmarks[sample.benchmark]
+        return benchmark.prompt(self.bundle, sample, self.mode, self.chunks(benchmark, sample))
+
+    def prepare_prompt(self, key: SampleKey, prompt: Prompt) -> ReadPrompt:
+        """Convert a prompt to this model's request and text. The key's iteration determines the seed.
+
+        Raises:
+            PromptError: the prompt cannot be made to fit.
+        """
+        return self.prompter.read(key, prompt, self.settings.sampling_for(prompt, key.iteration))
+
+    def request(self, key: SampleKey, prompt: Prompt) -> Request:
+        """Convert a prompt to this model's request; see ``prepare_prompt``."""
+        return self.prepare_prompt(key, prompt).request
+
+
+def reason_not_shared(backend: Backend, *, batching: bool) -> str | None:
+    """Reason why prompts share no computation, as a clause; None if they do or if the model runs elsewhere."""
+    return backend.sequences().traits.single_reason if batching and isinstance(backend, LocalBackend) else None
+
+
+Prepare = Callable[[], Sequence[Work]]
+"""Loads the model for all runs that are executed together. It is pickled by name for other processes, so it must be a
+function of a module or a ``functools.partial`` of one.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSample:
+    """A sample to ask.
+
+    Attributes:
+        run: index of its run among the runs that are executed together.
+        position: the sample's position in its task.
+        iterations: iterations without an answer.
+    """
+
+    run: int
+    sample: Sample
+    position: int
+    iterations: tuple[int, ...]
+
+    def with_iterations(self, iterations: AbstractSet[int]) -> PendingSample:
+        return replace(self, iterations=tuple(iteration for iteration in self.iterations if iteration in iterations))
+
+
+Job = Sequence[PendingSample]
+
+
+@dataclass(frozen=True, slots=True)
+class JobSize:
+    """Sizes at which a job ends, before the next document or at once.
+
+    Attributes:
+        questions: number of prompts, including all iterations of a sample.
+        characters: total length of documents and questions, counted once per sample. A token of a waiting prompt takes
+            about 12 bytes, which iterations share.
+        most_characters: hard limit: a job ends even within a document, which is then read again. Equal to 250 questions
+            on a document of 128,000 tokens, or about 600 MB.
+    """
+
+    questions: int = 512
+    characters: int = 8_000_000
+    most_characters: int = 128_000_000
+
+    @classmethod
+    def for_workers(cls, workers: int, total: int) -> JobSize:
+        """Make smaller jobs for several processes, to avoid a long last job in one of them."""
+        if workers < 2:
+            return cls()
+        return cls(max(16, min(512, total // (8 * workers))), 8_000_000 // workers, 128_000_000 // workers)
+
+
+def make_jobs(
+    agendas: Sequence[Agenda],
+    finished_keys: Sequence[AbstractSet[SampleKey]],
+    size: JobSize,
+    on_existing: Callable[[int], None] = lambda _run: None,
+) -> Iterator[Job]:
+    """Yield jobs of unanswered samples in the data's order, asking each sample in all runs consecutively.
+
+    Args:
+        agendas: of runs over the same tasks of the same bundle.
+        finished_keys: answered or failed samples of each run.
+        on_existing: called with the run's index for each answer that already exists.
+
+    Raises:
+        BundleError: a data file is damaged.
+    """
+    job: list[PendingSample] = []
+    questions = characters = 0
+    first = agendas[0]
+    for task in first.tasks:
+        samples = first.benchmarks[task.benchmark].samples(first.bundle, task.name)
+        for position, sample in first.selection.select(task, samples):
+            full = questions >= size.questions or characters >= size.characters
+            apart = full and bool(job) and first.document_key(sample) != first.document_key(job[-1].sample)
+            if apart or characters >= size.most_characters:
+                yield job
+                job, questions, characters = [], 0, 0
+            for run, agenda in enumerate(agendas):
+                keys = {i: sample.key._replace(iteration=i) for i in range(agenda.iterations_of(task))}
+                remaining = tuple(i for i, key in keys.items() if key not in finished_keys[run])
+                for _ in range(len(keys) - len(remaining)):
+                    on_existing(run)
+                if remaining:
+                    job.append(PendingSample(run, sample, position, remaining))
+                    questions += len(remaining)
+                    characters += len(sample.context) + len(sample.question)
+    if job:
+        yield job

@@ -11,15 +11,13 @@ import lbx
 from lbx.benchmarks.registry import BENCHMARKS, official_judge
 from lbx.opinions.judge_spec import OFFICIAL
 
-ROOMS = tuple(
-    "cluster exchange forecast inference judging prompting report running scoring spec statistics store web".split()  # noqa: SIM905
-)
+ROOMS = ("cluster", "engine", "exchange", "opinions", "options", "report", "results", "running", "statistics", "web")
 NAMES = re.compile(r"l-?eval|longbench|lv-?eval|needle|mrcr|graph-?walks|fastchat|mt.?bench", re.IGNORECASE)
 NEEDLES = "the report needles, of any benchmark that says how deep one stands"
 ALLOWED = {
     "exchange/annotation": "datasets in L-Eval's form, and the pages of its own tool",
     "exchange/field": "tasks that other evaluation harnesses ask, by their names there",
-    "exchange/ratings": "the files of L-Eval's rating page",
+    "opinions/rating_files": "the files of L-Eval's rating page",
     "engine/template_process.py": "jinja2's drop_needle",
     "report/figures.py": NEEDLES,
     "report/needles.py": NEEDLES,
@@ -28,6 +26,7 @@ ALLOWED = {
     "report/reports.py": NEEDLES,
     "report/score_reports.py": NEEDLES,
     "opinions/judge_spec.py": "the options of `lbx judge`: help and the rubric's default",
+    "running/parity.py": "a needle's document as the text that two models read",
     "options/run_spec.py": "the options of a run: their help",
 }
 ROOT = Path(lbx.__file__).parent

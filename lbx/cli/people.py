@@ -57,7 +57,7 @@ def rate(options: RateOptions) -> None:
     if options.collect:
         _collect(results, options.journals)
         return
-    _open_pages(options, import_web("web.rating:RatingPages"), import_web("web:Documents"))
+    _open_pages(options, import_web("opinions.rating_site:RatingPages"), import_web("web:Documents"))
 
 
 def _collect(results: Path, journals: Sequence[Path]) -> None:

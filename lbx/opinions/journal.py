@@ -9,11 +9,7 @@ be computed with, compared and stored: no number, date or revision prevents the 
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
 import json
-import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,8 +21,8 @@ from typing import Any, NamedTuple, Self
 
 from lbx.base.errors import StoreError
 from lbx.base.inputs import read_file_or_pipe
+from lbx.base.journal_file import JournalFile, split_lines
 from lbx.base.limits import JOURNAL_BYTES
-from lbx.base.outputs import open_or_create, sync_folder
 from lbx.opinions.numbers import write_ratings
 from lbx.opinions.rating_rows import EARLIEST, LATEST, RatingItemRow, RatingRow, RatingSetRow
 from lbx.opinions.rating_sets import PAIR, SCORE, VERDICTS
@@ -170,34 +166,24 @@ class Journal:
         self.path = path
         self.torn: Path | None = None
         self._lock = threading.Lock()
-        self._file = _lock_journal(path)
+        self._file = _open_journal(path)
         try:
-            data = _read_all(self._file)
-            complete_lines = data.rpartition(b"\n")[0] + b"\n" if b"\n" in data else b""
-            self.records = _records(complete_lines, path)
-            if len(complete_lines) < len(data):
-                self._move_partial_line(data[len(complete_lines) :], len(complete_lines))
-            self._size = len(complete_lines)
+            self.records = _records(self._file.read_lines(), path)
+            self._move_partial_line()
         except BaseException:
-            os.close(self._file)
+            self._file.close()
             raise
 
-    def _move_partial_line(self, piece: bytes, size: int) -> None:
+    def _move_partial_line(self) -> None:
         torn = self.path.with_suffix(".torn")
         try:
-            with os.fdopen(open_or_create(torn, os.O_WRONLY | os.O_APPEND, 0o600), "wb") as file:
-                file.write(piece + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.ftruncate(self._file, size)
-            os.fsync(self._file)
+            self.torn = torn if self._file.cut_partial_line(torn) else None
         except OSError as exc:
             raise StoreError(
                 f"The partial line that a killed process left in {self.path} cannot be moved to {torn}: "
                 f"{exc.strerror}.",
                 fix="No file has changed. Free space on the disk, then do it again.",
             ) from exc
-        self.torn = torn
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Append a line and flush it to disk.
@@ -212,19 +198,14 @@ class Journal:
                 "This cannot be saved: a number or a date in it is out of range.",
                 fix="It was not saved, but everything before it was. Check this machine's clock.",
             ) from exc
-        line = as_json(record).encode() + b"\n"
         with self._lock:
             try:
-                _write(self._file, line)
-                os.fsync(self._file)
+                self._file.append(as_json(record).encode())
             except OSError as exc:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(self._file, self._size)
                 raise StoreError(
                     f"{self.path} could not be written: {exc.strerror}.",
                     fix="This was not saved, but everything before it was. Free space on the disk, then do it again.",
                 ) from exc
-            self._size += len(line)
             self.records.append(dict(record))
 
     def remove(self) -> None:
@@ -238,7 +219,7 @@ class Journal:
     ) -> None:
         if not any("ratings" in record for record in self.records):
             self.remove()
-        os.close(self._file)
+        self._file.close()
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
@@ -251,48 +232,27 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
         data = read_file_or_pipe(path, JOURNAL_BYTES)
     except OSError as exc:
         raise StoreError(f"{path} cannot be read: {exc.strerror}.") from exc
-    return _records(data[: data.rfind(b"\n") + 1], path)
+    return _records(split_lines(data)[0], path)
 
 
-def _lock_journal(path: Path) -> int:
-    while True:
-        try:
-            file = open_or_create(path, os.O_RDWR | os.O_APPEND, 0o600, limit=JOURNAL_BYTES)
-        except OSError as exc:
-            raise StoreError(
-                f"The journal {path} cannot be written: {exc.strerror}.",
-                fix="Ratings are stored next to the results file: copy it to a folder that you can write to.",
-            ) from exc
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            sync_folder(path.parent)
-            if path.exists() and os.fstat(file).st_ino == path.stat().st_ino:
-                return file
-        except OSError as exc:
-            os.close(file)
-            if exc.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            raise StoreError(
-                f"Another `lbx rate` is writing {path}.",
-                fix="Stop that one first (Ctrl-C); it moves its ratings itself.",
-            ) from exc
-        os.close(file)  # another process removed it in the meantime
+def _open_journal(path: Path) -> JournalFile:
+    try:
+        return JournalFile(path, mode=0o600, limit=JOURNAL_BYTES)
+    except BlockingIOError as exc:
+        raise StoreError(
+            f"Another `lbx rate` is writing {path}.",
+            fix="Stop that one first (Ctrl-C); it moves its ratings itself.",
+        ) from exc
+    except OSError as exc:
+        raise StoreError(
+            f"The journal {path} cannot be written: {exc.strerror}.",
+            fix="Ratings are stored next to the results file: copy it to a folder that you can write to.",
+        ) from exc
 
 
-def _read_all(file: int) -> bytes:
-    with os.fdopen(os.dup(file), "rb") as reader:
-        reader.seek(0)
-        return reader.read()
-
-
-def _write(file: int, line: bytes) -> None:
-    while line:
-        line = line[os.write(file, line) :]
-
-
-def _records(data: bytes, path: Path) -> list[dict[str, Any]]:
+def _records(lines: Iterable[bytes], path: Path) -> list[dict[str, Any]]:
     records = []
-    for number, line in enumerate(data.splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         record = record_of(line)
         if record is None:
             raise StoreError(

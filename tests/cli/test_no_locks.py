@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -129,3 +130,15 @@ def test_an_annotated_dataset_names_the_cause(
     output = tmp_path / "lockless" / "out.jsonl"
     done = lbx.process("annotate", dataset, "-o", output, environment=without_locks("ENOSYS"))
     fails(done, 2, f"The file system of {output} has no locks.", "on a local disk")
+
+
+def test_a_journal_of_ratings_names_the_cause(
+    tmp_path: Path, without_locks: Callable[[str], Mapping[str, str]]
+) -> None:
+    journal = tmp_path / "lockless" / "r.ratings.jsonl"
+    code = "import sys, pathlib, lbx.opinions.journal as it; it.Journal(pathlib.Path(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, journal], env=without_locks("ENOLCK"), capture_output=True, text=True, check=False
+    )
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith(f"lbx.base.errors.StoreError: The journal {journal} cannot be written: its file system")

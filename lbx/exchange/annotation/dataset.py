@@ -14,6 +14,7 @@ unknown keys and number formats stay, and undoing the splices restores the line.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -22,15 +23,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from io import BufferedReader, FileIO
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.base.inputs import open_input
+from lbx.base.journal_file import JournalFile
 from lbx.base.limits import EDITS_BYTES, RECORD_BYTES
-from lbx.base.outputs import atomic_file, open_or_create, sync_folder
-from lbx.base.processes import lock
+from lbx.base.outputs import atomic_file
 from lbx.base.visible import as_command
 
 QUESTIONS, ANSWERS, DOCUMENT = "instructions", "outputs", "input"
@@ -414,7 +415,7 @@ class Dataset:
         self._edits: list[Edit] = []
         self._undone = 0
         self._last = ("", 0.0)
-        self._log: FileIO | None = None
+        self._log: JournalFile | None = None
         self._written_hashes: set[str] = set()
         self._shapes: dict[int, int] = {}
         try:
@@ -593,16 +594,11 @@ class Dataset:
     def _append(self, record: dict[str, Any]) -> None:
         if self._log is None:
             raise self._read_only_error()
-        before = self._log.seek(0, os.SEEK_END)
         try:
-            remaining = memoryview(json.dumps(record).encode() + b"\n")
-            while remaining:
-                remaining = remaining[self._log.write(remaining) :]
-            os.fsync(self._log.fileno())
+            self._log.append(json.dumps(record).encode())
         except OSError as exc:
-            os.ftruncate(self._log.fileno(), before)
             raise LbxError(
-                f"{self._log.name} cannot be written: {exc.strerror or exc}. This edit is not saved; those before are.",
+                f"{self._log.path} cannot be written: {exc.strerror or exc}. This edit is not saved; those before are.",
                 fix="Free space on the disk, then do it again.",
             ) from exc
 
@@ -613,38 +609,36 @@ class Dataset:
             raise UsageError(
                 f"{out} {why}; {self.path} is never overwritten.", fix="Choose another output file: -o OUT."
             )
+        on_local_disk = "Choose an output file on a local disk that is not in use: -o OUT."
         try:
-            handle = open_or_create(log, os.O_RDWR, self._mode(), limit=EDITS_BYTES)
+            self._log = JournalFile(log, mode=self._mode(), limit=EDITS_BYTES)
+        except BlockingIOError as exc:
+            raise UsageError(f"Another lbx is editing {out}.", fix=on_local_disk) from exc
         except OSError as exc:
+            if exc.errno == errno.ENOLCK:
+                raise UsageError(f"The file system of {out} has no locks.", fix=on_local_disk) from exc
             raise UsageError(
                 f"{log} cannot be written: {exc.strerror}.", fix="Choose a location that you can write to: -o OUT."
             ) from exc
-        self._log = FileIO(handle, "r+b")
-        is_locked = lock(handle)
-        if not is_locked:
-            cause = f"The file system of {out} has no locks" if is_locked is None else f"Another lbx is editing {out}"
-            raise UsageError(f"{cause}.", fix="Choose an output file on a local disk that is not in use: -o OUT.")
-        self._replay_log(log, self._log)
+        self._replay_log(self._log)
 
-    def _replay_log(self, path: Path, log: FileIO) -> None:
+    def _replay_log(self, log: JournalFile) -> None:
         """Replay the log. An incomplete last line was never shown as saved, and is dropped."""
-        lines = log.read().split(b"\n")
-        if lines[-1]:
-            os.ftruncate(log.fileno(), sum(len(line) + 1 for line in lines[:-1]))
+        lines, path = log.read_lines(), log.path
+        log.cut_partial_line()
         header = {"made_by": _FORMAT, "version": 1, "file": self.path.name, "sha256": self.sha256}
-        if len(lines) < 2:
+        if not lines:
             self._append(header)
-            sync_folder(path.parent)
             return
         by_number = {entry.number: index for index, entry in enumerate(self.entries)}
-        for number, line in enumerate(lines[:-1], 1):
+        for number, line in enumerate(lines, 1):
             try:
                 record = json.loads(line)
                 if number == 1:
                     self._check(path, record)
                 else:
                     self._replay_record(record, by_number)
-                if number == len(lines) - 1:
+                if number == len(lines):
                     for index in self._edited_lines:
                         self.line(index).values()
             except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as exc:

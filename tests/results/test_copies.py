@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from os import pwrite
 from pathlib import Path
 from typing import BinaryIO
 
+import duckdb
 import pytest
 from store_rows import RUN, fill, generation, sample, score
 
@@ -47,6 +49,15 @@ def answer(store: Store, name: str) -> None:
 def held(file: Path) -> list[str]:
     with Store(file, read_only=True) as store:
         return [row[0] for row in store.query("SELECT sample_id FROM generations ORDER BY ALL").rows]
+
+
+def test_duckdb_is_the_version_whose_log_and_errors_these_tests_know() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    (tested,) = (text.partition("==")[2] for text in project["dependencies"] if text.startswith("duckdb"))
+    assert duckdb.__version__ == tested, (
+        f"DuckDB {duckdb.__version__} is installed. lbx/results/whole/copies.py reads the log and the error texts of "
+        f"{tested}: pass tests/results and tests/anyorder with the other version, then name it in pyproject.toml"
+    )
 
 
 def test_a_copy_has_every_commit(target: Path) -> None:

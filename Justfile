@@ -30,6 +30,16 @@ test-all *args: setup
     .ci/server-tools.sh || true
     pytest -n 4 --dist worksteal -m '' "$@"
 
+# lines and branches of lbx that the tests reach, by file, in out/coverage.txt and out/coverage.json; arguments like `test`
+[positional-arguments]
+coverage *args: setup
+    mkdir -p out && coverage erase
+    -coverage run -m pytest -n 4 --dist worksteal "${@:--mpromise}"
+    coverage combine --quiet
+    coverage json --quiet -o out/coverage.json
+    coverage report > out/coverage.txt
+    @tail -1 out/coverage.txt
+
 # compare lbx with all official scores: records and largest difference by metric
 golden: setup
     python tests/golden/table.py

@@ -12,13 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bench.contest import Job, Lap, Result, Stopwatch, memory_mb, pin, read_job, write_json
+from bench.contest import Answer, Job, Lap, Loaded, Outputs, Result, Stopwatch, memory_mb, pin, read_job, write_json
 from bench.vllm_server import vllm
-
-Outputs = list[list[int]] | list[str]
-Answer = Callable[[range], Outputs]
-Loaded = tuple[Answer, Callable[[], int], list[str]]
-"""Function that answers the prompts of these numbers, counter of tokens that the model computed, notes."""
 
 CHUNK = 512
 """Tokens that contenders other than lbx compute at once: llama.cpp's default."""

@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,6 +15,10 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+Outputs = list[list[int]] | list[str]
+Answer = Callable[[range], Outputs]
+Loaded = tuple[Answer, Callable[[], int], list[str]]
+"""Function that answers the prompts of these numbers, counter of tokens that the model computed, notes."""
 
 
 @dataclass(frozen=True)
@@ -223,3 +228,33 @@ def _descendants_cpu_s() -> float:
         added = {process for process, parent in parents.items() if parent in added}
         found |= added
     return sum(ticks[process] for process in found) / os.sysconf("SC_CLK_TCK")
+
+
+_LAUNCHER = """
+import os, sys
+child = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
+_, status, used = os.wait4(child, 0)
+with open(int(sys.argv[1]), "w") as figures:
+    figures.write(f"{used.ru_utime + used.ru_stime} {used.ru_maxrss}")
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+"""A child begins with the peak of memory of the process that starts it: this one is small."""
+
+
+def measure(command: Sequence[str]) -> tuple[float, float]:
+    """CPU seconds and MB of a process, with bytecode as in an installed lbx.
+
+    Raises:
+        subprocess.CalledProcessError: the command failed.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(Path(tempfile.gettempdir()) / "lbx-bench-bytecode")
+    with tempfile.TemporaryFile("w+") as figures:
+        subprocess.run(
+            [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(figures.fileno()), *command],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=REPOSITORY, check=True,
+            pass_fds=[figures.fileno()], env=environment,
+        )  # fmt: skip
+        figures.seek(0)
+        seconds, kilobytes = figures.read().split()
+    return float(seconds), float(kilobytes) / 1024

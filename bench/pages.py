@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.contest import REPOSITORY, table
-from bench.report import make_many_runs, measure
+from bench.contest import REPOSITORY, measure, table
+from bench.large_files import make_many_runs
 from tests.gallery_files import MODELS, Sizes, published_file, results_file
 
 HEADINGS = ("page of", "answers", "MB", "CPU s", "peak MB", "painted s", "listed s")

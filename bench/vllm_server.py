@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bench.contest import REPOSITORY
 
 if TYPE_CHECKING:
-    from bench.contenders import Loaded
-    from bench.contest import Job
+    from bench.contest import Job, Loaded
 
 PYTHON = REPOSITORY / ".venv-servers" / "vllm" / "bin" / "python"
 """Installed by ``.ci/server-tools.sh vllm``."""

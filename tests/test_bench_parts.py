@@ -12,7 +12,7 @@ import page_parts
 import pytest
 from chromium import CHROMIUM
 
-from bench import gpu, pages
+from bench import contest, gpu, large_files, pages
 from bench import report as bench_report
 from bench.contest import (
     REPOSITORY,
@@ -163,8 +163,8 @@ def test_a_contender_that_fails_says_why(tmp_path):
 
 
 def test_files_for_reports_have_the_answers_asked_for(tmp_path):
-    bench_report.make_file(tmp_path / "whole", runs=2, answers=50)
-    bench_report.make_file(tmp_path / "shard", runs=1, answers=50, begin=5)
+    large_files.make_file(tmp_path / "whole", runs=2, answers=50)
+    large_files.make_file(tmp_path / "shard", runs=1, answers=50, begin=5)
     rows = []
     for name in ("whole", "shard"):
         with Store(tmp_path / name, read_only=True) as store:
@@ -175,12 +175,10 @@ def test_files_for_reports_have_the_answers_asked_for(tmp_path):
 
 
 def test_costs_are_those_of_the_child_process():
-    (_, light), (_, heavy) = (
-        bench_report.measure([sys.executable, "-c", f"b'x' * {size}"]) for size in (1, 300_000_000)
-    )
+    (_, light), (_, heavy) = (contest.measure([sys.executable, "-c", f"b'x' * {size}"]) for size in (1, 300_000_000))
     assert heavy - light > 200
     with pytest.raises(subprocess.CalledProcessError):
-        bench_report.measure([sys.executable, "-c", "1 / 0"])
+        contest.measure([sys.executable, "-c", "1 / 0"])
 
 
 def test_every_report_is_measured(tmp_path):

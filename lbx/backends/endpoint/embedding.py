@@ -3,6 +3,9 @@
 Every number of an answer is checked: each text has one vector, all have the length of the first one, and all are
 finite. A server's name for its weights is no proof; vectors are stored under the names of the card and of the server's
 model.
+
+The authors of LongBench v1 and L-Eval also rank chunks with OpenAI's text-embedding-ada-002, whose weights are not
+published: no local backend can compute that retrieval.
 """
 
 from __future__ import annotations

@@ -2,7 +2,11 @@
 
 Token counts of long texts as sums over their words, for tokenizers that split every text before a space.
 
-Texts of the same words again and again, such as RULER's, are counted up to ten times as fast as by encoding them.
+Texts of the same words again and again, such as RULER's, are counted up to ten times as fast as by encoding them. With
+Llama 3.1's tokenizer, making the first 500 samples of twelve RULER tasks takes 21 instead of 72 CPU seconds at 4,096
+tokens (3.5 times), and 8 instead of 27 CPU minutes at 131,072 (3.4 times, extrapolated from 60 samples); by task from
+1.1 times, where words are UUIDs and never return, to 11 times.
+
 Counts are exact: ``can_count_words`` accepts only tokenizers whose parts imply it, and the first texts are encoded as
 well, as a check.
 """

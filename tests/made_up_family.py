@@ -13,7 +13,7 @@ from pathlib import Path
 from lbx.base.columns import number_column
 from lbx.base.layout import Bundle
 from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
-from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
+from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 from lbx.benchmarks import registry
 from lbx.benchmarks.base.aggregates import Average, numbers_by_task, task_score
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, TaskCatalogue
@@ -29,6 +29,7 @@ from lbx.benchmarks.base.layout import (
     best_of,
 )
 from lbx.benchmarks.own.benchmark import CustomFormat
+from lbx.options.asking import PLAIN, Mode
 
 TASKS = ("warm", "cold")
 

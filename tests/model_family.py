@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from lbx.base.layout import Bundle
-from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
+from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
 from lbx.benchmarks.base.aggregates import task_score
 from lbx.benchmarks.base.benchmark import AskedModel, AskingProtocol, Benchmark, TaskCatalogue, no_model_error
 from lbx.benchmarks.own.benchmark import CustomFormat
+from lbx.options.asking import PLAIN, Mode
 
 NAME = "words"
 LENGTHS = (64, 128, 100_000)

@@ -9,7 +9,6 @@ import pytest
 
 from lbx.backends.scripted import ByteTokenizer
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
-from lbx.base.run_options import EFFORTS
 from lbx.engine.chat_template import ChatTemplate
 from lbx.engine.prompter import Prompter
 from lbx.engine.reasoning import (
@@ -21,6 +20,7 @@ from lbx.engine.reasoning import (
     find_switch,
     split_reasoning,
 )
+from lbx.options.asking import EFFORTS
 
 TURNS = "{% for m in messages %}<|{{ m.role }}|>{{ BODY }}<|end|>{% endfor %}{% if add_generation_prompt %}"
 

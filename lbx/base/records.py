@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lbx.base.run_options import PromptOptions
-
 if TYPE_CHECKING:
     from lbx.statistics.estimates import Estimate
 
@@ -110,27 +108,6 @@ class Truncation(StrEnum):
     WORDS_END = "words_end"
     WORDS_START = "words_start"
     REFUSE = "refuse"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mode(PromptOptions):
-    """Options of a run that benchmarks read. The defaults select each benchmark's standard prompts.
-
-    Attributes:
-        thinking: whether the model should reason first; selects the benchmark's reasoning prompts and budgets, if any.
-        thinking_tokens: separate budget for reasoning; 0 means that reasoning and answer share one budget.
-        context_window: context window of the model in tokens; 0 without a model.
-        reasoning_block: whether the model always writes a separate reasoning block, regardless of the prompt; LongBench
-            Pro uses its plain question for such models.
-    """
-
-    thinking: bool = False
-    thinking_tokens: int = 0
-    context_window: int = 0
-    reasoning_block: bool = False
-
-
-PLAIN = Mode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,8 @@ from lbx.base.columns import Column, number_column
 from lbx.base.layout import Bundle
 from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
 from lbx.base.records import (
-    PLAIN,
     Chunk,
     GroupScore,
-    Mode,
     Prompt,
     Sample,
     Score,
@@ -46,6 +44,7 @@ from lbx.benchmarks.base.benchmark import Benchmark, TaskCatalogue, with_unique_
 from lbx.benchmarks.base.files import DataRow, cached_by_mtime, damaged_file_error
 from lbx.benchmarks.base.layout import MODE, Board, BoardPart, Boards, LineChart, Paper, TableCell
 from lbx.benchmarks.base.sources import DataSource, Parquet
+from lbx.options.asking import PLAIN, Mode
 
 OPERATIONS = ("bfs", "parents")
 LEVELS = {"128k": "graphwalks_128k_and_shorter.parquet", "1m": "graphwalks_256k_to_1mil.parquet"}

@@ -17,9 +17,7 @@ from typing import Any
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.records import (
-    PLAIN,
     Chunk,
-    Mode,
     Prompt,
     Sample,
     Score,
@@ -33,6 +31,7 @@ from lbx.base.records import (
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.base.rubric import Rubric, judgement
 from lbx.benchmarks.base.sources import fill_format
+from lbx.options.asking import PLAIN, Mode
 
 NAME = "judge"
 _ID_LENGTH = 24

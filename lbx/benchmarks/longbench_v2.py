@@ -43,19 +43,7 @@ from lbx.base.columns import Column, number_column
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.number_key import OVERALL, NumberKey, group_number
-from lbx.base.records import (
-    PLAIN,
-    Chunk,
-    GroupScore,
-    Mode,
-    Prompt,
-    Sample,
-    Score,
-    ScoredSample,
-    Task,
-    TaskScore,
-    Truncation,
-)
+from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
 from lbx.base.visible import one_line
 from lbx.benchmarks.base.aggregates import ScoredRows, task_score
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
@@ -89,6 +77,7 @@ from lbx.benchmarks.base.predictions import (
 from lbx.benchmarks.base.sources import DataSource, RowSource, fill_placeholders, find_in_folder, json_rows
 from lbx.benchmarks.metrics.longbench import LETTERS, chosen_letter
 from lbx.benchmarks.retrieval.retriever import RetrievalRules
+from lbx.options.asking import PLAIN, Mode
 
 NUMBERS = {
     "overall": group_number(OVERALL, metric="accuracy"),

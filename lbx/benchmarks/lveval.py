@@ -38,19 +38,7 @@ from typing import Any, TypeVar
 from lbx.base.columns import Column, number_column
 from lbx.base.layout import Bundle
 from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
-from lbx.base.records import (
-    PLAIN,
-    Chunk,
-    GroupScore,
-    Mode,
-    Prompt,
-    Sample,
-    Score,
-    ScoredSample,
-    Task,
-    TaskScore,
-    Truncation,
-)
+from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
 from lbx.base.resources import usable_cpu_count
 from lbx.benchmarks.base.aggregates import Average, task_score
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark, ScoringRules, TaskCatalogue
@@ -93,6 +81,7 @@ from lbx.benchmarks.base.sources import (
     read_literals,
 )
 from lbx.benchmarks.metrics import f1, keyword_gate
+from lbx.options.asking import PLAIN, Mode
 
 METRICS: dict[str, tuple[str, ...]] = {
     "keyword_f1": ("keyword_f1", "keyword_f1_paper", "f1"),

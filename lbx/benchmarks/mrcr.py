@@ -35,10 +35,8 @@ from lbx.base.columns import Column, number_column
 from lbx.base.layout import Bundle
 from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
 from lbx.base.records import (
-    PLAIN,
     Chunk,
     GroupScore,
-    Mode,
     Prompt,
     Sample,
     Score,
@@ -53,6 +51,7 @@ from lbx.benchmarks.base.benchmark import Benchmark, TaskCatalogue, with_unique_
 from lbx.benchmarks.base.files import DataRow, damaged_file_error
 from lbx.benchmarks.base.layout import MODE, Board, BoardPart, Boards, LineChart, Paper, TableCell
 from lbx.benchmarks.base.sources import DataSource, Parquet
+from lbx.options.asking import PLAIN, Mode
 
 TASKS = ("2needle", "4needle", "8needle")
 _STARTS = (0, *(40_000 * 2**step for step in range(7)))

@@ -30,24 +30,13 @@ from typing import Any, TypeVar
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import (
-    PLAIN,
-    Chunk,
-    GroupScore,
-    Mode,
-    Prompt,
-    Sample,
-    Score,
-    ScoredSample,
-    Task,
-    TaskScore,
-    Truncation,
-)
+from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
 from lbx.base.tables import check_keys, read_table
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.aggregates import task_score
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules
 from lbx.benchmarks.base.sources import DataSource
+from lbx.options.asking import PLAIN, Mode
 
 T = TypeVar("T")
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.option import key_values
 from lbx.base.units import format_count
 from lbx.benchmarks.registry import BENCHMARKS, EXPORT_FORMATS, official_judge
 from lbx.cli.exchange_options import ExportOptions, ImportOptions, ScoreOptions
@@ -25,6 +24,7 @@ from lbx.opinions.answer_files import export_judge_answers
 from lbx.opinions.judgement_files import export_judgements, read_judgements, write_judgements
 from lbx.opinions.rating_files import exporting, importing
 from lbx.opinions.rating_files.pages import RATING_FORMAT, read_pages
+from lbx.options.option import key_values
 from lbx.report.harnesses import summaries
 from lbx.report.report_types import ReportQuery
 from lbx.report.reports import read_report

@@ -1,6 +1,6 @@
 """Options and arguments shared by several commands. Options that define a run are fields of ``RunSpec`` instead.
 
-Modules of options do not use ``from __future__ import annotations``, for the reason given in ``lbx.base.option``.
+Modules of options do not use ``from __future__ import annotations``, for the reason given in ``lbx.options.option``.
 """
 
 import functools

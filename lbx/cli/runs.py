@@ -8,7 +8,6 @@ from pathlib import Path
 
 from lbx.base.database import files_of
 from lbx.base.errors import StoreError, UsageError
-from lbx.base.option import key_values
 from lbx.base.units import format_count, size
 from lbx.base.visible import as_command
 from lbx.cli.output import answer, answer_json, note
@@ -22,6 +21,7 @@ from lbx.cli.run_options import (
 )
 from lbx.cli.tables import show_table
 from lbx.opinions.journal import journal_of
+from lbx.options.option import key_values
 from lbx.report.sheets import plain, plain_columns
 from lbx.results import Store, Table
 from lbx.results.file.opening import require_file

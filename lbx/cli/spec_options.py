@@ -10,10 +10,10 @@ import typer
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, expand_user, read_file_or_pipe
-from lbx.base.option import SpecField, fields_of
 from lbx.cli.loading import REQUIRED, CombinedOption, TyperParameter, completion, import_object
 from lbx.cli.options import BUNDLE_VARIABLE, RUN_FORMS
 from lbx.opinions.judge_spec import JudgeSpec
+from lbx.options.option import SpecField, fields_of
 from lbx.options.run_spec import RunSpec
 
 SpecFile = Annotated[

@@ -16,7 +16,7 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import Mode, Sample
+from lbx.base.records import Sample
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.benchmark import marks_in
 from lbx.benchmarks.base.prediction_lines import read_bytes, split_rows
@@ -33,6 +33,7 @@ from lbx.exchange.prediction_files import (
     require_some_match,
     task_in_name,
 )
+from lbx.options.asking import Mode
 from lbx.results import Store
 from lbx.results.read.runs import check_runs
 

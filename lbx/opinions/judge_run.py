@@ -11,7 +11,6 @@ from typing import Any
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.option import fields_of
 from lbx.base.records import Sample
 from lbx.base.tables import entry_error, read_table
 from lbx.base.units import format_count
@@ -29,6 +28,7 @@ from lbx.opinions.rounds import (
     make_rounds,
     read_answers,
 )
+from lbx.options.option import fields_of
 from lbx.options.selection import select_samples
 from lbx.results import Store
 from lbx.results.file.texts import require_texts

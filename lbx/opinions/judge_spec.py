@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
-from lbx.base.option import Option, fields_of
 from lbx.base.outputs import write_file
+from lbx.options.option import Option, fields_of
 from lbx.options.run_spec import JUDGE_MARK, RunSpec, SampleChoice, read_values
 
 OFFICIAL = "leval"

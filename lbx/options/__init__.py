@@ -1,1 +1,1 @@
-"""Run specs: options, settings, sample selection and jobs."""
+"""Options: their declarations, and the specs of runs that are made of them."""

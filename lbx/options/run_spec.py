@@ -15,12 +15,12 @@ from lbx.backends.serving.command import ServerCommand, with_absolute_paths
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.limits import CONTEXT_TOKENS, SAMPLE_IDS, WORKERS
-from lbx.base.option import Option, fields_of, key_values
 from lbx.base.outputs import open_output
-from lbx.base.records import Mode, Prompt, Sampling
-from lbx.base.run_options import ASKING, CARD_TEMPLATE, EFFORTS, MODES, AskingOptions
+from lbx.base.records import Prompt, Sampling
 from lbx.base.tables import nearest
 from lbx.benchmarks.retrieval import BM25, BM25_CHARACTERS
+from lbx.options.asking import ASKING, CARD_TEMPLATE, EFFORTS, MODES, AskingOptions, Mode
+from lbx.options.option import Option, fields_of, key_values
 
 LONG_WINDOW = 262_144
 """Minimum context window for a reasoning budget of 32k tokens instead of 8k."""

@@ -12,7 +12,7 @@ Judgements of an answer that has changed since (not ``current``) stay in ``judge
 from __future__ import annotations
 
 from lbx.base.marks import OF_ANSWERS
-from lbx.base.run_options import view_labels
+from lbx.options.asking import view_labels
 from lbx.results.rows import INTERVAL_COLUMNS
 
 _RATER = "set_id, item, rater, run_id, iteration, against_run_id, against_iteration"

@@ -10,10 +10,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from lbx.base.layout import Bundle
-from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Request, Sample, SampleKey, Task, sha256_text
+from lbx.base.records import Chunk, Prompt, Request, Sample, SampleKey, Task, sha256_text
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.engine.model import Backend, LocalBackend
 from lbx.engine.prompter import Prompter, ReadPrompt
+from lbx.options.asking import PLAIN, Mode
 from lbx.options.run_spec import RunSettings
 from lbx.options.selection import EVERYTHING, Selection
 from lbx.results import RunRow

@@ -25,13 +25,13 @@ from lbx.backends.tokenizer_loading import (
 )
 from lbx.base.errors import BackendError, DoesNotFitError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.run_options import ASKING, CARD_TEMPLATE, EFFORTS, MODES
 from lbx.benchmarks.base.benchmark import AskedModel, Benchmark, ModelTokenizer
 from lbx.benchmarks.registry import BENCHMARKS, model_families, select
 from lbx.engine.model import AnsweringBackend
 from lbx.engine.prompter import ChatTemplate, Prompter, Tokenizer
 from lbx.engine.reasoning import THINK, ReasoningSwitch, Values, find_levels, find_switch
 from lbx.engine.wrapping import Wrapper
+from lbx.options.asking import ASKING, CARD_TEMPLATE, EFFORTS, MODES
 from lbx.options.run_spec import Retrieval, RunSettings
 from lbx.running.retrieving import Finder, rules_of
 

@@ -17,7 +17,7 @@ from lbx.backends.options import AUTO
 from lbx.base.errors import BackendError, EndpointError, UsageError
 from lbx.base.listening import Listener
 from lbx.base.records import SampleKey
-from lbx.base.run_options import OF_LENGTH
+from lbx.options.asking import OF_LENGTH
 from lbx.options.run_spec import RunSpec
 from lbx.results import RunRow, Store
 from lbx.results.file.sessions import answer_lengths, history

@@ -13,7 +13,6 @@ from lbx.backends import ModelCard
 from lbx.backends.serving.command import HOST, PORT
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.option import key_values
 from lbx.base.records import canonical_json, sha256_text
 from lbx.base.version import __version__
 from lbx.benchmarks.base.benchmark import needs_model
@@ -22,6 +21,7 @@ from lbx.engine.model import Backend, BackendInfo
 from lbx.opinions.judge_run import resolve_judge
 from lbx.opinions.judge_spec import JudgeSpec
 from lbx.opinions.rounds import same_family, tokenizer_sha256
+from lbx.options.option import key_values
 from lbx.options.run_spec import RunSettings, RunSpec
 from lbx.options.selection import select_samples
 from lbx.results import RunRow

@@ -14,10 +14,11 @@ import pytest
 
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
-from lbx.base.records import Chunk, Mode, Sample, ScoredSample, Truncation
+from lbx.base.records import Chunk, Sample, ScoredSample, Truncation
 from lbx.benchmarks.leval.prompts import RETRIEVAL_SCRIPT, SCRIPT, STUFF
 from lbx.benchmarks.leval.tasks import KINDS
 from lbx.benchmarks.registry import BENCHMARKS, LEval, judged_samples
+from lbx.options.asking import Mode
 from lbx.options.run_spec import SampleChoice
 from lbx.options.selection import select_samples
 

@@ -14,11 +14,12 @@ import pytest
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import Chunk, GroupScore, Mode, Sample, ScoredSample, Truncation
+from lbx.base.records import Chunk, GroupScore, Sample, ScoredSample, Truncation
 from lbx.benchmarks.base.files import DataRow
 from lbx.benchmarks.longbench.benchmark import METRICS, NEW_TOKENS, PROMPTS, TASKS, kind_of, make_sample
 from lbx.benchmarks.longbench.tasks import BUCKETS
 from lbx.benchmarks.registry import LongBench
+from lbx.options.asking import Mode
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 ROW = {

@@ -15,11 +15,12 @@ from profiles import examples
 
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
-from lbx.base.records import GroupScore, Mode, Sample, ScoredSample, Truncation
+from lbx.base.records import GroupScore, Sample, ScoredSample, Truncation
 from lbx.benchmarks.base.sources import JsonArray
 from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, TASKS, LongBenchPro
 from lbx.benchmarks.longbench_pro.tables import CATEGORIES, missing_category
 from lbx.benchmarks.longbench_pro.tasks import Data, _index_rows
+from lbx.options.asking import Mode
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 PLACE = "hub:caskcsg/LongBench-Pro/longbench_pro.json"

@@ -10,9 +10,10 @@ import pytest
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import Chunk, Mode, Prompt, Sample, ScoredSample, Truncation
+from lbx.base.records import Chunk, Prompt, Sample, ScoredSample, Truncation
 from lbx.benchmarks.longbench_v2 import DOMAINS, PROMPTS, TASK
 from lbx.benchmarks.registry import LongBenchV2
+from lbx.options.asking import Mode
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 FIELDS = ("domain", "sub_domain", "difficulty", "length", "question", "choice_A", "choice_B", "choice_C", "choice_D")

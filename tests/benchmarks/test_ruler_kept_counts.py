@@ -18,12 +18,13 @@ from made_ruler import MakeBundle, ruler_files
 from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import LbxError
 from lbx.base.layout import Bundle
-from lbx.base.records import PLAIN, Sample
+from lbx.base.records import Sample
 from lbx.benchmarks.base.benchmark import AskedModel, ModelTokenizer
 from lbx.benchmarks.ruler import generator
 from lbx.benchmarks.ruler.benchmark import Ruler
 from lbx.benchmarks.ruler.samples import SampleSet
 from lbx.benchmarks.ruler.tasks import RulerSettings
+from lbx.options.asking import PLAIN
 
 TASKS = ("niah_single_2_2000", "vt_1200", "cwe_900", "fwe_900", "qa_1_700")
 SAMPLES = 6

@@ -18,13 +18,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "results"))
 from store_rows import RUN
 
 from lbx.base.errors import StoreError
-from lbx.base.option import fields_of
 from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.cli import cluster, completing
 from lbx.cli.loading import import_object
 from lbx.cli.main import COMMANDS, load_command
 from lbx.opinions.judge_spec import JudgeSpec
+from lbx.options.option import fields_of
 from lbx.options.run_spec import RunSpec
 from lbx.results import GenerationRow, SampleRow, Store
 from lbx.results.file.imports import refuse_other_content

@@ -15,8 +15,9 @@ from command_line import Lbx, fails
 from markdown_it import MarkdownIt
 
 from lbx.base.layout import Bundle
-from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Sample
+from lbx.base.records import Chunk, Prompt, Sample
 from lbx.benchmarks.registry import BENCHMARKS
+from lbx.options.asking import PLAIN, Mode
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "own-benchmark.md").read_text("utf-8")
 

@@ -22,7 +22,7 @@ from case import SOURCES
 
 from bench.inputs import link_tree
 from lbx.base.layout import FILES, Bundle
-from lbx.base.records import PLAIN, Sample
+from lbx.base.records import Sample
 from lbx.benchmarks.base.benchmark import AskedModel, ModelTokenizer
 from lbx.benchmarks.ruler import generator
 from lbx.benchmarks.ruler.benchmark import Ruler
@@ -30,6 +30,7 @@ from lbx.benchmarks.ruler.generator import Draft
 from lbx.benchmarks.ruler.questions import QuestionTexts
 from lbx.benchmarks.ruler.samples import SampleSet
 from lbx.benchmarks.ruler.tasks import SETTINGS_FILE, TASKS, RulerSettings
+from lbx.options.asking import PLAIN
 
 FOLDER = SOURCES["shared"] / "ruler"
 GOLDEN = [path.name.removesuffix(".jsonl.gz") for path in sorted(FOLDER.glob("*.jsonl.gz"))]

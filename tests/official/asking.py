@@ -10,9 +10,10 @@ from typing import Any
 from lbx.backends.hf.tokenizer import HfTokenizer
 from lbx.base.errors import PromptError
 from lbx.base.layout import Bundle
-from lbx.base.records import PLAIN, Chunk, Mode, Prompt, Sample
+from lbx.base.records import Chunk, Prompt, Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.engine.prompter import ChatTemplate, Prompter
+from lbx.options.asking import PLAIN, Mode
 from lbx.options.run_spec import RunSettings
 from tests.official.calls import ANSWER, Call
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.layout import Bundle
-from lbx.base.records import PLAIN, Chunk, Mode, Sample
+from lbx.base.records import Chunk, Sample
 from lbx.benchmarks import longbench_v2, lveval
 from lbx.benchmarks.base.sources import RowSource
 from lbx.benchmarks.leval import benchmark as leval
@@ -17,6 +17,7 @@ from lbx.benchmarks.leval import tasks as leval_tasks
 from lbx.benchmarks.longbench import benchmark as longbench
 from lbx.benchmarks.longbench_pro import benchmark as longbench_pro
 from lbx.benchmarks.registry import BENCHMARKS
+from lbx.options.asking import PLAIN, Mode
 from tests.official.asking import Asker, Sent
 from tests.official.calls import Script
 

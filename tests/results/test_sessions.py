@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from store_rows import RUN, generation, sample
 
-from lbx.base.run_options import OF_LENGTH as ALIKE
+from lbx.options.asking import OF_LENGTH as ALIKE
 from lbx.report import render
 from lbx.report.cells import sheet
 from lbx.report.reports import REPORTS, read_report

@@ -11,14 +11,14 @@ from rich.markup import escape
 from typer.exceptions import TyperException
 
 from lbx.base.errors import UsageError
-from lbx.base.option import Option, fields_of
 from lbx.base.records import Prompt, Sampling, Truncation
-from lbx.base.run_options import ASKING, MODES, OF_LENGTH, view_labels
 from lbx.cli import loading
 from lbx.cli.loading import CommandSpec
 from lbx.cli.main import load_command
 from lbx.cli.spec_options import SpecOptions, run_options
 from lbx.opinions.judge_spec import JudgeSpec
+from lbx.options.asking import ASKING, MODES, OF_LENGTH, view_labels
+from lbx.options.option import Option, fields_of
 from lbx.options.run_spec import ChoosingOptions, RunSettings, RunSpec
 
 GIVEN = {"bundle": "b", "model": "m", "tasks": ("needle",)}

@@ -20,25 +20,14 @@ from typing import ClassVar, NamedTuple
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import (
-    PLAIN,
-    Chunk,
-    GroupScore,
-    Mode,
-    Prompt,
-    Sample,
-    Score,
-    ScoredSample,
-    SimilarityInput,
-    Task,
-    TaskScore,
-)
+from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, SimilarityInput, Task, TaskScore
 from lbx.benchmarks.base.aggregates import ScoredRows
 from lbx.benchmarks.base.layout import Boards, LengthCurve, Paper, PublishedFigures
 from lbx.benchmarks.base.predictions import PredictionFormat, ResultFormat
 from lbx.benchmarks.base.sources import DataSource
 from lbx.benchmarks.retrieval.retriever import RetrievalRules
 from lbx.engine.wrapping import Tokenizer
+from lbx.options.asking import PLAIN, Mode
 
 LLM, HUMAN = MARKS = ("LLM", "human")
 """Marks of questions for a judge or for people, in the order of a question's copies."""

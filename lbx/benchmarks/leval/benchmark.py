@@ -32,7 +32,7 @@ import numpy as np
 
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
-from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
+from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.aggregates import (
     Average,
@@ -77,6 +77,7 @@ from lbx.benchmarks.leval.tasks import (
 from lbx.benchmarks.metrics import exam
 from lbx.benchmarks.metrics.f1 import qa_f1
 from lbx.benchmarks.metrics.rouge import rouge
+from lbx.options.asking import PLAIN, Mode
 
 _TOPICS = ("first", "second", "third")
 _APART = "topic_retrieval_longchat"

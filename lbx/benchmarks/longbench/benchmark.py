@@ -22,19 +22,7 @@ from typing import Any, TypeVar
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import (
-    PLAIN,
-    Chunk,
-    GroupScore,
-    Mode,
-    Prompt,
-    Sample,
-    Score,
-    ScoredSample,
-    Task,
-    TaskScore,
-    Truncation,
-)
+from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
 from lbx.benchmarks.base.aggregates import ScoredRows, numbers_by_task, numpy_percent, task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue, with_unique_ids
 from lbx.benchmarks.base.files import DataRow, damaged_file_error, read_json, zip_members
@@ -57,6 +45,7 @@ from lbx.benchmarks.longbench.tasks import (
 from lbx.benchmarks.metrics import f1
 from lbx.benchmarks.metrics import rouge as rouge_l
 from lbx.benchmarks.metrics.longbench import classification, code_line, count, edit_similarity, retrieval
+from lbx.options.asking import PLAIN, Mode
 
 T = TypeVar("T")
 

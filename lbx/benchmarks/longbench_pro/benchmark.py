@@ -23,10 +23,8 @@ from typing import Any
 
 from lbx.base.layout import Bundle
 from lbx.base.records import (
-    PLAIN,
     Chunk,
     GroupScore,
-    Mode,
     Prompt,
     Sample,
     Score,
@@ -55,6 +53,7 @@ from lbx.benchmarks.longbench_pro.tasks import (
     find_data,
 )
 from lbx.benchmarks.metrics import longbench_pro as metrics
+from lbx.options.asking import PLAIN, Mode
 
 REPO = "caskcsg/LongBench-Pro"
 DATA = DataSource("bundle/longbench_pro.toml", (REPO,))

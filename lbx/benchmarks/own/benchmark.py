@@ -25,7 +25,7 @@ from typing import Any
 from lbx.base.database import extract
 from lbx.base.errors import BundleError, LbxError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import PLAIN, Chunk, GroupScore, Mode, Prompt, Sample, Score, ScoredSample, Task, TaskScore
+from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, Task, TaskScore
 from lbx.base.tables import is_name
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.aggregates import Average, mean, task_score
@@ -45,6 +45,7 @@ from lbx.benchmarks.own.definition import (
     read_definition,
 )
 from lbx.benchmarks.own.rows import count_samples, document_files, samples_in
+from lbx.options.asking import PLAIN, Mode
 
 FOLDER = "benchmarks"
 """Folder of custom benchmarks in data/files, each in a folder of its name."""

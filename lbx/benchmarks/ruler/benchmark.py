@@ -19,20 +19,7 @@ from lbx.base.columns import Column, number_column
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.number_key import OVERALL, NumberKey, group_number
-from lbx.base.records import (
-    PLAIN,
-    Chunk,
-    GroupScore,
-    Mode,
-    Prompt,
-    Sample,
-    Score,
-    ScoredSample,
-    Task,
-    TaskScore,
-    Truncation,
-)
-from lbx.base.run_options import CARD_TEMPLATE
+from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
 from lbx.benchmarks.base.benchmark import (
     AskedModel,
     AskingProtocol,
@@ -82,6 +69,7 @@ from lbx.benchmarks.ruler.tasks import (
     split_task,
     task_texts,
 )
+from lbx.options.asking import CARD_TEMPLATE, PLAIN, Mode
 
 LENGTH_MEANS = {length: group_number("length", LABELS[length], metric=AVERAGE) for length in LENGTHS}
 HEADINGS = {AVERAGE: "Avg", RISING: "wAvg (inc)", FALLING: "wAvg (dec)", EFFECTIVE: "effective (k)"}

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
-from lbx.base.run_options import CARD_TEMPLATE
 from lbx.benchmarks.base.files import cached_by_mtime, damaged_file_error, read_text
 from lbx.benchmarks.ruler.chains import Chains
 from lbx.benchmarks.ruler.generator import (
@@ -46,6 +45,7 @@ from lbx.benchmarks.ruler.tasks import (
     task_texts,
 )
 from lbx.benchmarks.ruler.word_counts import CommonWords, FrequentWords
+from lbx.options.asking import CARD_TEMPLATE
 
 log = logging.getLogger("lbx")
 

@@ -21,12 +21,13 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.listening import Listener
 from lbx.base.marks import OUTDATED, QUESTION_CHANGED, QUESTION_REMOVED
-from lbx.base.records import PLAIN, Mode, canonical_json, sha256_text
+from lbx.base.records import canonical_json, sha256_text
 from lbx.base.units import format_count
 from lbx.base.version import __version__
 from lbx.base.visible import as_command
 from lbx.benchmarks.registry import BENCHMARKS, custom_names, reserved_names
 from lbx.bundle import check_unchanged
+from lbx.options.asking import PLAIN, Mode
 from lbx.results import SampleRow, Store
 from lbx.results.file import numbers
 from lbx.results.file.identity import ASKED_META, RULES

@@ -15,13 +15,13 @@ from lbx.backends import load_embedding_model
 from lbx.base.errors import StoreError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.listening import Listener
-from lbx.base.option import fields_of
 from lbx.base.units import format_count
 from lbx.base.visible import as_command
 from lbx.benchmarks.registry import BENCHMARKS, official_judge
 from lbx.opinions import numbers as opinions
 from lbx.opinions.journal import journal_of
 from lbx.opinions.rating_sets import content_set_ids, renamed_rounds
+from lbx.options.option import fields_of
 from lbx.options.run_spec import RunSpec
 from lbx.results import Store
 from lbx.results.file.caches import embedding_models

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Literal, get_args
 
 from lbx.base.limits import ITERATIONS
-from lbx.base.option import Option, fields_of
+from lbx.options.option import Option, fields_of
 
 Effort = Literal["low", "medium", "high"]
 EFFORTS: tuple[str, ...] = get_args(Effort)
@@ -129,6 +129,27 @@ class PromptOptions:
             label="rag",
         ),
     ] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mode(PromptOptions):
+    """Options of a run that benchmarks read. The defaults select each benchmark's standard prompts.
+
+    Attributes:
+        thinking: whether the model should reason first; selects the benchmark's reasoning prompts and budgets, if any.
+        thinking_tokens: separate budget for reasoning; 0 means that reasoning and answer share one budget.
+        context_window: context window of the model in tokens; 0 without a model.
+        reasoning_block: whether the model always writes a separate reasoning block, regardless of the prompt; LongBench
+            Pro uses its plain question for such models.
+    """
+
+    thinking: bool = False
+    thinking_tokens: int = 0
+    context_window: int = 0
+    reasoning_block: bool = False
+
+
+PLAIN = Mode()
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)

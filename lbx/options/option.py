@@ -1,7 +1,6 @@
-"""Options of spec fields, from which the command line, its help and the checks of values are derived.
+"""Options as fields: their annotations are the command line, its help, the names in JSON and the checks of values.
 
 Modules with such fields omit ``from __future__ import annotations``: as strings, the annotations would have to be
-compiled at each start.
 """
 
 from __future__ import annotations

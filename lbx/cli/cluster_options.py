@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import typer
-
-from lbx.cli.options import AsJson, SessionOptions
+from lbx.cli.options import SessionOptions
 from lbx.cli.spec_options import SpecOptions
+from lbx.options.common import CPUS, DRY_RUN, GPUS, MEMORY, OUTPUT, SCRATCH, SHARD_PLAN, AsJson
+from lbx.options.option import Argument, Option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,39 +25,26 @@ class SubmitOptions(SessionOptions, SpecOptions):
         "dry_run",
     )
 
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="A new folder shared by all machines.")]
+    output: Annotated[Path, OUTPUT.with_help("A new folder shared by all machines.", metavar="DIR")]
     shards: Annotated[
         int | None,
-        typer.Option("--shards", metavar="N", min=1, help="Number of shards; default: chosen from the predicted time."),
+        SHARD_PLAN.with_help("Number of shards; default: chosen from the predicted time.", metavar="N"),
     ] = None
-    job_name: Annotated[
-        str | None, typer.Option("--job-name", metavar="NAME", help="The job's name; default: the run's.")
-    ] = None
-    at_once: Annotated[
-        int, typer.Option("--at-once", metavar="N", min=0, help="At most N shards at a time; 0: all.")
-    ] = 0
+    job_name: Annotated[str | None, Option("The job's name; default: the run's.", "NAME")] = None
+    at_once: Annotated[int, Option("At most N shards at a time; 0: all.", "N")] = 0
     calibrate: Annotated[
         bool,
-        typer.Option(
-            "--calibrate/--no-calibrate",
-            help="Compute here for a few seconds to predict the duration of shards on nodes like this one.",
-        ),
+        Option("Compute here for a few seconds to predict the duration of shards on nodes like this one."),
     ] = True
     like: Annotated[
         Path | None,
-        typer.Option(
-            "--like",
-            metavar="RESULTS",
-            help="Predict from a results file of this model on such nodes, instead of computing here.",
-        ),
+        Option("Predict from a results file of this model on such nodes, instead of computing here.", "RESULTS"),
     ] = None
     tokens: Annotated[
         bool,
-        typer.Option(
-            "--tokens/--characters", help="Count with the model's tokenizer, or guess and load no model here."
-        ),
+        Option("Count with the model's tokenizer, or guess and load no model here.", names=("--tokens/--characters",)),
     ] = True
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the jobs without submitting them.")] = False
+    dry_run: Annotated[bool, DRY_RUN.with_help("Print the jobs without submitting them.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,64 +54,47 @@ class SubmitArrayOptions(SubmitOptions):
     SCHEDULER: ClassVar[str]
     BRIEF: ClassVar[Sequence[str]] = (*SubmitOptions.BRIEF, "queue", "time", "gpus", "cpus", "mem")
 
-    queue: Annotated[str, typer.Option("--queue", metavar="NAME", help="Queue, Slurm's partition, to run in.")] = ""
+    queue: Annotated[str, Option("Queue, Slurm's partition, to run in.", "NAME")] = ""
     time: Annotated[
         str,
-        typer.Option(
-            "--time", metavar="LIMIT", help="Time limit of a shard, as the scheduler writes it; default: predicted."
-        ),
+        Option("Time limit of a shard, as the scheduler writes it; default: predicted.", "LIMIT"),
     ] = ""
-    gpus: Annotated[str, typer.Option("--gpus", metavar="N", help="GPUs of a shard, as the scheduler has them.")] = ""
-    cpus: Annotated[int, typer.Option("--cpus", metavar="N", min=0, help="CPUs and threads of a shard.")] = 0
-    mem: Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory of a shard, as 64G.")] = ""
+    gpus: Annotated[str, GPUS.with_help("GPUs of a shard, as the scheduler has them.")] = ""
+    cpus: Annotated[int, CPUS.with_help("CPUs and threads of a shard.")] = 0
+    mem: Annotated[str, MEMORY.with_help("Memory of a shard, as 64G.")] = ""
     merge_queue: Annotated[
         str,
-        typer.Option(
-            "--merge-queue",
-            metavar="NAME",
-            help="Queue of the merge job; default: that of shards without GPUs, else the site's default.",
-        ),
+        Option("Queue of the merge job; default: that of shards without GPUs, else the site's default.", "NAME"),
     ] = ""
-    module: Annotated[
-        tuple[str, ...], typer.Option("--module", metavar="NAME", help="Module to load. Can be repeated.")
-    ] = ()
-    container: Annotated[str, typer.Option("--container", metavar="IMAGE", help="A .sif file, or an image.")] = ""
-    runtime: Annotated[
-        str, typer.Option("--runtime", metavar="NAME", help="Container runtime: apptainer or podman; default: none.")
-    ] = "none"
+    module: Annotated[tuple[str, ...], Option("Module to load. Can be repeated.", "NAME")] = ()
+    container: Annotated[str, Option("A .sif file, or an image.", "IMAGE")] = ""
+    runtime: Annotated[str, Option("Container runtime: apptainer or podman; default: none.", "NAME")] = "none"
     bind: Annotated[
         tuple[Path, ...],
-        typer.Option("--bind", metavar="PATH", help="Another path that the container may read. Can be repeated."),
+        Option("Another path that the container may read. Can be repeated.", "PATH"),
     ] = ()
     scratch: Annotated[
         str,
-        typer.Option("--scratch", metavar="DIR", help="A folder on each node's own disk; the node's shell expands it."),
+        SCRATCH.with_help("A folder on each node's own disk; the node's shell expands it."),
     ] = "${TMPDIR:-/tmp}"
     requeues: Annotated[
         int,
-        typer.Option(
-            "--requeues",
-            metavar="N",
-            min=0,
-            help="Maximum number of times that a shard is requeued after it was cut off.",
-        ),
+        Option("Maximum number of times that a shard is requeued after it was cut off.", "N"),
     ] = 10
     more: Annotated[
         tuple[str, ...],
-        typer.Option(
-            "--job-option",
-            metavar="OPTION",
-            help="Another option of sbatch, qsub or bsub, e.g. --account=x or '-P x'. Can be repeated.",
+        Option(
+            "Another option of sbatch, qsub or bsub, e.g. --account=x or '-P x'. Can be repeated.",
+            "OPTION",
+            ("--job-option",),
         ),
     ] = ()
     nodes: Annotated[
         int,
-        typer.Option(
-            "--nodes", metavar="N", min=1, help="Nodes of a shard, for a server that --serve starts with srun (Slurm)."
-        ),
+        Option("Nodes of a shard, for a server that --serve starts with srun (Slurm).", "N", least=1),
     ] = 1
     job_template: Annotated[
-        Path | None, typer.Option("--template", metavar="FILE", help="Your site's own job script, with lbx's marks.")
+        Path | None, Option("Your site's own job script, with lbx's marks.", "FILE", ("--template",))
     ] = None
     as_json: AsJson = False
 
@@ -170,23 +140,19 @@ class SubmitKubernetesOptions(SubmitOptions):
 
     BRIEF: ClassVar[Sequence[str]] = (*SubmitOptions.BRIEF, "image", "run_claim", "bundle_claim", "gpus", "cpus", "mem")
 
-    image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="Image with lbx in it.")]
-    run_claim: Annotated[str, typer.Option("--run-claim", metavar="NAME", help="Volume claim with root DIR.")]
-    bundle_claim: Annotated[
-        str, typer.Option("--bundle-claim", metavar="NAME", help="Volume claim with the bundle as root.")
-    ]
-    namespace: Annotated[str, typer.Option("--namespace", metavar="NAME", help="Namespace to run in.")] = ""
-    gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=0, help="GPUs of a shard.")] = 0
-    cpus: Annotated[str, typer.Option("--cpus", metavar="N", help="CPUs and threads of a shard: 4, 2500m.")] = ""
-    mem: Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory of a shard, as 64Gi.")] = ""
-    retries: Annotated[
-        int, typer.Option("--retries", metavar="N", min=0, help="Maximum number of failures of a shard.")
-    ] = 10
+    image: Annotated[str, Option("Image with lbx in it.", "IMAGE")]
+    run_claim: Annotated[str, Option("Volume claim with root DIR.", "NAME")]
+    bundle_claim: Annotated[str, Option("Volume claim with the bundle as root.", "NAME")]
+    namespace: Annotated[str, Option("Namespace to run in.", "NAME")] = ""
+    gpus: Annotated[int, GPUS.with_help("GPUs of a shard.")] = 0
+    cpus: Annotated[str, CPUS.with_help("CPUs and threads of a shard: 4, 2500m.")] = ""
+    mem: Annotated[str, MEMORY.with_help("Memory of a shard, as 64Gi.")] = ""
+    retries: Annotated[int, Option("Maximum number of failures of a shard.", "N")] = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class StatusOptions:
     """Example: lbx status runs/leval"""
 
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder written by `lbx submit`.")]
+    folder: Annotated[Path, Argument("The folder written by `lbx submit`.", "DIR")]
     as_json: AsJson = False

@@ -18,10 +18,9 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks.registry import benchmarks_with
 from lbx.cli.measure_options import DEFAULT_PARITY_LIMIT, ParityOptions
-from lbx.cli.options import BUNDLE_VARIABLE
 from lbx.cli.output import RunBar, answer, answer_json, note
-from lbx.cli.spec_options import sample_names
 from lbx.cli.tables import show_table
+from lbx.options.common import BUNDLE_VARIABLE
 from lbx.options.run_spec import RunSettings, SampleChoice
 from lbx.options.selection import select_samples
 from lbx.report.cells import cells
@@ -60,8 +59,9 @@ def compare(options: ParityOptions) -> None:
         backend = load_model(card, opened_bundle)
         return ParityModel(backend, make_prompter(card, backend, settings))
 
-    ids = sample_names(options.ids)
-    choice = SampleChoice(options.limit, options.documents, options.sample, options.seed, ids, options.questions)
+    choice = SampleChoice(
+        options.limit, options.documents, options.sample, options.seed, options.ids, options.questions
+    )
     with (
         offline(*(server_of(card) for card in cards)),
         tempfile.TemporaryDirectory(prefix="lbx-parity-") as folder,

@@ -5,36 +5,45 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import typer
-
-from lbx.cli.loading import completion
-from lbx.cli.options import RUN_FORMS, AsJson, OnlyRuns, ResultsArgument, Workers, bundle_option
-from lbx.cli.spec_options import spec_option
+from lbx.options.common import (
+    BUNDLE,
+    FORCE,
+    FORMAT_NAME,
+    MODEL,
+    NAME,
+    OUTPUT,
+    RATER,
+    RUN,
+    RUN_FORMS,
+    SHARD_PLAN,
+    AsJson,
+    OnlyRuns,
+    ResultsArgument,
+    Workers,
+)
+from lbx.options.option import Argument, Option, option_of
+from lbx.options.run_spec import RunSpec
 
 FormatArgument = Annotated[
     str,
-    typer.Argument(
-        help="Format of the files: a benchmark's name, such as longbench, or leval_judge or leval_ratings; to import "
+    FORMAT_NAME.with_help(
+        "Format of the files: a benchmark's name, such as longbench, or leval_judge or leval_ratings; to import "
         "LongBench from another harness, lm_eval or opencompass.",
-        metavar="FORMAT",
-        autocompletion=completion("formats"),
+        completion="formats",
     ),
 ]
 ExportFormatArgument = Annotated[
     str,
-    typer.Argument(
-        help="Format of the files: a benchmark's name, leval_judge, leval_ratings, or the format of another tool: "
+    FORMAT_NAME.with_help(
+        "Format of the files: a benchmark's name, leval_judge, leval_ratings, or the format of another tool: "
         "every_eval_ever, inspect, lm_eval.",
-        metavar="FORMAT",
-        autocompletion=completion("export_formats"),
+        completion="export_formats",
     ),
 ]
 RatingSetOption = Annotated[
     str | None,
-    typer.Option(
-        "--set",
-        metavar="SET",
-        help="leval_ratings: the set of questions; default: the only one, or computed from the content.",
+    Option(
+        "leval_ratings: the set of questions; default: the only one, or computed from the content.", "SET", ("--set",)
     ),
 ]
 
@@ -49,16 +58,16 @@ class ScoreOptions:
 
     results: ResultsArgument
     runs: OnlyRuns = ()
-    embedding: Annotated[str | None, spec_option("embedding")] = None
+    embedding: Annotated[str | None, option_of(RunSpec, "embedding")] = None
     bundle: Annotated[
-        Path | None, bundle_option("The folder created by `lbx unpack`, with the embedding model or with new rules.")
+        Path | None, BUNDLE.with_help("The folder created by `lbx unpack`, with the embedding model or with new rules.")
     ] = None
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="A new results file, with scores by the bundle's rules."),
+        OUTPUT.with_help("A new results file, with scores by the bundle's rules."),
     ] = None
     workers: Workers = 0
-    threads: Annotated[int | None, spec_option("threads")] = None
+    threads: Annotated[int | None, option_of(RunSpec, "threads")] = None
     as_json: AsJson = False
 
 
@@ -69,50 +78,43 @@ class ImportOptions:
     BRIEF: ClassVar[Sequence[str]] = ("output", "model", "name", "e", "bundle")
 
     file_format: FormatArgument
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The folder or file written by the official script.")]
+    path: Annotated[Path, Argument("The folder or file written by the official script.", "PATH")]
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE", help="The results file; created if missing."),
+        OUTPUT.with_help("The results file; created if missing."),
     ]
     model: Annotated[
         str | None,
-        typer.Option(
-            "--model",
-            "-m",
+        MODEL.with_help(
+            "The model's name in reports. Only predictions need it: a file of judgements contains its judge's name.",
             metavar="NAME",
-            help="The model's name in reports. Only predictions need it: a file of judgements contains its "
-            "judge's name.",
         ),
     ] = None
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="NAME", help="Name of the run; default: computed from the content."),
+        NAME.with_help("Name of the run; default: computed from the content."),
     ] = None
-    e: Annotated[
-        bool, typer.Option("--e", help="The predictions are for LongBench-E; a folder pred_e in the path implies it.")
-    ] = False
+    e: Annotated[bool, Option("The predictions are for LongBench-E; a folder pred_e in the path implies it.")] = False
     bundle: Annotated[
         Path | None,
-        bundle_option(
+        BUNDLE.with_help(
             "Match rows to this bundle's samples, to compare with runs of lbx. Rows without a match are "
             "reported and imported unchanged.",
-            variable=False,  # only on request: matching rows to samples results in a different run
+            variable="",  # only on request: matching rows to samples results in a different run
         ),
     ] = None
     strip_reasoning: Annotated[
         bool,
-        typer.Option(
-            "--strip-reasoning",
-            help="Remove reasoning blocks (<think>...</think>) from answers before scoring; they are kept as "
-            "`reasoning`.",
+        Option(
+            "Remove reasoning blocks (<think>...</think>) from answers before scoring; they are kept as `reasoning`."
         ),
     ] = False
     set_id: RatingSetOption = None
     rater: Annotated[
         str | None,
-        typer.Option("--rater", metavar="NAME", help="leval_ratings: the rater, if no file name contains it."),
+        RATER.with_help("leval_ratings: the rater, if no file name contains it."),
     ] = None
-    metadata: Annotated[tuple[str, ...], spec_option("metadata")] = ()
+    metadata: Annotated[tuple[str, ...], option_of(RunSpec, "metadata")] = ()
     workers: Workers = 0
     as_json: AsJson = False
 
@@ -127,51 +129,41 @@ class ExportOptions:
     results: ResultsArgument
     runs: Annotated[
         tuple[str, ...],
-        typer.Option(
-            "--run",
-            metavar="RUN",
-            help=f"The run: {RUN_FORMS}. Can be repeated; default: the only one.",
-            autocompletion=completion("runs"),
-        ),
+        RUN.with_help(f"The run: {RUN_FORMS}. Can be repeated; default: the only one."),
     ] = ()
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="DIR", help="The folder to write into; created if missing."),
+        OUTPUT.with_help("The folder to write into; created if missing.", metavar="DIR"),
     ]
     set_id: RatingSetOption = None
     rater: Annotated[
         str | None,
-        typer.Option("--rater", metavar="NAME", help="leval_ratings: the rater; default: the only one."),
+        RATER.with_help("leval_ratings: the rater; default: the only one."),
     ] = None
     bundle: Annotated[
         Path | None,
-        bundle_option("The bundle with the questions, for leval_ratings, leval_judge and --judged."),
+        BUNDLE.with_help("The bundle with the questions, for leval_ratings, leval_judge and --judged."),
     ] = None
     documents: Annotated[
         Path | None,
-        typer.Option(
-            "--documents",
-            metavar="FILE",
-            help="leval_ratings: a file with the documents, such as claude.gpt4.ref.jsonl.",
-        ),
+        Option("leval_ratings: a file with the documents, such as claude.gpt4.ref.jsonl.", "FILE"),
     ] = None
     official: Annotated[
         bool,
-        typer.Option(
-            "--results",
-            help="Write the official scorer's output for these answers (result.json, summary.json, leaderboard "
+        Option(
+            "Write the official scorer's output for these answers (result.json, summary.json, leaderboard "
             "tables), byte for byte, instead of the answers.",
+            names=("--results",),
         ),
     ] = False
     judged: Annotated[
         str | None,
-        typer.Option(
-            "--judged",
-            metavar="METRIC",
-            help="leval: write the answers for a judge: llm_gpt4_eval, human_eval or llm_turbo_eval; needs --bundle.",
+        Option(
+            "leval: write the answers for a judge: llm_gpt4_eval, human_eval or llm_turbo_eval; needs --bundle.",
+            "METRIC",
         ),
     ] = None
-    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False
+    force: Annotated[bool, FORCE.with_help("Replace existing files.")] = False
     as_json: AsJson = False
 
 
@@ -184,19 +176,13 @@ class MergeOptions:
     Example: lbx merge a.duckdb b.duckdb -o all.duckdb
     """
 
-    sources: Annotated[
-        tuple[Path, ...], typer.Argument(metavar="FILES", help="Results files, or the folder of `lbx submit`.")
-    ]
+    sources: Annotated[tuple[Path, ...], Argument("Results files, or the folder of `lbx submit`.", "FILES")]
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="The new results file; default for a folder: its results.duckdb."
-        ),
+        OUTPUT.with_help("The new results file; default for a folder: its results.duckdb."),
     ] = None
-    shards: Annotated[
-        Path | None, typer.Option("--shards", metavar="FILE", help="The shard plan, which lists the expected samples.")
-    ] = None
+    shards: Annotated[Path | None, SHARD_PLAN.with_help("The shard plan, which lists the expected samples.")] = None
     force: Annotated[
-        bool, typer.Option("--force", help="Merge into an existing output; rows that only the output has are kept.")
+        bool, FORCE.with_help("Merge into an existing output; rows that only the output has are kept.")
     ] = False
     as_json: AsJson = False

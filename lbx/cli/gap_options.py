@@ -5,27 +5,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import typer
-
-from lbx.cli.options import RUN_FORMS, AsJson, OnlyRuns, ResultsArgument
+from lbx.options.common import DRY_RUN, FORCE, NAME, OUTPUT, RUN, RUN_FORMS, AsJson, OnlyRuns, ResultsArgument
+from lbx.options.option import Argument, Option
 
 Keys = Annotated[
     Path | None,
-    typer.Option(
-        "--trust", metavar="KEYS", help="The signer's public key, or a file of allowed signers in ssh-keygen's format."
-    ),
+    Option("The signer's public key, or a file of allowed signers in ssh-keygen's format.", "KEYS", ("--trust",)),
 ]
 AllowUnsigned = Annotated[
-    bool, typer.Option("--allow-unsigned", help="Accept a file that is unsigned, or not signed by a key of --trust.")
+    bool, Option("Accept a file that is unsigned, or not signed by a key of --trust.", names=("--allow-unsigned",))
 ]
-SIGN = typer.Option(
-    "--sign",
-    metavar="KEY",
-    help="Sign with this SSH key, using ssh-keygen; give the .pub file if ssh-agent has the key.",
+SIGN = Option(
+    "Sign with this SSH key, using ssh-keygen; give the .pub file if ssh-agent has the key.", "KEY", ("--sign",)
 )
 RefuseUnsafe = Annotated[
     bool,
-    typer.Option("--refuse-unsafe", help="Refuse pickles and code even if the recipe allowed them."),
+    Option("Refuse pickles and code even if the recipe allowed them.", names=("--refuse-unsafe",)),
 ]
 
 
@@ -43,58 +38,39 @@ class BundleOptions:
 
     recipes: Annotated[
         tuple[Path, ...],
-        typer.Argument(
-            help="Recipes or model cards (TOML), combined into one bundle.",
-            metavar="RECIPE...",
-        ),
+        Argument("Recipes or model cards (TOML), combined into one bundle.", "RECIPE..."),
     ]
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the archive.")] = Path()
+    out: Annotated[Path, Option("Folder for the archive.", "DIR", ("--out", "-o"))] = Path()
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="NAME", help="Name of the bundle; default: the joined names of the recipes."),
+        NAME.with_help("Name of the bundle; default: the joined names of the recipes."),
     ] = None
     hub: Annotated[
         str | None,
-        typer.Option("--hub", metavar="URL", help="Address of a hub mirror to use instead of the public hub."),
+        Option("Address of a hub mirror to use instead of the public hub.", "URL"),
     ] = None
     mirror: Annotated[
         str | None,
-        typer.Option(
-            "--mirror",
-            metavar="URL",
-            help="Address of a mirror that serves the paths of https sources, to use instead of their hosts.",
-        ),
+        Option("Address of a mirror that serves the paths of https sources, to use instead of their hosts.", "URL"),
     ] = None
-    work: Annotated[
-        Path | None, typer.Option("--work", metavar="DIR", help="Folder for the downloads; default: inside -o.")
-    ] = None
+    work: Annotated[Path | None, Option("Folder for the downloads; default: inside -o.", "DIR")] = None
     base: Annotated[
         Path | None,
-        typer.Option(
-            "--base",
-            metavar="BUNDLE",
-            help="Make a delta that leaves out the files of this bundle (its lbx/bundle.json, folder or archive).",
+        Option(
+            "Make a delta that leaves out the files of this bundle (its lbx/bundle.json, folder or archive).", "BUNDLE"
         ),
     ] = None
     images: Annotated[
         tuple[Path, ...],
-        typer.Option("--include-image", metavar="FILE", help="A container image (OCI archive) to include."),
+        Option("A container image (OCI archive) to include.", "FILE", ("--include-image",)),
     ] = ()
     volume_size: Annotated[
         str | None,
-        typer.Option(
-            "--volume-size",
-            metavar="SIZE",
-            help="Split the archive into volumes of this size, such as 650M or 2GiB; default: 4294967295 bytes.",
-        ),
+        Option("Split the archive into volumes of this size, such as 650M or 2GiB; default: 4294967295 bytes.", "SIZE"),
     ] = None
     sign: Annotated[Path | None, SIGN] = None
-    zstd: Annotated[
-        bool, typer.Option("--zstd", help="Compress the archive, for slow links; weights shrink little.")
-    ] = False
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show sources, licences and sizes without downloading.")
-    ] = False
+    zstd: Annotated[bool, Option("Compress the archive, for slow links; weights shrink little.")] = False
+    dry_run: Annotated[bool, DRY_RUN.with_help("Show sources, licences and sizes without downloading.")] = False
     as_json: AsJson = False
 
 
@@ -107,10 +83,10 @@ class VerifyOptions:
 
     archive: Annotated[
         Path,
-        typer.Argument(
-            help="NAME.tar, one of its volumes, NAME.SHA256SUMS, an unpacked bundle's folder, or a results file with "
+        Argument(
+            "NAME.tar, one of its volumes, NAME.SHA256SUMS, an unpacked bundle's folder, or a results file with "
             "an attestation.",
-            metavar="FILE",
+            "FILE",
         ),
     ]
     trust: Keys = None
@@ -118,15 +94,11 @@ class VerifyOptions:
     refuse_unsafe: RefuseUnsafe = False
     attestation: Annotated[
         Path | None,
-        typer.Option(
-            "--attestation",
-            metavar="FILE",
-            help="Of a results file: what `lbx attest` wrote; default: RESULTS.attestation.jsonl.gz.",
-        ),
+        Option("Of a results file: what `lbx attest` wrote; default: RESULTS.attestation.jsonl.gz.", "FILE"),
     ] = None
     runs: Annotated[
         tuple[str, ...],
-        typer.Option("--run", metavar="RUN", help=f"Of a results file: only this run: {RUN_FORMS}. Can be repeated."),
+        RUN.with_help(f"Of a results file: only this run: {RUN_FORMS}. Can be repeated.", completion=""),
     ] = ()
     as_json: AsJson = False
 
@@ -140,9 +112,9 @@ class AttestOptions:
     runs: OnlyRuns = ()
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The attestation; default: RESULTS.attestation.jsonl.gz."),
+        OUTPUT.with_help("The attestation; default: RESULTS.attestation.jsonl.gz."),
     ] = None
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing attestation.")] = False
+    force: Annotated[bool, FORCE.with_help("Replace an existing attestation.")] = False
     as_json: AsJson = False
 
 
@@ -150,17 +122,13 @@ class AttestOptions:
 class UnpackOptions:
     """Example: lbx unpack demo.tar --trust bundler.pub --to demo"""
 
-    archive: Annotated[
-        Path, typer.Argument(help="NAME.tar, one of its volumes, or NAME.SHA256SUMS.", metavar="ARCHIVE")
-    ]
-    to: Annotated[
-        Path, typer.Option("--to", metavar="DIR", help="The new folder; it appears only when it is complete.")
-    ]
+    archive: Annotated[Path, Argument("NAME.tar, one of its volumes, or NAME.SHA256SUMS.", "ARCHIVE")]
+    to: Annotated[Path, Option("The new folder; it appears only when it is complete.", "DIR")]
     trust: Keys = None
     allow_unsigned: AllowUnsigned = False
     refuse_unsafe: RefuseUnsafe = False
     base: Annotated[
         Path | None,
-        typer.Option("--base", metavar="DIR", help="For a delta: the unpacked bundle that it is based on."),
+        Option("For a delta: the unpacked bundle that it is based on.", "DIR"),
     ] = None
     as_json: AsJson = False

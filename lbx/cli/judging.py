@@ -25,7 +25,7 @@ from lbx.running.running import run
 
 def judge_answers(options: JudgeOptions) -> None:
     output = options.output or options.results
-    values = {**options.judge, "answers": (str(options.results),)}
+    values = {**options.judge.values, "answers": (str(options.results),)}
     spec = calibration_spec(values) if options.calibrate else judge_spec(values)
     if options.dry_run and options.save_spec is None:
         with TemporaryDirectory(prefix="lbx-") as folder:

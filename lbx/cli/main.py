@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -20,11 +20,8 @@ from typer.exceptions import Abort, TyperException
 from lbx.base.errors import ConflictError, InUseError, LbxError, files_read
 from lbx.base.version import __version__
 from lbx.cli.failures import as_lbx_error, offer_own_file, with_other_output
-from lbx.cli.loading import CommandSpec, PlainTypes, build_command
+from lbx.cli.loading import Command, CommandSpec, PlainTypes, build_command
 from lbx.cli.output import Notes, answer, show_error, show_traceback, show_usage_error
-
-if TYPE_CHECKING:
-    from typer._click import Command, Context
 
 
 def _version(value: bool) -> None:
@@ -286,7 +283,7 @@ class _CommandGroup(PlainTypes, TyperGroup):
             name: TyperCommand(name, help=escape(row.line), rich_help_panel=row.group) for name, row in COMMANDS.items()
         }
 
-    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
         name, subcommand, rest = super().resolve_command(ctx, args)
         return name, load_command(name) if name and subcommand else None, rest
 

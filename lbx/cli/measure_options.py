@@ -6,10 +6,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import typer
-
-from lbx.cli.options import AsJson, LocalSessionOptions, ResultsOutput, bundle_option
-from lbx.cli.spec_options import SpecOptions, spec_option
+from lbx.cli.options import LocalSessionOptions
+from lbx.cli.spec_options import SpecOptions
+from lbx.options.common import BUNDLE, LIMIT, OUTPUT, SHARD_PLAN, TASKS, AsJson
+from lbx.options.option import Argument, Option, option_of, shard_option
+from lbx.options.run_spec import RunSpec
 
 DEFAULT_PARITY_LIMIT = 10
 """Samples of each task that ``lbx parity`` compares."""
@@ -38,11 +39,7 @@ class DoctorOptions:
     as_json: AsJson = False
     need: Annotated[
         tuple[Need, ...],
-        typer.Option(
-            "--need",
-            metavar="NAME",
-            help="Fail if this is missing: llamacpp, hf, gpu or offline (no network). Can be repeated.",
-        ),
+        Option("Fail if this is missing: llamacpp, hf, gpu or offline (no network). Can be repeated.", "NAME"),
     ] = ()
 
 
@@ -53,7 +50,7 @@ class TasksOptions:
     Example: lbx tasks --bundle demo
     """
 
-    bundle: Annotated[Path | None, bundle_option("List the tasks of this bundle.")] = None
+    bundle: Annotated[Path | None, BUNDLE.with_help("List the tasks of this bundle.")] = None
     as_json: AsJson = False
 
 
@@ -67,7 +64,7 @@ class ModelsOptions:
 
     bundle: Annotated[
         Path | None,
-        bundle_option(
+        BUNDLE.with_help(
             "List the weights of this bundle and the cards next to it, not this folder's; ./models is always listed."
         ),
     ] = None
@@ -83,26 +80,22 @@ class PlanOptions(SpecOptions):
 
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Input: a results file, which plan reads and does not change. Its sessions replace the calibration, "
-            "and it must not have other versions of the questions. It may be missing.",
+        OUTPUT.with_help(
+            "Input: a results file, which plan reads and does not change. Its sessions replace the calibration, "
+            "and it must not have other versions of the questions. It may be missing."
         ),
     ] = None
     calibrate: Annotated[
         bool,
-        typer.Option("--calibrate/--no-calibrate", help="Compute for a few seconds to estimate the duration of a run."),
+        Option("Compute for a few seconds to estimate the duration of a run."),
     ] = True
     against: Annotated[
         tuple[str, ...],
-        typer.Option(
-            "--against",
-            metavar="MODEL",
-            help="Plan this model, too, and show which one is faster here: the GGUF of a folder, or the folder of "
+        Option(
+            "Plan this model, too, and show which one is faster here: the GGUF of a folder, or the folder of "
             "a GGUF. Transformers on a CPU is measured in float32 and bfloat16, unless the card sets one. "
             "Can be repeated.",
+            "MODEL",
         ),
     ] = ()
     as_json: AsJson = False
@@ -116,10 +109,10 @@ class PromptsOptions(SpecOptions):
     Example: lbx prompts --bundle demo --model demo-hf --tasks needle --limit 2
     """
 
-    full: Annotated[bool, typer.Option("--full", help="Show whole texts; default: their beginning and end.")] = False
+    full: Annotated[bool, Option("Show whole texts; default: their beginning and end.")] = False
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the prompts as JSON lines, with token ids."),
+        OUTPUT.with_help("Write the prompts as JSON lines, with token ids."),
     ] = None
 
 
@@ -131,25 +124,14 @@ class RunOptions(LocalSessionOptions, SpecOptions):
     Example: lbx run --bundle demo --model demo-hf --tasks needle -o results.duckdb
     """
 
-    output: ResultsOutput
+    output: Annotated[Path, OUTPUT.with_help("The results file; created if missing.", panel="Output")]
     shards: Annotated[
         Path | None,
-        typer.Option(
-            "--shards",
-            metavar="FILE",
-            rich_help_panel="One shard of many",
-            help="The shard plan written by `lbx submit`; needs --shard.",
-        ),
+        SHARD_PLAN.with_help("The shard plan written by `lbx submit`; needs --shard.", panel="One shard of many"),
     ] = None
     shard: Annotated[
         int | None,
-        typer.Option(
-            "--shard",
-            metavar="I",
-            min=0,
-            rich_help_panel="One shard of many",
-            help="Run only shard I, counted from 0.",
-        ),
+        shard_option("Run only shard I, counted from 0.", "I", least=0),
     ] = None
     as_json: AsJson = False
 
@@ -163,47 +145,37 @@ class ParityOptions:
 
     BRIEF: ClassVar[Sequence[str]] = ("bundle", "task_names", "limit", "positions", "max_new_tokens", "fail_above")
 
-    first: Annotated[str, typer.Argument(metavar="MODEL_A", help="A model card, a .gguf file, or a model folder.")]
-    second: Annotated[str, typer.Argument(metavar="MODEL_B", help="The model to compare it with.")]
-    bundle: Annotated[Path | None, bundle_option("Bundle with the prompts; default: built-in prompts.")] = None
+    first: Annotated[str, Argument("A model card, a .gguf file, or a model folder.", "MODEL_A")]
+    second: Annotated[str, Argument("The model to compare it with.", "MODEL_B")]
+    bundle: Annotated[Path | None, BUNDLE.with_help("Bundle with the prompts; default: built-in prompts.")] = None
     task_names: Annotated[
         tuple[str, ...],
-        typer.Option("--tasks", "-t", metavar="NAMES", help="Tasks of the bundle that provide the prompts."),
+        TASKS.with_help("Tasks of the bundle that provide the prompts.", completion=""),
     ] = ()
     limit: Annotated[
         int | None,
-        typer.Option(
-            "--limit",
-            "-n",
-            metavar="N",
-            min=1,
-            help=f"Only the first N samples of each task; default: {DEFAULT_PARITY_LIMIT}.",
-        ),
+        LIMIT.with_help(f"Only the first N samples of each task; default: {DEFAULT_PARITY_LIMIT}."),
     ] = None
-    documents: Annotated[int | None, spec_option("documents")] = None
-    sample: Annotated[int | None, spec_option("sample")] = None
-    seed: Annotated[int, spec_option("seed")] = 0
-    ids: Annotated[tuple[str, ...], spec_option("ids")] = ()
-    questions: Annotated[str | None, spec_option("questions")] = None
+    documents: Annotated[int | None, option_of(RunSpec, "documents")] = None
+    sample: Annotated[int | None, option_of(RunSpec, "sample")] = None
+    seed: Annotated[int, option_of(RunSpec, "seed")] = 0
+    ids: Annotated[tuple[str, ...], option_of(RunSpec, "ids")] = ()
+    questions: Annotated[str | None, option_of(RunSpec, "questions")] = None
     positions: Annotated[
         int,
-        typer.Option(
-            "--positions", metavar="N", min=0, help="Compare logits after each of the first N tokens of an answer."
-        ),
+        Option("Compare logits after each of the first N tokens of an answer.", "N"),
     ] = 16
-    max_prompt_tokens: Annotated[int | None, spec_option("max_prompt_tokens")] = None
-    max_new_tokens: Annotated[int | None, spec_option("max_new_tokens")] = None
-    chat: Annotated[bool, spec_option("chat")] = True
-    threads: Annotated[int | None, spec_option("threads")] = None
-    context_window: Annotated[int | None, spec_option("context_window")] = None
+    max_prompt_tokens: Annotated[int | None, option_of(RunSpec, "max_prompt_tokens")] = None
+    max_new_tokens: Annotated[int | None, option_of(RunSpec, "max_new_tokens")] = None
+    chat: Annotated[bool, option_of(RunSpec, "chat")] = True
+    threads: Annotated[int | None, option_of(RunSpec, "threads")] = None
+    context_window: Annotated[int | None, option_of(RunSpec, "context_window")] = None
     fail_above: Annotated[
         float | None,
-        typer.Option(
-            "--fail-above",
-            metavar="X",
-            min=0,
-            help="Exit with code 1 if any logit differs by more than X, token ids differ, or either cannot be "
-            "compared.",
+        Option(
+            "Exit with code 1 if any logit differs by more than X, token ids differ, or either cannot be compared.",
+            "X",
+            least=0,
         ),
     ] = None
     as_json: AsJson = False

@@ -6,19 +6,23 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import typer
-
-from lbx.cli.loading import completion
-from lbx.cli.options import (
+from lbx.cli.loading import SpecValues
+from lbx.cli.options import LocalSessionOptions, PageOptions
+from lbx.opinions.judge_spec import JudgeSpec
+from lbx.options.common import (
+    BUNDLE,
+    DRY_RUN,
+    OUTPUT,
+    RATER,
+    RESULTS,
+    RUN,
     RUN_FORMS,
+    WHICH_QUESTIONS,
     AsJson,
-    LocalSessionOptions,
     OnlyTasks,
-    PageOptions,
     ResultsArgument,
-    bundle_option,
 )
-from lbx.cli.spec_options import JudgeSpecOptions
+from lbx.options.option import UNLIMITED, Argument, Option, output_option, question_option
 
 
 class RatingKind(StrEnum):
@@ -53,42 +57,23 @@ class JudgeOptions(LocalSessionOptions):
         "dry_run",
     )
 
-    results: Annotated[Path, typer.Argument(help="The results file with the answers.", metavar="RESULTS")]
-    judge: JudgeSpecOptions
+    results: Annotated[Path, RESULTS.with_help("The results file with the answers.")]
+    judge: SpecValues[JudgeSpec]
     calibrate: Annotated[
         bool,
-        typer.Option(
-            "--calibrate",
-            rich_help_panel="What to ask",
-            help="Judge published answers instead, to compare this judge with GPT-4.",
-        ),
+        question_option("Judge published answers instead, to compare this judge with GPT-4."),
     ] = False
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run",
-            rich_help_panel="What to ask",
-            help="Only count verdicts and tokens.",
-        ),
+        DRY_RUN.with_help("Only count verdicts and tokens.", panel="What to ask"),
     ] = False
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            rich_help_panel="Output",
-            help="Where to write judgements; default: the results file itself.",
-        ),
+        OUTPUT.with_help("Where to write judgements; default: the results file itself.", panel="Output"),
     ] = None
     save_spec: Annotated[
         Path | None,
-        typer.Option(
-            "--save-spec",
-            metavar="FILE",
-            rich_help_panel="Output",
-            help="Write the judge's work for `lbx submit --spec FILE` without running the judge.",
-        ),
+        output_option("Write the judge's work for `lbx submit --spec FILE` without running the judge.", "FILE"),
     ] = None
     as_json: AsJson = False
 
@@ -116,80 +101,49 @@ class RateOptions(PageOptions):
     results: ResultsArgument
     bundle: Annotated[
         Path | None,
-        bundle_option("The bundle with the documents; without it, the page shows none."),
+        BUNDLE.with_help("The bundle with the documents; without it, the page shows none."),
     ] = None
     runs: Annotated[
         tuple[str, ...],
-        typer.Option(
-            "--run",
-            metavar="RUN",
-            help=f"Run with the answers: {RUN_FORMS}. Can be repeated; default: all runs of the file.",
-            autocompletion=completion("runs"),
-        ),
+        RUN.with_help(f"Run with the answers: {RUN_FORMS}. Can be repeated; default: all runs of the file."),
     ] = ()
     kind: Annotated[
         RatingKind,
-        typer.Option(
-            "--kind", metavar="KIND", help="score: rate each answer on a scale; pair: choose the better of two answers."
-        ),
+        Option("score: rate each answer on a scale; pair: choose the better of two answers.", "KIND"),
     ] = RatingKind.SCORE
     questions: Annotated[
         Questions | None,
-        typer.Option(
-            "--questions",
-            metavar="WHICH",
-            help="L-Eval's for people (human), for a judge (llm) or both; open: all with free-text answers; all. "
-            "Default: the first of human, open, all that has any.",
+        WHICH_QUESTIONS.with_help(
+            "L-Eval's for people (human), for a judge (llm) or both; open: all with free-text answers; all. "
+            "Default: the first of human, open, all that has any."
         ),
     ] = None
     tasks: OnlyTasks = ()
-    items: Annotated[
-        int | None, typer.Option("--items", "-n", metavar="N", min=1, help="Only the first N questions over all tasks.")
-    ] = None
-    raters: Annotated[
-        int | None, typer.Option("--raters", metavar="N", min=1, help="Number of raters, named rater-1, rater-2 ...")
-    ] = None
-    names: Annotated[
-        tuple[str, ...], typer.Option("--rater", metavar="NAME", help="Name of a rater. Can be repeated.")
-    ] = ()
-    raters_per_item: Annotated[
-        int, typer.Option("--raters-per-item", metavar="N", min=1, help="Number of raters for each question.")
-    ] = 1
+    items: Annotated[int | None, Option("Only the first N questions over all tasks.", "N", ("--items", "-n"))] = None
+    raters: Annotated[int | None, Option("Number of raters, named rater-1, rater-2 ...", "N")] = None
+    names: Annotated[tuple[str, ...], RATER.with_help("Name of a rater. Can be repeated.")] = ()
+    raters_per_item: Annotated[int, Option("Number of raters for each question.", "N", least=1)] = 1
     agreement: Annotated[
         float,
-        typer.Option("--agreement", metavar="SHARE", min=0, max=1, help="Share of questions that all raters get."),
+        Option("Share of questions that all raters get.", "SHARE", least=0, most=1),
     ] = 0.2
     scale: Annotated[
         str | None,
-        typer.Option(
-            "--scale", metavar="LOW-HIGH", help="Range of scores: two whole numbers, the best last; default: 1-5."
-        ),
+        Option("Range of scores: two whole numbers, the best last; default: 1-5.", "LOW-HIGH"),
     ] = None
     criterion: Annotated[
         str,
-        typer.Option(
-            "--criterion",
-            metavar="TEXT",
-            help="Question that a rating answers, shown to raters; default: how well it answers.",
-        ),
+        Option("Question that a rating answers, shown to raters; default: how well it answers.", "TEXT"),
     ] = ""
-    reference_open: Annotated[
-        bool, typer.Option("--reference-open", help="Show references immediately; default: after a key press.")
-    ] = False
+    reference_open: Annotated[bool, Option("Show references immediately; default: after a key press.")] = False
     seed: Annotated[
         int,
-        typer.Option(
-            "--seed", metavar="N", help="Seed for the order of answers and the assignment of questions to raters."
-        ),
+        Option("Seed for the order of answers and the assignment of questions to raters.", "N", least=UNLIMITED),
     ] = 0
-    collect: Annotated[
-        bool, typer.Option("--collect", help="Only move ratings from the journal into the results file, then stop.")
-    ] = False
+    collect: Annotated[bool, Option("Only move ratings from the journal into the results file, then stop.")] = False
     journals: Annotated[
         tuple[Path, ...],
-        typer.Option(
-            "--journal", metavar="FILE", help="With --collect: also read another machine's journal. Can be repeated."
-        ),
+        Option("With --collect: also read another machine's journal. Can be repeated.", "FILE", ("--journal",)),
     ] = ()
 
 
@@ -205,36 +159,22 @@ class AnnotateOptions(PageOptions):
 
     file: Annotated[
         Path,
-        typer.Argument(
-            metavar="FILE", help="The dataset: one document per line, like L-Eval's. It is never written to."
-        ),
+        Argument("The dataset: one document per line, like L-Eval's. It is never written to.", "FILE"),
     ]
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="OUT", help="Where to write the edited dataset; default: FILE with .annotated."
-        ),
+        OUTPUT.with_help("Where to write the edited dataset; default: FILE with .annotated.", metavar="OUT"),
     ] = None
-    new_pairs: Annotated[
-        int, typer.Option("--new-pairs", metavar="N", min=0, help="Offer N empty pairs for each document.")
-    ] = 0
-    read_only: Annotated[bool, typer.Option("--read-only", help="Only browse and search.")] = False
+    new_pairs: Annotated[int, Option("Offer N empty pairs for each document.", "N")] = 0
+    read_only: Annotated[bool, Option("Only browse and search.")] = False
     take: Annotated[
         Path | None,
-        typer.Option(
-            "--take",
-            metavar="DIR",
-            help="First apply the *_cleaned.json files that L-Eval's own tool wrote to this folder.",
-        ),
+        Option("First apply the *_cleaned.json files that L-Eval's own tool wrote to this folder.", "DIR"),
     ] = None
     official: Annotated[
         Path | None,
-        typer.Option(
-            "--official",
-            metavar="DIR",
-            help="Also write *_cleaned.json and X.cleaned.jsonl in the format of L-Eval's own tool, which loses keys.",
+        Option(
+            "Also write *_cleaned.json and X.cleaned.jsonl in the format of L-Eval's own tool, which loses keys.", "DIR"
         ),
     ] = None
-    write: Annotated[
-        bool, typer.Option("--write", help="Write the saved edits (OUT, --official) and stop without opening a page.")
-    ] = False
+    write: Annotated[bool, Option("Write the saved edits (OUT, --official) and stop without opening a page.")] = False

@@ -5,24 +5,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import typer
-
 from lbx.base.limits import QUERY_MIB, QUERY_SECONDS
-from lbx.cli.loading import completion, import_object
-from lbx.cli.options import (
+from lbx.cli.loading import import_object
+from lbx.cli.options import PageOptions, ReportFormat, SqlFormat
+from lbx.opinions.reports import OPINIONS
+from lbx.options.common import (
+    BUNDLE,
+    FORCE,
+    FORMAT,
+    MODEL,
+    RESULTS,
+    ROWS,
     RUN_FORMS,
+    TASKS,
     AsJson,
     OnlyRuns,
     OnlyTasks,
     OutputFile,
-    PageOptions,
-    ReportFormat,
     ResultsArgument,
-    SqlFormat,
-    bundle_option,
-    format_option,
 )
-from lbx.opinions.reports import OPINIONS
+from lbx.options.option import Argument, Option
 from lbx.report.comparison_reports import COMPARISONS
 from lbx.report.report_types import ALL, BOARD
 from lbx.report.score_reports import SCORES
@@ -54,120 +56,92 @@ class ReportOptions:
 
     results: Annotated[
         Path | None,
-        typer.Argument(help="The results file; not needed for published figures (reference).", metavar="RESULTS"),
+        RESULTS.with_help("The results file; not needed for published figures (reference)."),
     ] = None
     view: Annotated[
         str | None,
-        typer.Argument(
-            metavar="REPORT",
-            help=f"{', '.join(_REPORTS)} (or one table of it); default: an overview on one screen, or in other "
+        Argument(
+            f"{', '.join(_REPORTS)} (or one table of it); default: an overview on one screen, or in other "
             "formats the most used reports (csv and parquet take one: name it).",
-            autocompletion=_reports,
+            "REPORT",
+            completion=_reports,
         ),
     ] = None
-    output_format: Annotated[ReportFormat, format_option(ReportFormat)] = ReportFormat.TABLE
+    output_format: Annotated[ReportFormat, FORMAT.with_help(f"Output format: {', '.join(ReportFormat)}.")] = (
+        ReportFormat.TABLE
+    )
     output: OutputFile = None
     runs: OnlyRuns = ()
     no_interval: Annotated[
         bool,
-        typer.Option("--no-interval", help="Show scores without their intervals, as the official scripts print them."),
+        Option("Show scores without their intervals, as the official scripts print them."),
     ] = False
     references: Annotated[
         tuple[Path, ...],
-        typer.Option(
-            "--reference",
-            metavar="CSV",
-            help="CSV of published figures to use instead of lbx's; shown next to the runs in the reports paper "
+        Option(
+            "CSV of published figures to use instead of lbx's; shown next to the runs in the reports paper "
             "and board, marked with *.",
+            "CSV",
+            ("--reference",),
         ),
     ] = ()
     against: Annotated[
         tuple[str, ...],
-        typer.Option(
-            "--against",
-            metavar="MODEL",
-            help="Also show this published model in the reports paper and board; part of its name is enough.",
-        ),
+        Option("Also show this published model in the reports paper and board; part of its name is enough.", "MODEL"),
     ] = ()
     baseline: Annotated[
         str | None,
-        typer.Option(
-            "--baseline",
-            help=f"Compare the other runs with this run: {RUN_FORMS}.",
-            metavar="RUN",
-            autocompletion=completion("runs"),
-        ),
+        Option(f"Compare the other runs with this run: {RUN_FORMS}.", "RUN", completion="runs"),
     ] = None
     baseline_file: Annotated[
         Path | None,
-        typer.Option(
-            "--baseline-file",
-            metavar="FILE",
-            help="The results file with the baseline, perhaps of another revision of the data: questions with equal "
+        Option(
+            "The results file with the baseline, perhaps of another revision of the data: questions with equal "
             "content are compared.",
+            "FILE",
         ),
     ] = None
     margin: Annotated[
         float | None,
-        typer.Option(
-            "--margin",
-            metavar="POINTS",
-            min=0.0,
-            help=f"Largest difference in points that counts as equal; default: {ALL.margin:g}.",
-        ),
+        Option(f"Largest difference in points that counts as equal; default: {ALL.margin:g}.", "POINTS", least=0.0),
     ] = None
-    force: Annotated[
-        bool, typer.Option("--force", help="Compare runs even if their settings differ; each line notes it.")
-    ] = False
+    force: Annotated[bool, FORCE.with_help("Compare runs even if their settings differ; each line notes it.")] = False
     tasks: Annotated[
         tuple[str, ...],
-        typer.Option(
-            "--tasks",
-            "-t",
-            metavar="NAMES",
-            help="changes: only these benchmarks or tasks: leval, leval/tpo, 'lveval/*_16k'.",
-            autocompletion=completion("tasks"),
-        ),
+        TASKS.with_help("changes: only these benchmarks or tasks: leval, leval/tpo, 'lveval/*_16k'."),
     ] = ()
     rows: Annotated[
         int | None,
-        typer.Option("--rows", metavar="N", min=1, help=f"changes: show at most N; default: {ALL.limit}."),
+        ROWS.with_help(f"changes: show at most N; default: {ALL.limit}."),
     ] = None
     expected: Annotated[
         tuple[str, ...],
-        typer.Option(
-            "--expect",
-            metavar="MODEL",
-            help="Check the runs against the figures of this published model, given by a part of its name; exit "
+        Option(
+            "Check the runs against the figures of this published model, given by a part of its name; exit "
             "code 1 if one differs. Can be repeated.",
+            "MODEL",
+            ("--expect",),
         ),
     ] = ()
     keep: Annotated[
         float | None,
-        typer.Option(
-            "--keep",
-            metavar="SHARE",
-            min=0.0,
-            max=1.0,
-            help="Effective context: the share of the score at the shortest length to keep; default: 0.85.",
+        Option(
+            "Effective context: the share of the score at the shortest length to keep; default: 0.85.",
+            "SHARE",
+            least=0.0,
+            most=1.0,
         ),
     ] = None
     at_least: Annotated[
         float | None,
-        typer.Option(
-            "--at-least",
-            metavar="SCORE",
-            min=0.0,
-            max=1.0,
-            help="Effective context: the score to reach instead, such as RULER's 0.856.",
-        ),
+        Option("Effective context: the score to reach instead, such as RULER's 0.856.", "SCORE", least=0.0, most=1.0),
     ] = None
     ascii_only: Annotated[
-        bool, typer.Option("--ascii", help="Print tables in ASCII only; other characters are spelled out.")
+        bool, Option("Print tables in ASCII only; other characters are spelled out.", names=("--ascii",))
     ] = False
     chars: Annotated[
         int,
-        typer.Option("--chars", min=0, metavar="N", help="HTML: number of characters shown of each text of an answer."),
+        Option("HTML: number of characters shown of each text of an answer.", "N"),
     ] = 400
 
 
@@ -178,26 +152,19 @@ class ShowOptions:
     results: ResultsArgument
     sample: Annotated[
         str | None,
-        typer.Argument(
-            metavar="SAMPLE",
-            help="[BENCHMARK/]TASK/ID, optionally with #ITERATION, or an ID; default: a list of answers.",
-        ),
+        Argument("[BENCHMARK/]TASK/ID, optionally with #ITERATION, or an ID; default: a list of answers.", "SAMPLE"),
     ] = None
     runs: OnlyRuns = ()
     tasks: OnlyTasks = ()
-    rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="List at most N answers.")] = 40
-    mark: Annotated[
-        str, typer.Option("--mark", metavar="MARK", help="List only answers with this mark; any: with any mark.")
-    ] = ""
+    rows: Annotated[int, ROWS.with_help("List at most N answers.")] = 40
+    mark: Annotated[str, Option("List only answers with this mark; any: with any mark.", "MARK")] = ""
     prompt: Annotated[
         bool,
-        typer.Option("--prompt", help="Rebuild the prompt from bundle and model, and compare it with the stored hash."),
+        Option("Rebuild the prompt from bundle and model, and compare it with the stored hash."),
     ] = False
-    bundle: Annotated[Path | None, bundle_option("For --prompt; default: the run's.", variable=False)] = None
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", metavar="MODEL", help="For --prompt; default: the run's.")
-    ] = None
-    full: Annotated[bool, typer.Option("--full", help="Show whole texts; default: their beginning and end.")] = False
+    bundle: Annotated[Path | None, BUNDLE.with_help("For --prompt; default: the run's.", variable="")] = None
+    model: Annotated[str | None, MODEL.with_help("For --prompt; default: the run's.")] = None
+    full: Annotated[bool, Option("Show whole texts; default: their beginning and end.")] = False
     as_json: AsJson = False
 
 
@@ -213,15 +180,10 @@ class BrowseOptions(PageOptions):
     BRIEF: ClassVar[Sequence[str]] = ("bundle", "model", "runs", "tasks")
 
     results: ResultsArgument
-    bundle: Annotated[Path | None, bundle_option("The bundle with the documents and prompts.")] = None
+    bundle: Annotated[Path | None, BUNDLE.with_help("The bundle with the documents and prompts.")] = None
     model: Annotated[
         str | None,
-        typer.Option(
-            "--model",
-            "-m",
-            metavar="MODEL",
-            help="Model for rebuilding prompts, if the run's model is no longer available.",
-        ),
+        MODEL.with_help("Model for rebuilding prompts, if the run's model is no longer available."),
     ] = None
     runs: OnlyRuns = ()
     tasks: OnlyTasks = ()
@@ -232,23 +194,18 @@ class SqlOptions:
     """Example: lbx sql results.duckdb "SELECT task, avg(prompt_tokens) FROM generations GROUP BY task" --format json"""
 
     results: ResultsArgument
-    query: Annotated[
-        str, typer.Argument(metavar="QUERY", help="One SQL query; docs/schema.toml describes tables and views.")
-    ]
-    output_format: Annotated[SqlFormat, format_option(SqlFormat)] = SqlFormat.TABLE
+    query: Annotated[str, Argument("One SQL query; docs/schema.toml describes tables and views.", "QUERY")]
+    output_format: Annotated[SqlFormat, FORMAT.with_help(f"Output format: {', '.join(SqlFormat)}.")] = SqlFormat.TABLE
     attached: Annotated[
         tuple[str, ...],
-        typer.Option(
-            "--attach",
-            metavar="NAME=FILE",
-            help="Another results file to query; its tables and views are NAME.runs, NAME.task_scores ... Can be "
-            "repeated.",
+        Option(
+            "Another results file to query; its tables and views are NAME.runs, NAME.task_scores ... Can be repeated.",
+            "NAME=FILE",
+            ("--attach",),
         ),
     ] = ()
-    memory_mib: Annotated[
-        int, typer.Option("--memory", metavar="MIB", min=0, help="Memory limit of the query; 0: no limit.")
-    ] = QUERY_MIB
-    timeout_s: Annotated[
-        int, typer.Option("--timeout", metavar="SECONDS", min=0, help="Time limit of the query; 0: no limit.")
-    ] = QUERY_SECONDS
+    memory_mib: Annotated[int, Option("Memory limit of the query; 0: no limit.", "MIB", ("--memory",))] = QUERY_MIB
+    timeout_s: Annotated[int, Option("Time limit of the query; 0: no limit.", "SECONDS", ("--timeout",))] = (
+        QUERY_SECONDS
+    )
     output: OutputFile = None

@@ -5,14 +5,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from lbx.options.common import OUTPUT, RUN_FORMS, AsJson, ResultsArgument
+from lbx.options.option import Argument, Option
 
-from lbx.cli.loading import completion
-from lbx.cli.options import RUN_FORMS, AsJson, ResultsArgument
-
-RunArgument = Annotated[
-    str, typer.Argument(help=f"The run: {RUN_FORMS}.", metavar="RUN", autocompletion=completion("runs"))
-]
+RunArgument = Annotated[str, Argument(f"The run: {RUN_FORMS}.", "RUN", completion="runs")]
 
 
 class KeptTexts(StrEnum):
@@ -40,7 +36,7 @@ class RenameRunOptions:
 
     results: ResultsArgument
     run: RunArgument
-    new_name: Annotated[str, typer.Argument(help="The new name.", metavar="NEW")]
+    new_name: Annotated[str, Argument("The new name.", "NEW")]
     as_json: AsJson = False
 
 
@@ -56,19 +52,15 @@ class RemoveRunsOptions:
     results: ResultsArgument
     runs: Annotated[
         tuple[str, ...],
-        typer.Argument(
-            help=f"The runs, each {RUN_FORMS}; none to only --vacuum.",
-            metavar="[RUN]...",
-            autocompletion=completion("runs"),
-        ),
+        Argument(f"The runs, each {RUN_FORMS}; none to only --vacuum.", "[RUN]...", completion="runs"),
     ] = ()
     with_dependents: Annotated[
         bool,
-        typer.Option("--with-dependents", help="Also remove judgements and people's ratings of their answers."),
+        Option("Also remove judgements and people's ratings of their answers."),
     ] = False
     vacuum: Annotated[
         bool,
-        typer.Option("--vacuum", help="Rewrite the file without free blocks. Needs room for a copy next to it."),
+        Option("Rewrite the file without free blocks. Needs room for a copy next to it."),
     ] = False
     as_json: AsJson = False
 
@@ -83,9 +75,7 @@ class NoteRunOptions:
 
     results: ResultsArgument
     run: RunArgument
-    facts: Annotated[
-        tuple[str, ...], typer.Argument(metavar="[KEY=VALUE]...", help="Facts to record; KEY= removes one.")
-    ] = ()
+    facts: Annotated[tuple[str, ...], Argument("Facts to record; KEY= removes one.", "[KEY=VALUE]...")] = ()
     as_json: AsJson = False
 
 
@@ -103,18 +93,13 @@ class ExtractRunsOptions:
     results: ResultsArgument
     runs: Annotated[
         tuple[str, ...],
-        typer.Argument(
-            metavar="RUN",
-            help=f"A run or judge: {RUN_FORMS}. Default: all.",
-            autocompletion=completion("runs"),
-            show_default=False,
-        ),
+        Argument(f"A run or judge: {RUN_FORMS}. Default: all.", "RUN", completion="runs"),
     ] = ()
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The new results file.")]
-    without_texts: Annotated[bool, typer.Option("--without-texts", help="Leave out all texts.")] = False
+    output: Annotated[Path, OUTPUT.with_help("The new results file.")]
+    without_texts: Annotated[bool, Option("Leave out all texts.")] = False
     keep: Annotated[
         KeptTexts | None,
-        typer.Option("--keep", metavar="TEXTS", help="With --without-texts: answers, to keep the models' answers."),
+        Option("With --without-texts: answers, to keep the models' answers.", "TEXTS"),
     ] = None
     as_json: AsJson = False
 

@@ -17,9 +17,10 @@ from lbx.base.visible import as_command, one_line
 from lbx.benchmarks.registry import BENCHMARKS, all_tasks
 from lbx.cli.failures import reporting_interrupts
 from lbx.cli.measure_options import PlanOptions, RunOptions, TasksOptions
-from lbx.cli.options import BUNDLE_VARIABLE, LocalSessionOptions
+from lbx.cli.options import LocalSessionOptions
 from lbx.cli.output import RunBar, answer, answer_json, note, stdout
 from lbx.cli.tables import show_table
+from lbx.options.common import BUNDLE_VARIABLE
 from lbx.report import render
 from lbx.report.sheets import plain_columns
 from lbx.results import Table

@@ -1,6 +1,5 @@
 """Spec of a judge run over other runs' answers."""
 
-import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,7 +9,8 @@ from typing import Annotated, Any, Literal, Self, get_args
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.base.outputs import write_file
-from lbx.options.option import Option, fields_of
+from lbx.options.common import LIMIT, NAME, RUN, TASKS, WHICH_QUESTIONS
+from lbx.options.option import OptionField, fields_of, option_of, question_option
 from lbx.options.run_spec import JUDGE_MARK, RunSpec, SampleChoice, read_values
 
 OFFICIAL = "leval"
@@ -18,8 +18,6 @@ OFFICIAL = "leval"
 _Questions = Literal["llm", "human", "both", "open"]
 _Orders = Literal["both", "given"]
 _FORMAT = 1
-
-_prompt_option = functools.partial(Option, "What to ask")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,56 +33,42 @@ class JudgeSpec(RunSpec):
         UsageError: see ``RunSpec``.
     """
 
-    model: Annotated[
-        str,
-        Option(
-            "The model",
-            "A model card (.toml, or its name in models/), a .gguf file, or a model folder.",
-            "MODEL",
-            ("--judge", "-j"),
-        ),
-    ]
+    model: Annotated[str, replace(option_of(RunSpec, "model"), names=("--judge", "-j"))]
     runs: Annotated[
         tuple[str, ...],
-        _prompt_option(
+        RUN.with_help(
             "Run to judge (its name, a prefix of it, or its model's name), or a model with published answers in the "
             "bundle: claude-100k, gpt4-32k, llama2-13b-chat-4k. Can be repeated.",
-            "RUN",
-            ("--run",),
+            panel="What to ask",
         ),
     ] = ()
-    against: Annotated[str | None, _prompt_option("Opponent; officially turbo-16k-0613.", "RUN")] = None
+    against: Annotated[
+        str | None, question_option("Opponent; officially turbo-16k-0613.", "RUN", completion="runs")
+    ] = None
     questions: Annotated[
         _Questions | None,
-        _prompt_option(
+        WHICH_QUESTIONS.with_help(
             "L-Eval's questions for the judge (llm: 96), for people (human: 85) or both; open: all open questions "
             "of any benchmark. Default: llm; open if you pass your own rubric.",
-            "WHICH",
+            panel="What to ask",
         ),
     ] = None
-    rubric: Annotated[
-        str,
-        _prompt_option(
-            "leval or a TOML file; default: your benchmark's, else leval.",
-            "FILE",
-        ),
-    ] = OFFICIAL
+    rubric: Annotated[str, question_option("leval or a TOML file; default: your benchmark's, else leval.", "FILE")] = (
+        OFFICIAL
+    )
     orders: Annotated[
-        _Orders, _prompt_option("both: each pair in both orders (official); given: the judged run first.", "WHICH")
+        _Orders, question_option("both: each pair in both orders (official); given: the judged run first.", "WHICH")
     ] = "both"
     tasks: Annotated[
-        tuple[str, ...],
-        Option("Which samples", "Only answers to these benchmarks or tasks.", "NAMES", ("--tasks", "-t")),
+        tuple[str, ...], TASKS.with_help("Only answers to these benchmarks or tasks.", panel="Which samples")
     ] = ("all",)
     limit: Annotated[
         int | None,
-        Option(
-            "Which samples", "Only the first N questions of each task, with all their rounds.", "N", ("--limit", "-n")
-        ),
+        LIMIT.with_help("Only the first N questions of each task, with all their rounds.", panel="Which samples"),
     ] = None
     name: Annotated[
         str | None,
-        Option("Output", "Name of the judge; default: derived from model, backend, bundle and rubric.", "NAME"),
+        NAME.with_help("Name of the judge; default: derived from model, backend, bundle and rubric.", panel="Output"),
     ] = None
     answers: tuple[str, ...] = ()
 
@@ -105,6 +89,17 @@ class JudgeSpec(RunSpec):
         if any(getattr(self, field.name) != field.default for field in refused):
             *names, last = (field.option_name for field in refused)
             raise UsageError(f"{', '.join(names)} and {last} do not apply to judges.")
+
+    @classmethod
+    def command_line_fields(cls) -> Mapping[str, OptionField]:
+        """The bundle, the fields of this class, and options of runs that judges share."""
+        fields = {name: field for name, field in fields_of(cls).items() if field.option}
+        shared = (name for name, field in fields.items() if field.option and field.option.judges)
+        return {
+            name: fields[name]
+            for name in dict.fromkeys(["bundle", *JudgeSpec.__annotations__, *shared])
+            if name in fields
+        }
 
     @property
     def choice(self) -> SampleChoice:

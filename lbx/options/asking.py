@@ -1,32 +1,32 @@
 """The options that make another run, each declared once: type, help, bounds, and label in views."""
 
-import functools
 from dataclasses import dataclass, fields
 from typing import Annotated, Literal, get_args
 
 from lbx.base.limits import ITERATIONS
-from lbx.options.option import Option, fields_of
+from lbx.options.option import fields_of, process_option, question_option, retrieval_option, sample_option
 
 Effort = Literal["low", "medium", "high"]
 EFFORTS: tuple[str, ...] = get_args(Effort)
 CARD_TEMPLATE = "card"
 """Value of ``PromptOptions.template`` for the model's own chat template."""
-
-_question = functools.partial(Option, "What to ask")
+BM25 = "bm25"
+BM25_CHARACTERS = "bm25-characters"
+"""With ``BM25``, the values of --retriever that name no embedding model; this one is LongBench v1's own script."""
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _AnswerOptions:
     iterations: Annotated[
         int | None,
-        _question("Ask each sample N times; default: the benchmark's own number.", metavar="N", most=ITERATIONS),
+        question_option("Ask each sample N times; default: the benchmark's own number.", metavar="N", most=ITERATIONS),
     ] = None
     max_prompt_tokens: Annotated[
-        int | None, _question("Maximum number of prompt tokens; default: the benchmark's own limit.", metavar="N")
+        int | None, question_option("Maximum number of prompt tokens; default: the benchmark's own limit.", metavar="N")
     ] = None
     max_new_tokens: Annotated[
         int | None,
-        _question(
+        question_option(
             "Maximum number of answer tokens; default: the benchmark's own limit.",
             metavar="N",
             judges=True,
@@ -35,22 +35,22 @@ class _AnswerOptions:
     ] = None
     sampling: Annotated[
         Literal["official", "model"],
-        _question(
+        question_option(
             "official: the benchmark's own temperature; model: the settings recommended by the model's authors.",
             metavar="KIND",
             judges=True,
         ),
     ] = "official"
-    seed: Annotated[
-        int, Option("Which samples", "Seed for sampled answers and for --sample.", metavar="N", judges=True)
-    ] = 0
+    seed: Annotated[int, sample_option("Seed for sampled answers and for --sample.", metavar="N", judges=True)] = 0
     chat: Annotated[
         bool,
-        _question("Wrap prompts in the model's chat template if the benchmark does.", judges=True, lengthens=True),
+        question_option(
+            "Wrap prompts in the model's chat template if the benchmark does.", judges=True, lengthens=True
+        ),
     ] = True
     thinking: Annotated[
         bool | None,
-        _question(
+        question_option(
             "Turn the model's reasoning on or off; default: the default of its chat template.",
             judges=True,
             lengthens=True,
@@ -58,7 +58,7 @@ class _AnswerOptions:
     ] = None
     thinking_tokens: Annotated[
         int | None,
-        _question(
+        question_option(
             "Token budget for reasoning, in addition to the answer's; implies --thinking.",
             metavar="N",
             judges=True,
@@ -67,7 +67,7 @@ class _AnswerOptions:
     ] = None
     reasoning_effort: Annotated[
         Effort | None,
-        _question(
+        question_option(
             "Reasoning effort: low, medium or high, if the model's chat template supports it; implies --thinking.",
             metavar="LEVEL",
             judges=True,
@@ -77,7 +77,7 @@ class _AnswerOptions:
     ] = None
     both_kinds: Annotated[
         bool,
-        _question(
+        question_option(
             "Ask with and without reasoning, as two runs that share each document's prefill (LongBench Pro's two "
             "prompts).",
             judges=False,
@@ -91,17 +91,19 @@ class PromptOptions:
 
     cot: Annotated[
         bool,
-        _question(
+        question_option(
             "LongBench v2: reason about the document first, then answer.", judges=False, lengthens=True, label="cot"
         ),
     ] = False
     no_context: Annotated[
         bool,
-        _question("LongBench v2 and your own benchmarks: ask without the document.", judges=False, label="no context"),
+        question_option(
+            "LongBench v2 and your own benchmarks: ask without the document.", judges=False, label="no context"
+        ),
     ] = False
     length_hint: Annotated[
         bool,
-        _question(
+        question_option(
             "Include the reference's number of words in L-Eval's open questions, as for its published answers. Turn it "
             "off for judges and raters, as in its README.",
             lengthens=True,
@@ -110,7 +112,7 @@ class PromptOptions:
     ] = True
     template: Annotated[
         str,
-        _question(
+        question_option(
             "RULER: make the prompts in the model's chat template (card), or in a template of the authors, such as "
             "meta-llama3; default: in none.",
             metavar="NAME",
@@ -121,8 +123,7 @@ class PromptOptions:
     ] = ""
     rag: Annotated[
         int,
-        Option(
-            "Retrieval and embeddings",
+        retrieval_option(
             "Replace the document by its N best chunks (LongBench v1, v2, L-Eval, your own benchmarks).",
             metavar="N",
             judges=False,
@@ -160,7 +161,7 @@ class AskingOptions(PromptOptions, _AnswerOptions):
     """
 
     batching: Annotated[
-        bool, Option("How it runs", "Decode several answers together, or run one prompt at a time.", judges=True)
+        bool, process_option("Decode several answers together, or run one prompt at a time.", judges=True)
     ] = True
 
 

@@ -1,53 +1,97 @@
-"""Options as fields: their annotations are the command line, its help, the names in JSON and the checks of values.
+"""Options as fields: their annotations are the command line, its help, the names in JSON and cards, and the checks.
 
 Modules with such fields omit ``from __future__ import annotations``: as strings, the annotations would have to be
+compiled at each start.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 import re
 import types
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, NamedTuple, Self, Union, get_args, get_origin
 
 from lbx.base.errors import UsageError
 from lbx.base.limits import LIST_ITEMS, TEXT_CHARACTERS, WHOLE_NUMBER
 
 _HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """Surrogates, except those that Python uses for undecodable bytes of file names (``surrogateescape``)."""
+UNLIMITED = -math.inf
+"""Value of ``Option.least`` for numbers of any sign."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Command-line metadata in a field's annotation.
+    """Metadata in a field's annotation that make the field an option.
 
-    Example: ``Annotated[int, Option("How it runs", "Worker processes.", "N")] = 0``.
+    Example: ``Annotated[int, process_option("Worker processes.", "N")] = 0``. The option has the field's type and
+    default; the field's name is also the key in JSON.
 
     Attributes:
-        panel: panel of ``--help`` that contains the option.
+        help: a sentence or two in ``--help``; "" in definitions that each command completes by ``with_help``.
         metavar: placeholder of the value in the help; None for a switch.
         names: names on the command line; by default derived from the field's name.
-        path: whether the value is the path of a file or folder, for shell completion.
+        panel: panel of ``--help`` that contains the option; "" for the common one.
+        path: whether a text is the path of a file or folder, for shell completion.
+        name_files: whether texts are names separated by commas, or @FILE with one on each line.
+        completion: function of ``lbx.cli.completing`` with the values that a shell offers, or a function of the
+            beginning of a value.
+        variable: environment variable with the default.
+        least: smallest number; by default 0 for whole numbers, and 1 if they may be None, which replaces 0.
+        most: largest number, or maximum number of texts in a list. With ``least``, the help shows the range.
+        choices: texts that are allowed.
         judges: True: ``lbx judge`` also accepts it; False: a judge's spec rejects it; None: neither.
         lengthens: whether it affects the length of answers.
-        most: maximum of a number, or maximum number of texts in a list.
         label: label of a non-default value in the views' column ``mode``, followed by the number or text.
     """
 
-    panel: str
     help: str
     metavar: str | None = None
     names: tuple[str, ...] = ()
+    panel: str = ""
     path: bool = False
+    name_files: bool = False
+    completion: str | Callable[[str], list[str]] = ""
+    variable: str = ""
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
     judges: bool | None = None
     lengthens: bool = False
-    most: int | None = None
     label: str = ""
 
+    def with_help(self, text: str, **changes: Any) -> Self:
+        """Return the option of a command that uses it for its own purpose, perhaps with other attributes."""
+        return replace(self, help=text, **changes)
 
-class SpecField(NamedTuple):
-    """A field of a spec, with its type, default (``MISSING`` if required) and option (None without one)."""
+
+class Argument(Option):
+    """Option without a name, given by its place on the command line."""
+
+    __slots__ = ()
+
+
+class CardOption(Option):
+    """Key of the table ``[options]`` in a model card; messages call it by the field's name."""
+
+    __slots__ = ()
+
+
+question_option, sample_option, model_option, retrieval_option, process_option, shard_option, output_option = (
+    functools.partial(Option, panel=panel)
+    for panel in (
+        "What to ask", "Which samples", "The model", "Retrieval and embeddings", "How it runs", "One shard of many",
+        "Output",
+    )
+)  # fmt: skip
+page_option = functools.partial(Option, panel="The page")
+
+
+class OptionField(NamedTuple):
+    """A field with its type, default (``MISSING`` if required) and option (None without one)."""
 
     name: str
     kind: Any
@@ -56,7 +100,9 @@ class SpecField(NamedTuple):
 
     @property
     def option_name(self) -> str:
-        """Name in messages: the first of the command-line names."""
+        """Name in messages: the first of the command-line names, or the key of a card."""
+        if isinstance(self.option, CardOption):
+            return self.name
         if self.option and self.option.names:
             return self.option.names[0].partition("/")[0]
         return f"--{self.name.replace('_', '-')}"
@@ -77,19 +123,18 @@ class SpecField(NamedTuple):
         return bool in (self.kind, *get_args(self.kind))
 
     @property
-    def minimum(self) -> int | None:
-        """Smallest value; None for other types. It is 1 for optional numbers, which use None instead of 0."""
+    def minimum(self) -> float | None:
+        """Smallest number; None without a limit and for other types."""
+        if self.option and self.option.least is not None:
+            return None if self.option.least == UNLIMITED else self.option.least
         return 0 if self.kind is int else 1 if int in get_args(self.kind) else None
 
     def check(self, value: object) -> None:
         """Raise UsageError if the field cannot have this value."""
         if not _fits(value, self.kind):
             raise UsageError(f"{self.option_name} must be {_type_name(self.kind)}, not {value!r}.")
-        if self.minimum is not None and isinstance(value, int):
-            if value < self.minimum:
-                raise UsageError(f"{self.option_name} must be at least {self.minimum}, not {value}.")
-            if value > (most := self._maximum(WHOLE_NUMBER)):
-                raise UsageError(f"{self.option_name} must be at most {most:,}, not {value:,}.")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            self._check_number(value)
         texts = value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
         if len(texts) > (most := self._maximum(LIST_ITEMS)):
             raise UsageError(f"{self.option_name} accepts at most {most:,} names, not {len(texts):,}.")
@@ -102,19 +147,35 @@ class SpecField(NamedTuple):
                 raise UsageError(
                     f"{self.option_name} contains an incomplete character: {text!r}.", fix="Type it again."
                 )
+            if self.option and self.option.choices and text not in self.option.choices:
+                choices = ", ".join(choice or repr("") for choice in self.option.choices)
+                raise UsageError(f"{self.option_name} must be {choices}, not {text!r}.")
 
-    def _maximum(self, default: int) -> int:
+    def _check_number(self, value: float) -> None:
+        if self.minimum is not None and not value >= self.minimum:  # NaN is not, either
+            raise UsageError(f"{self.option_name} must be at least {self.minimum}, not {value}.")
+        if value > (most := self._maximum(WHOLE_NUMBER)):
+            raise UsageError(f"{self.option_name} must be at most {most:,}, not {value:,}.")
+
+    def _maximum(self, default: int) -> float:
         return default if self.option is None or self.option.most is None else self.option.most
 
 
-def fields_of(spec: type) -> Mapping[str, SpecField]:
-    """Return {name: field} of a spec class, in the order of its help."""
-    return {field.name: _field(field.name, field.type, field.default) for field in fields(spec)}
+def fields_of(options: type) -> Mapping[str, OptionField]:
+    """Return {name: field} of a class, in the order of its help."""
+    return {field.name: _field(field.name, field.type, field.default) for field in fields(options) if field.init}
 
 
-def _field(name: str, kind: Any, default: object) -> SpecField:
+def option_of(options: type, name: str) -> Option:
+    """Return the option of a class's field, for the same option in another class."""
+    option = fields_of(options)[name].option
+    assert option is not None
+    return option
+
+
+def _field(name: str, kind: Any, default: object) -> OptionField:
     option = next((entry for entry in getattr(kind, "__metadata__", ()) if isinstance(entry, Option)), None)
-    return SpecField(name, kind.__origin__ if option else kind, default, option)
+    return OptionField(name, kind.__origin__ if option else kind, default, option)
 
 
 def _fits(value: object, kind: Any) -> bool:
@@ -124,7 +185,9 @@ def _fits(value: object, kind: Any) -> bool:
         return isinstance(value, tuple) and all(isinstance(text, str) for text in value)
     if kind is str or get_origin(kind) is Literal:  # callers check the words of a Literal
         return isinstance(value, str)
-    return type(value) is kind
+    if kind is float:
+        return type(value) in (int, float)
+    return type(value) is (get_origin(kind) or kind)
 
 
 def _type_name(kind: Any) -> str:

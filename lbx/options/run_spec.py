@@ -3,7 +3,6 @@
 Its settings, its choice of samples and its retrieval options are values, too, each validated on creation.
 """
 
-import functools
 import json
 import os
 from collections.abc import Mapping
@@ -18,9 +17,18 @@ from lbx.base.limits import CONTEXT_TOKENS, SAMPLE_IDS, WORKERS
 from lbx.base.outputs import open_output
 from lbx.base.records import Prompt, Sampling
 from lbx.base.tables import nearest
-from lbx.benchmarks.retrieval import BM25, BM25_CHARACTERS
-from lbx.options.asking import ASKING, CARD_TEMPLATE, EFFORTS, MODES, AskingOptions, Mode
-from lbx.options.option import Option, fields_of, key_values
+from lbx.options.asking import ASKING, BM25, BM25_CHARACTERS, CARD_TEMPLATE, EFFORTS, MODES, AskingOptions, Mode
+from lbx.options.common import BUNDLE, LIMIT, MODEL, NAME, TASKS, WHICH_QUESTIONS
+from lbx.options.option import (
+    OptionField,
+    fields_of,
+    key_values,
+    model_option,
+    output_option,
+    process_option,
+    retrieval_option,
+    sample_option,
+)
 
 LONG_WINDOW = 262_144
 """Minimum context window for a reasoning budget of 32k tokens instead of 8k."""
@@ -201,50 +209,45 @@ _MARK = "lbx_run"
 JUDGE_MARK = "lbx_judge"
 _FIX = "Give a run.json written by `lbx submit`, or a results file that contains the run to repeat."
 
-_prompt_option = functools.partial(Option, "What to ask")
-_sample_option = functools.partial(Option, "Which samples")
-_model_option = functools.partial(Option, "The model")
-_retrieval_option = functools.partial(Option, "Retrieval and embeddings")
-_output_option = functools.partial(Option, "Output")
-
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ChoosingOptions:
     """Options for the model and the choice of samples."""
 
     bundle: Annotated[
-        str, _prompt_option("Folder created by `lbx unpack`.", "DIR", ("--bundle", "-b"), path=True, judges=True)
+        str, BUNDLE.with_help("Folder created by `lbx unpack`.", panel="What to ask", path=True, judges=True)
     ]
     model: Annotated[
         str,
-        _model_option(
-            "A model card (.toml, or its name in models/), a .gguf file, or a model folder.", "MODEL", ("--model", "-m")
+        MODEL.with_help(
+            "A model card (.toml, or its name in models/), a .gguf file, or a model folder.",
+            panel="The model",
+            completion="models",
         ),
     ]
     tasks: Annotated[
         tuple[str, ...],
-        _prompt_option(
+        TASKS.with_help(
             "Benchmarks or tasks, separated by commas: leval, longbench/qasper, 'lveval/*_16k', or all.",
-            "NAMES",
-            ("--tasks", "-t"),
+            panel="What to ask",
         ),
     ]
     backend: Annotated[
-        str | None, _model_option("llamacpp, hf or scripted, if the model supports several.", "NAME", judges=True)
+        str | None, model_option("llamacpp, hf or scripted, if the model supports several.", "NAME", judges=True)
     ] = None
     name: Annotated[
         str | None,
-        _output_option("Name of the run; default: derived from model, backend, bundle and settings.", "NAME"),
+        NAME.with_help("Name of the run; default: derived from model, backend, bundle and settings.", panel="Output"),
     ] = None
-    limit: Annotated[int | None, _sample_option("Only the first N samples of each task.", "N", ("--limit", "-n"))] = (
+    limit: Annotated[int | None, LIMIT.with_help("Only the first N samples of each task.", panel="Which samples")] = (
         None
     )
     documents: Annotated[
-        int | None, _sample_option("Only the first N documents of each task, with all their questions.", "N")
+        int | None, sample_option("Only the first N documents of each task, with all their questions.", "N")
     ] = None
     sample: Annotated[
         int | None,
-        _sample_option(
+        sample_option(
             "Draw whole documents of each task at random until they have N samples. A smaller N draws a subset of a "
             "larger N; --seed changes the draw.",
             "N",
@@ -252,19 +255,20 @@ class ChoosingOptions:
     ] = None
     ids: Annotated[
         tuple[str, ...],
-        _sample_option(
+        sample_option(
             "Only these samples: ids, with or without their task (leval/tpo/0), separated by commas; or @FILE. Can be "
             "repeated.",
             "NAMES",
             most=SAMPLE_IDS,
+            name_files=True,
         ),
     ] = ()
     questions: Annotated[
         str | None,
-        _sample_option(
+        WHICH_QUESTIONS.with_help(
             "judged: only the questions for judges and raters, which L-Eval marks; all questions of your own benchmark "
             "with a [rubric].",
-            "WHICH",
+            panel="Which samples",
         ),
     ] = None
 
@@ -279,27 +283,28 @@ class RunSpec(AskingOptions, ChoosingOptions):
 
     retriever: Annotated[
         str,
-        _retrieval_option(
+        retrieval_option(
             "Ranking of the chunks: bm25, bm25-characters (LongBench v1's own script), or an embedding model's card.",
             "CARD",
         ),
     ] = BM25
     chunk_words: Annotated[
-        int | None, _retrieval_option("Words in a chunk; default: 500 with bm25, 200 with embeddings.", "N")
+        int | None, retrieval_option("Words in a chunk; default: 500 with bm25, 200 with embeddings.", "N")
     ] = None
     chunk_tokens: Annotated[
         int | None,
-        _retrieval_option(
+        retrieval_option(
             "Tokens in a chunk, counted with the authors' tokenizer. L-Eval uses 1024 (its default), LongBench v2 128.",
             "N",
         ),
     ] = None
     embedding: Annotated[
-        str | None, _retrieval_option("Embedding model's card, for LongBench Pro's summaries (t4).", "CARD")
+        str | None,
+        retrieval_option("Embedding model's card, for LongBench Pro's summaries (t4).", "CARD", completion="models"),
     ] = None
     serve: Annotated[
         str | None,
-        _model_option(
+        model_option(
             "Start this model server, use it and stop it; the card's backend is endpoint. lbx fills in {port}, a free "
             "port, and {host}, this machine's name: --serve 'vllm serve DIR --port {port}'.",
             "COMMAND",
@@ -308,14 +313,13 @@ class RunSpec(AskingOptions, ChoosingOptions):
     ] = None
     serve_timeout_s: Annotated[
         int,
-        _model_option(
+        model_option(
             "With --serve: seconds in which the server must be ready.", "SECONDS", ("--serve-timeout",), judges=True
         ),
     ] = 3600
     workers: Annotated[
         int,
-        Option(
-            "How it runs",
+        process_option(
             "Worker processes that each load the model, on their share of cores or GPUs. If one dies, no answer is "
             "lost. 0 loads the model in this process.",
             "N",
@@ -325,7 +329,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
     ] = 0
     threads: Annotated[
         int | None,
-        _model_option(
+        model_option(
             "CPU threads of each process that loads a model; overrides its card. Default: one for each usable CPU.",
             "N",
             judges=True,
@@ -333,7 +337,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
     ] = None
     context_window: Annotated[
         int | None,
-        _model_option(
+        model_option(
             "Tokens that prompt and answer share, no more than the model has; overrides its card. Another window makes "
             "another run. Default: the model's own.",
             "N",
@@ -343,7 +347,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
     ] = None
     hash_weights: Annotated[
         bool,
-        _model_option(
+        model_option(
             "Identify the model by every byte of its weights. By default, models above 512 MiB are identified by "
             "pieces of every tensor.",
             judges=True,
@@ -351,7 +355,7 @@ class RunSpec(AskingOptions, ChoosingOptions):
     ] = False
     metadata: Annotated[
         tuple[str, ...],
-        _output_option(
+        output_option(
             "Record a fact about the run that its settings do not contain, for exported result files; not part of its "
             "name. Can be repeated.",
             "KEY=VALUE",
@@ -385,6 +389,11 @@ class RunSpec(AskingOptions, ChoosingOptions):
                 "--workers is for models that lbx loads itself; --serve starts one server for all questions.",
                 fix="Remove --workers. To send more requests at a time, raise concurrency in the model card.",
             )
+
+    @classmethod
+    def command_line_fields(cls) -> Mapping[str, OptionField]:
+        """Fields that a command with this spec has as options, in the order of its help."""
+        return fields_of(cls)
 
     @property
     def settings(self) -> RunSettings:

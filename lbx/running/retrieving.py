@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.records import Chunk, Sample
 from lbx.base.visible import as_command
-from lbx.benchmarks.retrieval import BM25
 from lbx.benchmarks.retrieval.chunks import ChunkTokenizer, split_between_words
 from lbx.benchmarks.retrieval.retriever import (
     BM25_SIZE,
@@ -20,6 +19,7 @@ from lbx.benchmarks.retrieval.retriever import (
     embedding_retriever,
     word_chunking,
 )
+from lbx.options.asking import BM25
 from lbx.options.run_spec import Retrieval
 from lbx.options.selection import EVERYTHING, Selection
 from lbx.results import Store

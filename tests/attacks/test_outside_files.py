@@ -37,7 +37,7 @@ from lbx.benchmarks.needle import NeedleSettings
 from lbx.bundle.making import recipe
 from lbx.bundle.receiving import check
 from lbx.bundle.signing.signature import load_keys
-from lbx.cli.spec_options import sample_names
+from lbx.cli.loading import split_names
 from lbx.cluster import merge
 from lbx.cluster.folder import RunFolder
 from lbx.exchange.annotation import dataset as pairs
@@ -110,7 +110,7 @@ def _described(path: Path) -> object:
 READERS: dict[str, Reader] = {
     "--journal": read_journal,
     "--trust": load_keys,
-    "--ids @": lambda path: sample_names([f"@{path}"]),
+    "--ids @": lambda path: split_names("--ids", [f"@{path}"]),
     "--spec": RunSpec.read,
     "a recipe": lambda path: recipe.load_recipes([path]),
     "an image": recipe.read_image,
@@ -192,13 +192,13 @@ def test_a_pipe_that_lbx_was_started_with_is_read(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"one\ntwo\n")
     os.close(writer)
-    assert sample_names([f"@/dev/fd/{reader}"]) == ("one", "two")
+    assert split_names("--ids", [f"@/dev/fd/{reader}"]) == ("one", "two")
     os.close(reader)
     reader, writer = os.pipe()
     with subprocess.Popen(["cat", "/dev/zero"], stdout=writer) as endless, _at_once():
         os.close(writer)
         with pytest.raises(LbxError, match="too large"):
-            sample_names([f"@/dev/fd/{reader}"])
+            split_names("--ids", [f"@/dev/fd/{reader}"])
         os.close(reader)
         endless.kill()
 

@@ -17,7 +17,7 @@ import pytest
 from command_line import Lbx
 from typer.models import ParameterInfo
 
-from lbx.cli.loading import CommandSpec, _typer_parameters, import_object
+from lbx.cli.loading import CommandSpec, import_object, parameters_of
 from lbx.cli.main import COMMANDS, load_command
 from lbx.results import Store
 
@@ -88,8 +88,8 @@ def test_help_shows_every_text_as_it_is_declared(command: str) -> None:
     if row.options:
         options = import_object(row.options)
         texts += (options.__doc__ or "").split("\n\n")
-        for annotation, _ in _typer_parameters(options).values():
-            (declared,) = (entry for entry in get_args(annotation) if isinstance(entry, ParameterInfo))
+        for parameter in parameters_of(options).values():
+            (declared,) = (entry for entry in get_args(parameter.annotation) if isinstance(entry, ParameterInfo))
             texts.append("" if declared.hidden else declared.help or "")
     assert any("[rubric]" in text for text in texts) or command != "run"
     for text in texts:

@@ -13,9 +13,9 @@ from typer.exceptions import TyperException
 from lbx.base.errors import UsageError
 from lbx.base.records import Prompt, Sampling, Truncation
 from lbx.cli import loading
-from lbx.cli.loading import CommandSpec
+from lbx.cli.loading import CommandSpec, SpecValues
 from lbx.cli.main import load_command
-from lbx.cli.spec_options import SpecOptions, run_options
+from lbx.cli.spec_options import SpecOptions
 from lbx.opinions.judge_spec import JudgeSpec
 from lbx.options.asking import ASKING, MODES, OF_LENGTH, view_labels
 from lbx.options.option import Option, fields_of
@@ -32,9 +32,11 @@ def shown(command: str) -> dict[str, object]:
 class WithMore(RunSpec):
     """A run with options that nobody has."""
 
-    glow: Annotated[bool, Option("How it runs", "Glow meanwhile.")] = True
-    shine: Annotated[int | None, Option("How it runs", "So many times.", "N")] = None
-    colour: Annotated[Literal["red", "blue"], Option("How it runs", "In which.", "NAME", ("--colour", "-c"))] = "red"
+    glow: Annotated[bool, Option("Glow meanwhile.", panel="How it runs")] = True
+    shine: Annotated[int | None, Option("So many times.", "N", panel="How it runs")] = None
+    colour: Annotated[Literal["red", "blue"], Option("In which.", "NAME", ("--colour", "-c"), panel="How it runs")] = (
+        "red"
+    )
 
 
 @pytest.mark.parametrize("command", ["run", "plan", "prompts"])
@@ -73,13 +75,13 @@ def test_no_option_is_declared_twice() -> None:
 
 def test_a_new_field_is_an_option_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the command line, in the JSON, with its check and its default."""
-    seen = []
+    seen, nothing_given = [], SpecValues(WithMore)
 
     @dataclass(frozen=True, kw_only=True)
     class Options(SpecOptions):
         """Options of a command."""
 
-        spec: Annotated[WithMore, run_options(WithMore)]
+        spec_values: SpecValues[WithMore] = nothing_given
 
     monkeypatch.setattr(loading, "import_object", {"options": Options, "work": lambda made: seen.append(made.spec)}.get)
     program = loading.build_command("try", CommandSpec("", "Try it.", "options", "work"))

@@ -3,7 +3,5 @@
 This package runs no model: an embedding model is passed as a function from texts to vectors.
 """
 
-# Rankings without an embedding model: lbx's, LongBench v1's own script, L-Eval's.
-BM25 = "bm25"
-BM25_CHARACTERS = "bm25-characters"
 BM25_ELASTICSEARCH = "bm25-elasticsearch"
+"""L-Eval's ranking. The other two without an embedding model are values of an option, in ``lbx.options.asking``."""

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Chunk
-from lbx.benchmarks.retrieval import BM25, BM25_CHARACTERS, BM25_ELASTICSEARCH
+from lbx.benchmarks.retrieval import BM25_ELASTICSEARCH
 from lbx.benchmarks.retrieval.chunks import split, split_like_longbench, words
+from lbx.options.asking import BM25, BM25_CHARACTERS
 
 if TYPE_CHECKING:
     import numpy as np

@@ -25,6 +25,7 @@ from rich.markup import render
 from lbx.backends.cards import KINDS, OPTIONS, Chat, Weights
 from lbx.base.records import Sampling
 from lbx.cli.main import load_command
+from lbx.options.option import fields_of
 from lbx.results import Store
 from lbx.results.file import contents
 from lbx.results.schema import SCHEMA_VERSION
@@ -37,14 +38,14 @@ _ATTRIBUTE = re.compile(r"^(\w+): (.*)$", re.DOTALL)
 
 
 def meanings(cls: type) -> dict[str, str]:
-    """Return each field's own description from the docstring's "Attributes", each in one line.
+    """Return each field's description: the help of an option, or a line of the docstring's "Attributes".
 
     Raises:
         ValueError: a field is not described, or only in a group.
     """
+    found = {field.name: field.option.help for field in fields_of(cls).values() if field.option}
     doc = inspect.getdoc(cls) or ""
     entries = re.split(r"\n(?=    \w)", doc.partition("Attributes:\n")[2].split("\n\n")[0])
-    found = {}
     for entry in entries:
         if match := _ATTRIBUTE.match(" ".join(entry.split())):
             found[match[1]] = match[2].replace("``", "`")

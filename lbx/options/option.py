@@ -15,10 +15,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, Self, Union, get_args, get_origin
 
 from lbx.base.errors import UsageError
-from lbx.base.limits import LIST_ITEMS, TEXT_CHARACTERS, WHOLE_NUMBER
+from lbx.base.limits import LIST_ITEMS, SET_CONTEXT_TOKENS, TEXT_CHARACTERS, WHOLE_NUMBER
 
 _HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """Surrogates, except those that Python uses for undecodable bytes of file names (``surrogateescape``)."""
+_LONGEST_VALUE = 40
 UNLIMITED = -math.inf
 """Value of ``Option.least`` for numbers of any sign."""
 
@@ -154,10 +155,11 @@ class OptionField(NamedTuple):
     def _check_number(self, value: float) -> None:
         if self.minimum is not None and not value >= self.minimum:  # NaN is not, either
             raise UsageError(f"{self.option_name} must be at least {self.minimum}, not {value}.")
-        if value > (most := self._maximum(WHOLE_NUMBER)):
-            raise UsageError(f"{self.option_name} must be at most {most:,}, not {value:,}.")
+        default = SET_CONTEXT_TOKENS if isinstance(self.option, CardOption) else WHOLE_NUMBER
+        if value > (most := self._maximum(math.inf if self.kind is float else default)):
+            raise UsageError(f"{self.option_name} must be at most {most:,}, not {f'{value:,}'[:_LONGEST_VALUE]}.")
 
-    def _maximum(self, default: int) -> float:
+    def _maximum(self, default: float) -> float:
         return default if self.option is None or self.option.most is None else self.option.most
 
 
@@ -193,9 +195,8 @@ def _fits(value: object, kind: Any) -> bool:
 def _type_name(kind: Any) -> str:
     if get_origin(kind) in (Union, types.UnionType):
         return " or ".join(_type_name(member) for member in get_args(kind) if member is not type(None))
-    return {int: "a whole number", bool: "true or false", tuple: "a list of texts"}.get(
-        get_origin(kind) or kind, "text"
-    )
+    names = {int: "a whole number", float: "a number", bool: "true or false", dict: "a table", tuple: "a list of texts"}
+    return names.get(get_origin(kind) or kind, "text")
 
 
 def key_values(option: str, texts: Sequence[str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ import pytest
 from rich.markup import escape
 from typer.exceptions import TyperException
 
+from lbx.backends.cards import KINDS
 from lbx.base.errors import UsageError
 from lbx.base.records import Prompt, Sampling, Truncation
 from lbx.cli import loading
@@ -18,7 +19,7 @@ from lbx.cli.main import load_command
 from lbx.cli.spec_options import SpecOptions
 from lbx.opinions.judge_spec import JudgeSpec
 from lbx.options.asking import ASKING, MODES, OF_LENGTH, view_labels
-from lbx.options.option import Option, fields_of
+from lbx.options.option import CardOption, Option, fields_of
 from lbx.options.run_spec import ChoosingOptions, RunSettings, RunSpec
 
 GIVEN = {"bundle": "b", "model": "m", "tasks": ("needle",)}
@@ -135,6 +136,22 @@ def test_sampling_is_the_benchmarks_unless_asked_otherwise() -> None:
     assert RunSettings(model_sampling=card).sampling_for(prompt, 2) == Sampling(temperature=0.1, seed=2)
     by_card = RunSettings(model_sampling=card, sampling="model", seed=5).sampling_for(prompt, 2)
     assert by_card == Sampling(temperature=0.6, top_p=0.95, seed=7)
+
+
+@pytest.mark.parametrize("backend", KINDS)
+def test_options_of_cards_are_fields_with_their_checks(backend: str) -> None:
+    options = KINDS[backend].options
+    for name, field in fields_of(options).items():
+        assert isinstance(field.option, CardOption) and field.option.help, name
+        wrong: list[tuple[object, str]] = []
+        if field.minimum is not None:
+            wrong += [(field.minimum - 1, f"{name} must be at least {field.minimum}")]
+            wrong += [(2**31, f"{name} must be at most ")] if field.kind is int else []
+        if field.option.choices:
+            wrong.append(("x", f"{name} must be .*{field.option.choices[-1]}, not 'x'"))
+        for value, said in wrong:
+            with pytest.raises(UsageError, match=said):
+                options(**{"url": "http://a/v1", name: value} if "url" in fields_of(options) else {name: value})
 
 
 def test_views_label_options_by_their_fields() -> None:

@@ -1,14 +1,22 @@
 """Options of models behind an OpenAI-compatible server."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
 
-from lbx.backends.options import BackendOptions, check_at_least, check_choice
+from lbx.backends.options import (
+    DOCUMENT_PREFIX,
+    QUERY_PREFIX,
+    SERVER_MODEL,
+    URL,
+    ApiKeyEnv,
+    BackendOptions,
+    Retries,
+    TimeoutS,
+)
 from lbx.base.errors import UsageError
+from lbx.options.option import CardOption
 
 APIS = ("", "completions", "chat")
 MOST_PAUSE_S = 3600
@@ -23,45 +31,58 @@ RESERVED_PARAMETERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointOptions(BackendOptions):
-    """Options of a model behind an OpenAI-compatible server.
+    """Options of a model behind an OpenAI-compatible server."""
 
-    Attributes:
-        url: the API's address, e.g. "http://127.0.0.1:8080/v1"; it must not contain a password. "" for a server that
-            ``lbx run --serve`` starts.
-        model: its name on the server; "" if the server has only one. If the server loads other weights under the same
-            name, rename the card: lbx cannot detect the change.
-        api: "completions" (lbx applies the chat template and truncates prompts; needs the card's [tokenizer]) or "chat"
-            (the server applies its own template); "" means completions with a tokenizer, else chat.
-        server: the server's software, which determines the sampling parameters that lbx sends beyond OpenAI's: "auto"
-            detects it; behind a proxy, set "llama-server", "llama-cpp-python", "vllm", "sglang" or "other".
-        api_key_env: name of the environment variable with the API key; "" sends no key.
-        timeout_s: maximum seconds for one answer, including its time in the server's queue.
-        retries: further attempts after 408, 409, 429, 5xx and broken connections, with growing pauses.
-        concurrency: maximum concurrent requests; requests on the same document are sent close together.
-        pause_s: minimum seconds between the starts of two requests, retries included, for servers with a rate limit.
-        extra_body: a table of further fields for every request; part of the run's identity, and in results files.
-    """
-
-    url: str = ""
-    model: str = ""
-    api: str = ""
-    server: str = "auto"
-    api_key_env: str = ""
-    timeout_s: float = 1800.0
-    retries: int = 5
-    concurrency: int = 4
-    pause_s: float = 0.0
-    extra_body: dict[str, Any] = field(default_factory=dict)
+    url: Annotated[
+        str,
+        URL.with_help(
+            'the API\'s address, e.g. "http://127.0.0.1:8080/v1"; it must not contain a password. "" for a server '
+            "that `lbx run --serve` starts."
+        ),
+    ] = ""
+    model: Annotated[
+        str,
+        SERVER_MODEL,
+    ] = ""
+    api: Annotated[
+        str,
+        CardOption(
+            '"completions" (lbx applies the chat template and truncates prompts; needs the card\'s [tokenizer]) or '
+            '"chat" (the server applies its own template); "" means completions with a tokenizer, else chat.',
+            choices=APIS,
+        ),
+    ] = ""
+    server: Annotated[
+        str,
+        CardOption(
+            "the server's software, which determines the sampling parameters that lbx sends beyond OpenAI's: \"auto\" "
+            'detects it; behind a proxy, set "llama-server", "llama-cpp-python", "vllm", "sglang" or "other".',
+            choices=SERVERS,
+        ),
+    ] = "auto"
+    api_key_env: ApiKeyEnv = ""
+    timeout_s: TimeoutS = 1800.0
+    retries: Retries = 5
+    concurrency: Annotated[
+        int, CardOption("maximum concurrent requests; requests on the same document are sent close together.", least=1)
+    ] = 4
+    pause_s: Annotated[
+        float,
+        CardOption(
+            "minimum seconds between the starts of two requests, retries included, for servers with a rate limit."
+        ),
+    ] = 0.0
+    extra_body: Annotated[
+        dict[str, Any],
+        CardOption("a table of further fields for every request; part of the run's identity, and in results files."),
+    ] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.url:
             _check_url(self.url)
-        check_choice(self, APIS, "api")
-        check_choice(self, SERVERS, "server")
+        BackendOptions.__post_init__(self)
         if not self.timeout_s > 0:
             raise UsageError(f"timeout_s must be more than 0 seconds, not {self.timeout_s}.")
-        check_at_least(self, 0, "retries")
-        check_at_least(self, 1, "concurrency")
         if not 0 <= self.pause_s <= MOST_PAUSE_S:
             raise UsageError(f"pause_s must be 0 to {MOST_PAUSE_S} seconds, not {self.pause_s}.")
         _check_extra_body(self.extra_body)
@@ -89,39 +110,38 @@ class EndpointOptions(BackendOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointEmbeddingOptions(BackendOptions):
-    """Options of embedding models behind an OpenAI-compatible server (``/v1/embeddings``).
+    """Options of embedding models behind an OpenAI-compatible server (``/v1/embeddings``)."""
 
-    Attributes:
-        url: the API's address, e.g. "http://127.0.0.1:8080/v1"; it must not contain a password.
-        model: its name on the server; "" if the server has only one. Vectors are stored under the card's name and this
-            one: if the server loads other weights under the same name, rename the card.
-        api_key_env: name of the environment variable with the API key; "" sends no key.
-        timeout_s: maximum seconds for one answer, including its time in the server's queue.
-        retries: further attempts after 408, 409, 429, 5xx and broken connections, with growing pauses.
-        batch_texts: texts in one request.
-        max_characters: maximum characters of a text; lbx truncates longer ones at the end. 0 sends complete texts, and
-            most servers reject one that is too long for the model.
-        dimensions: requested length of the vectors, for models that support several; 0 means the model's default.
-        query_prefix: precedes a query in retrieval.
-        document_prefix: precedes every other text.
-    """
-
-    url: str = ""
-    model: str = ""
-    api_key_env: str = ""
-    timeout_s: float = 300.0
-    retries: int = 5
-    batch_texts: int = 32
-    max_characters: int = 0
-    dimensions: int = 0
-    query_prefix: str = ""
-    document_prefix: str = ""
+    url: Annotated[str, URL] = ""
+    model: Annotated[
+        str,
+        SERVER_MODEL.with_help(
+            'its name on the server; "" if the server has only one. Vectors are stored under the card\'s name and '
+            "this one: if the server loads other weights under the same name, rename the card."
+        ),
+    ] = ""
+    api_key_env: ApiKeyEnv = ""
+    timeout_s: TimeoutS = 300.0
+    retries: Retries = 5
+    batch_texts: Annotated[int, CardOption("texts in one request.", least=1)] = 32
+    max_characters: Annotated[
+        int,
+        CardOption(
+            "maximum characters of a text; lbx truncates longer ones at the end. 0 sends complete texts, and most "
+            "servers reject one that is too long for the model."
+        ),
+    ] = 0
+    dimensions: Annotated[
+        int,
+        CardOption("requested length of the vectors, for models that support several; 0 means the model's default."),
+    ] = 0
+    query_prefix: Annotated[str, QUERY_PREFIX] = ""
+    document_prefix: Annotated[str, DOCUMENT_PREFIX] = ""
 
     def __post_init__(self) -> None:
         _check_url(self.url)
         _ = self.connection  # checks its values
-        check_at_least(self, 1, "batch_texts")
-        check_at_least(self, 0, "max_characters", "dimensions")
+        BackendOptions.__post_init__(self)
 
     @property
     def connection(self) -> EndpointOptions:

@@ -21,7 +21,8 @@ from lbx.cli.measure_options import DEFAULT_PARITY_LIMIT, ParityOptions
 from lbx.cli.output import RunBar, answer, answer_json, note
 from lbx.cli.tables import show_table
 from lbx.options.common import BUNDLE_VARIABLE
-from lbx.options.run_spec import RunSettings, SampleChoice
+from lbx.options.option import fields_of
+from lbx.options.run_spec import RunSettings, SampleOptions
 from lbx.options.selection import select_samples
 from lbx.report.cells import cells
 from lbx.report.report_types import ReportDefinition
@@ -59,9 +60,7 @@ def compare(options: ParityOptions) -> None:
         backend = load_model(card, opened_bundle)
         return ParityModel(backend, make_prompter(card, backend, settings))
 
-    choice = SampleChoice(
-        options.limit, options.documents, options.sample, options.seed, options.ids, options.questions
-    )
+    choice = SampleOptions(**{name: getattr(options, name) for name in fields_of(SampleOptions)})
     with (
         offline(*(server_of(card) for card in cards)),
         tempfile.TemporaryDirectory(prefix="lbx-parity-") as folder,
@@ -84,7 +83,7 @@ def _card(name: str, bundle: Bundle | None, options: ParityOptions) -> ModelCard
     return card
 
 
-def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleChoice, card: ModelCard) -> list[ParityPrompt]:
+def _prompts(bundle: Bundle | None, names: Sequence[str], choice: SampleOptions, card: ModelCard) -> list[ParityPrompt]:
     """Make the prompts for both models. Samples that depend on the model are those of the first one, ``card``."""
     if bundle is None:
         if not choice.is_everything:

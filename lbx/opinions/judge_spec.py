@@ -11,7 +11,7 @@ from lbx.base.inputs import SMALL, read_input
 from lbx.base.outputs import write_file
 from lbx.options.common import LIMIT, NAME, RUN, TASKS, WHICH_QUESTIONS
 from lbx.options.option import OptionField, fields_of, option_of, question_option
-from lbx.options.run_spec import JUDGE_MARK, RunSpec, SampleChoice, read_values
+from lbx.options.run_spec import JUDGE_MARK, RunSpec, SampleOptions, read_values
 
 OFFICIAL = "leval"
 """Benchmark of the default rubric; a literal, so that help and completion need no benchmark."""
@@ -102,9 +102,9 @@ class JudgeSpec(RunSpec):
         }
 
     @property
-    def choice(self) -> SampleChoice:
+    def choice(self) -> SampleOptions:
         """Choice of rounds by ``ids`` only: ``limit`` was applied before, because it counts questions."""
-        return SampleChoice(ids=self.ids)
+        return SampleOptions(ids=self.ids)
 
     @property
     def question_set(self) -> str:

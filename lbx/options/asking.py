@@ -15,6 +15,18 @@ BM25_CHARACTERS = "bm25-characters"
 """With ``BM25``, the values of --retriever that name no embedding model; this one is LongBench v1's own script."""
 
 
+Seed = Annotated[int, sample_option("Seed for sampled answers and for --sample.", "N", judges=True)]
+Rag = Annotated[
+    int,
+    retrieval_option(
+        "Replace the document by its N best chunks (LongBench v1, v2, L-Eval, your own benchmarks).",
+        "N",
+        judges=False,
+        label="rag",
+    ),
+]
+
+
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class _AnswerOptions:
     iterations: Annotated[
@@ -41,7 +53,7 @@ class _AnswerOptions:
             judges=True,
         ),
     ] = "official"
-    seed: Annotated[int, sample_option("Seed for sampled answers and for --sample.", metavar="N", judges=True)] = 0
+    seed: Seed = 0
     chat: Annotated[
         bool,
         question_option(
@@ -121,15 +133,7 @@ class PromptOptions:
             label="template",
         ),
     ] = ""
-    rag: Annotated[
-        int,
-        retrieval_option(
-            "Replace the document by its N best chunks (LongBench v1, v2, L-Eval, your own benchmarks).",
-            metavar="N",
-            judges=False,
-            label="rag",
-        ),
-    ] = 0
+    rag: Rag = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Spec of a run as a value: validated on creation, stored as JSON.
 
-Its settings, its choice of samples and its retrieval options are values, too, each validated on creation.
+Its settings are a value, too. Its choice of samples and its retrieval options are mixins, which other code also takes.
 """
 
 import json
@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from lbx.backends.serving.command import ServerCommand, with_absolute_paths
 from lbx.base.errors import UsageError
@@ -17,7 +17,18 @@ from lbx.base.limits import CONTEXT_TOKENS, SAMPLE_IDS, WORKERS
 from lbx.base.outputs import open_output
 from lbx.base.records import Prompt, Sampling
 from lbx.base.tables import nearest
-from lbx.options.asking import ASKING, BM25, BM25_CHARACTERS, CARD_TEMPLATE, EFFORTS, MODES, AskingOptions, Mode
+from lbx.options.asking import (
+    ASKING,
+    BM25,
+    BM25_CHARACTERS,
+    CARD_TEMPLATE,
+    EFFORTS,
+    MODES,
+    AskingOptions,
+    Mode,
+    Rag,
+    Seed,
+)
 from lbx.options.common import BUNDLE, LIMIT, MODEL, NAME, TASKS, WHICH_QUESTIONS
 from lbx.options.option import (
     OptionField,
@@ -33,7 +44,7 @@ from lbx.options.option import (
 LONG_WINDOW = 262_144
 """Minimum context window for a reasoning budget of 32k tokens instead of 8k."""
 JUDGED = "judged"
-"""Value of ``SampleChoice.questions``."""
+"""Value of ``SampleOptions.questions``."""
 _ALWAYS = ("sampling", "model_sampling", "chat", "seed")
 
 
@@ -121,89 +132,6 @@ class RunSettings(AskingOptions):
         return {name: value for name, value in asdict(self).items() if name in _ALWAYS or value != plain[name]}
 
 
-@dataclass(frozen=True, slots=True)
-class SampleChoice:
-    """Choice of samples by --limit, --documents, --sample, --seed, --ids and --questions; every sample by default.
-
-    Attributes:
-        limit: number of first samples of each task; ``documents`` and ``sample`` choose among these.
-        documents: number of first documents of each task, with all their questions.
-        sample: number of samples of each task: documents are drawn at random, with all their questions, until
-            they reach it.
-        seed: for ``sample``.
-        ids: samples by name: "sample_id", in any task, or "benchmark/task/sample_id".
-        questions: ``JUDGED`` for the questions that judges and raters are asked about; the numbers above count these.
-
-    Raises:
-        UsageError: two of them exclude each other, or ``questions`` has another value.
-    """
-
-    limit: int | None = None
-    documents: int | None = None
-    sample: int | None = None
-    seed: int = 0
-    ids: tuple[str, ...] = ()
-    questions: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.questions not in (None, JUDGED):
-            raise UsageError(f"--questions must be {JUDGED}, not {self.questions!r}.")
-        ways = {"--documents": self.documents, "--sample": self.sample, "--ids": self.ids or None}
-        options = [option for option, value in ways.items() if value is not None]
-        if self.ids:
-            options += [option for option, value in (("--limit", self.limit), ("--questions", self.questions)) if value]
-        if len(options) > 1:
-            raise UsageError(f"{' and '.join(options)} exclude each other.", fix="Give one of them.")
-
-    @property
-    def is_everything(self) -> bool:
-        return self.is_unlimited and self.questions is None
-
-    @property
-    def is_unlimited(self) -> bool:
-        """Whether no option gives samples by number or name."""
-        return self.limit is None and self.documents is None and self.sample is None and not self.ids
-
-
-class Retrieval(NamedTuple):
-    """Values of --rag, --retriever, --chunk-words, --chunk-tokens and --threads.
-
-    Attributes:
-        best: number of chunks that replace the document; 0 means the document.
-        retriever: "bm25", "bm25-characters", or the card of an embedding model.
-        words, tokens: chunk size; None for both uses the size of the benchmark family's authors.
-        threads: of the embedding model.
-    """
-
-    best: int = 0
-    retriever: str = BM25
-    words: int | None = None
-    tokens: int | None = None
-    threads: int | None = None
-
-    @property
-    def uses_embeddings(self) -> bool:
-        return self.retriever not in (BM25, BM25_CHARACTERS)
-
-    def check(self) -> None:
-        """Raise UsageError if a retrieval option is given without --rag, or if two chunk sizes are given."""
-        for option, value in (
-            ("--retriever", self.retriever != BM25),
-            ("--chunk-words", self.words),
-            ("--chunk-tokens", self.tokens),
-        ):
-            if value and not self.best:
-                raise UsageError(
-                    f"{option} needs --rag: it configures retrieval.",
-                    fix="Pass --rag N to replace the document with N chunks, or remove the option.",
-                )
-        if self.words and self.tokens:
-            raise UsageError(
-                "--chunk-words and --chunk-tokens exclude each other: both set the size of a chunk.",
-                fix="Leave one out.",
-            )
-
-
 FORMAT = 1
 _MARK = "lbx_run"
 JUDGE_MARK = "lbx_judge"
@@ -212,7 +140,7 @@ _FIX = "Give a run.json written by `lbx submit`, or a results file that contains
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ChoosingOptions:
-    """Options for the model and the choice of samples."""
+    """Options for the bundle, the model and the tasks."""
 
     bundle: Annotated[
         str, BUNDLE.with_help("Folder created by `lbx unpack`.", panel="What to ask", path=True, judges=True)
@@ -239,6 +167,16 @@ class ChoosingOptions:
         str | None,
         NAME.with_help("Name of the run; default: derived from model, backend, bundle and settings.", panel="Output"),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions:
+    """Options that choose samples; every sample by default. ``documents`` and ``sample`` choose among the first ones.
+
+    Raises:
+        UsageError: two of them exclude each other, or ``questions`` has another value.
+    """
+
     limit: Annotated[int | None, LIMIT.with_help("Only the first N samples of each task.", panel="Which samples")] = (
         None
     )
@@ -271,16 +209,41 @@ class ChoosingOptions:
             panel="Which samples",
         ),
     ] = None
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        self.check_choice()
+
+    def check_choice(self) -> None:
+        """Raise UsageError if two of the options exclude each other, or if ``questions`` has another value."""
+        if self.questions not in (None, JUDGED):
+            raise UsageError(f"--questions must be {JUDGED}, not {self.questions!r}.")
+        ways = {"--documents": self.documents, "--sample": self.sample, "--ids": self.ids or None}
+        options = [option for option, value in ways.items() if value is not None]
+        if self.ids:
+            options += [option for option, value in (("--limit", self.limit), ("--questions", self.questions)) if value]
+        if len(options) > 1:
+            raise UsageError(f"{' and '.join(options)} exclude each other.", fix="Give one of them.")
+
+    @property
+    def is_everything(self) -> bool:
+        return self.is_unlimited and self.questions is None
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether no option gives samples by number or name."""
+        return self.limit is None and self.documents is None and self.sample is None and not self.ids
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSpec(AskingOptions, ChoosingOptions):
-    """A run. Every field is an option of ``lbx run``, defined by its annotation.
+class RetrievalOptions:
+    """Options of retrieval, of which ``rag`` requests it.
 
     Raises:
-        UsageError: a value is of the wrong type, out of range, or excludes another one.
+        UsageError: one is given without ``rag``, or two sizes of chunks are given.
     """
 
+    rag: Rag = 0
     retriever: Annotated[
         str,
         retrieval_option(
@@ -298,6 +261,42 @@ class RunSpec(AskingOptions, ChoosingOptions):
             "N",
         ),
     ] = None
+
+    def __post_init__(self) -> None:
+        self.check_retrieval()
+
+    def check_retrieval(self) -> None:
+        """Raise UsageError if an option is given without --rag, or if two sizes of chunks are given."""
+        for option, value in (
+            ("--retriever", self.retriever != BM25),
+            ("--chunk-words", self.chunk_words),
+            ("--chunk-tokens", self.chunk_tokens),
+        ):
+            if value and not self.rag:
+                raise UsageError(
+                    f"{option} needs --rag: it configures retrieval.",
+                    fix="Pass --rag N to replace the document with N chunks, or remove the option.",
+                )
+        if self.chunk_words and self.chunk_tokens:
+            raise UsageError(
+                "--chunk-words and --chunk-tokens exclude each other: both set the size of a chunk.",
+                fix="Leave one out.",
+            )
+
+    @property
+    def has_embedding_retriever(self) -> bool:
+        """Whether an embedding model ranks the chunks."""
+        return self.retriever not in (BM25, BM25_CHARACTERS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec(RetrievalOptions, AskingOptions, SampleOptions, ChoosingOptions):
+    """A run. Every field is an option of ``lbx run``, defined by its annotation.
+
+    Raises:
+        UsageError: a value is of the wrong type, out of range, or excludes another one.
+    """
+
     embedding: Annotated[
         str | None,
         retrieval_option("Embedding model's card, for LongBench Pro's summaries (t4).", "CARD", completion="models"),
@@ -377,8 +376,9 @@ class RunSpec(AskingOptions, ChoosingOptions):
             raise UsageError("A run needs tasks.", fix="Give benchmarks or tasks; `lbx tasks` lists those in a bundle.")
         key_values("--metadata", self.metadata)
         self._check_serve()
-        self.retrieval.check()
-        _ = self.choice, self.kinds  # each is checked on creation
+        self.check_retrieval()
+        self.choice.check_choice()
+        _ = self.kinds  # checked on creation
 
     def _check_serve(self) -> None:
         if self.serve is None:
@@ -415,8 +415,9 @@ class RunSpec(AskingOptions, ChoosingOptions):
         return list(zip(names, (with_reasoning, without), strict=True))
 
     @property
-    def choice(self) -> SampleChoice:
-        return SampleChoice(self.limit, self.documents, self.sample, self.seed, self.ids, self.questions)
+    def choice(self) -> SampleOptions:
+        """Options that choose the samples of this spec's tasks."""
+        return self
 
     def copy_inputs(self, folder: Path, mount_path: str) -> Self:
         """Make a spec for shards, copying its input files other than bundle and model into their folder.
@@ -431,16 +432,12 @@ class RunSpec(AskingOptions, ChoosingOptions):
         from lbx.backends.weights import full_path
 
         embedding = None if self.embedding is None else full_path(self.embedding)
-        retriever = full_path(self.retriever) if self.retrieval.uses_embeddings else self.retriever
+        retriever = full_path(self.retriever) if self.has_embedding_retriever else self.retriever
         serve = None if self.serve is None else with_absolute_paths(self.serve)
         return replace(
             self, bundle=str(Path(self.bundle).absolute()), model=full_path(self.model), retriever=retriever,
             embedding=embedding, serve=serve,
         )  # fmt: skip
-
-    @property
-    def retrieval(self) -> Retrieval:
-        return Retrieval(self.rag, self.retriever, self.chunk_words, self.chunk_tokens, self.threads)
 
     if not TYPE_CHECKING:  # for type checkers, the fields are the parameters
 

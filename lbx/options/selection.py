@@ -18,7 +18,7 @@ from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Task, sha256_text
 from lbx.benchmarks.base.benchmark import Benchmark, marks_in
 from lbx.benchmarks.registry import rubric_file
-from lbx.options.run_spec import JUDGED, SampleChoice
+from lbx.options.run_spec import JUDGED, SampleOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ EVERYTHING = Selection()
 
 
 def select_samples(
-    choice: SampleChoice, bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]
+    choice: SampleOptions, bundle: Bundle, tasks: Sequence[Task], benchmarks: Mapping[str, Benchmark]
 ) -> Selection:
     """Resolve a choice in this bundle. The data is read unless the choice is only a number of samples.
 
@@ -121,7 +121,7 @@ def _positions_by_document(samples: Iterable[tuple[int, Sample]]) -> dict[str, l
     return positions
 
 
-def _positions_on_documents(documents: Mapping[str, Sequence[int]], choice: SampleChoice) -> Iterator[int]:
+def _positions_on_documents(documents: Mapping[str, Sequence[int]], choice: SampleOptions) -> Iterator[int]:
     """Positions of the samples on documents that --documents or --sample selects; on all without either."""
     if choice.sample is None:
         for places in islice(documents.values(), choice.documents):

@@ -32,7 +32,7 @@ from lbx.engine.prompter import ChatTemplate, Prompter, Tokenizer
 from lbx.engine.reasoning import THINK, ReasoningSwitch, Values, find_levels, find_switch
 from lbx.engine.wrapping import Wrapper
 from lbx.options.asking import ASKING, CARD_TEMPLATE, EFFORTS, MODES
-from lbx.options.run_spec import Retrieval, RunSettings
+from lbx.options.run_spec import RunSettings
 from lbx.running.retrieving import Finder, rules_of
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def embedding_servers(spec: RunSpec, bundle: Bundle) -> list[tuple[str, int] | N
     Raises:
         UsageError: the model that ranks chunks does not exist.
     """
-    servers = [server_of(resolve_embedder(spec.retriever, bundle=bundle))] if spec.retrieval.uses_embeddings else []
+    servers = [server_of(resolve_embedder(spec.retriever, bundle=bundle))] if spec.has_embedding_retriever else []
     if spec.embedding is not None:
         with contextlib.suppress(UsageError):  # the name of vectors already in the results file
             servers.append(server_of(resolve_embedder(spec.embedding, bundle=bundle)))
@@ -162,21 +162,19 @@ def load_to_forecast(card: ModelCard, bundle: Bundle) -> tuple[Backend, bool]:
         return backend, False
 
 
-def finder_for(retrieval: Retrieval, bundle: Bundle, tasks: Sequence[Task]) -> Finder | None:
+def finder_for(spec: RunSpec, bundle: Bundle, tasks: Sequence[Task]) -> Finder | None:
     """Make the retriever of chunks; None if whole documents are read.
 
     Raises:
         UsageError: the authors of the tasks retrieve in different ways, or not in the requested way.
         BundleError, BackendError: the bundle lacks a required file, or a library or model is missing.
     """
-    if not retrieval.best:
+    if not spec.rag:
         return None
-    rules = rules_of([BENCHMARKS[task.benchmark] for task in tasks], retrieval)
-    embedder = (
-        load_embedding_model(retrieval.retriever, bundle, retrieval.threads) if retrieval.uses_embeddings else None
-    )
+    rules = rules_of([BENCHMARKS[task.benchmark] for task in tasks], spec)
+    embedder = load_embedding_model(spec.retriever, bundle, spec.threads) if spec.has_embedding_retriever else None
     try:
-        return Finder(bundle, retrieval, embedder, rules)
+        return Finder(bundle, spec, embedder, rules)
     except BaseException:
         if embedder:
             embedder.close()

@@ -88,7 +88,7 @@ def retrieving(run: ResolvedRun) -> Iterator[ResolvedRun]:
     Raises:
         UsageError, BundleError, BackendError: see ``finder_for``.
     """
-    finder = finder_for(run.spec.retrieval, run.bundle, run.tasks)
+    finder = finder_for(run.spec, run.bundle, run.tasks)
     if finder is None:
         yield run
         return

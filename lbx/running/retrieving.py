@@ -20,7 +20,7 @@ from lbx.benchmarks.retrieval.retriever import (
     word_chunking,
 )
 from lbx.options.asking import BM25
-from lbx.options.run_spec import Retrieval
+from lbx.options.run_spec import RetrievalOptions
 from lbx.options.selection import EVERYTHING, Selection
 from lbx.results import Store
 from lbx.results.file.caches import all_chunks, chunks_key, find_chunks, store_chunks
@@ -56,12 +56,12 @@ class Finder:
     def __init__(
         self,
         bundle: Bundle,
-        how: Retrieval,
+        how: RetrievalOptions,
         embedder: Embedder | None = None,
         rules: RetrievalRules = _PLAIN,
     ) -> None:
         self._bundle = bundle
-        self._best = how.best
+        self._best = how.rag
         self._embedder = embedder
         cut = _chunking_rule(bundle, how, rules)
         if embedder is None:
@@ -84,7 +84,7 @@ class Finder:
             self._embedder.close()
 
 
-def rules_of(benchmarks: Iterable[Benchmark], how: Retrieval) -> RetrievalRules:
+def rules_of(benchmarks: Iterable[Benchmark], how: RetrievalOptions) -> RetrievalRules:
     """Return the common retrieval rules of these families' authors.
 
     Raises:
@@ -92,9 +92,9 @@ def rules_of(benchmarks: Iterable[Benchmark], how: Retrieval) -> RetrievalRules:
     """
     families = {family.name: family.protocol.retrieval for family in benchmarks}
     wanted_rules = dict.fromkeys(families.values())
-    if how.words and how.retriever != BM25:  # the rules are not used in this case
+    if how.chunk_words and how.retriever != BM25:  # the rules are not used in this case
         return _PLAIN
-    if len({(rules.tokens, rules.bm25, rules.tokenizer if how.tokens else "") for rules in wanted_rules}) > 1:
+    if len({(rules.tokens, rules.bm25, rules.tokenizer if how.chunk_tokens else "") for rules in wanted_rules}) > 1:
         raise UsageError(
             f"{' and '.join(families)} use different chunks and rankings, but a run can only use one.",
             fix="Use a separate run for each.",
@@ -102,10 +102,12 @@ def rules_of(benchmarks: Iterable[Benchmark], how: Retrieval) -> RetrievalRules:
     return next(iter(wanted_rules), _PLAIN)
 
 
-def _chunking_rule(bundle: Bundle, how: Retrieval, rules: RetrievalRules) -> ChunkingRule:
-    tokens = how.tokens or (None if how.words else rules.tokens)
+def _chunking_rule(bundle: Bundle, how: RetrievalOptions, rules: RetrievalRules) -> ChunkingRule:
+    tokens = how.chunk_tokens or (None if how.chunk_words else rules.tokens)
     if tokens is None:
-        return word_chunking(how.words or (EMBEDDING_SIZE if how.uses_embeddings else BM25_SIZE), how.retriever)
+        return word_chunking(
+            how.chunk_words or (EMBEDDING_SIZE if how.has_embedding_retriever else BM25_SIZE), how.retriever
+        )
     if not rules.tokenizer:
         raise UsageError(
             "--chunk-tokens does not apply to these tasks: their chunks are measured in words.",

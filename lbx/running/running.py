@@ -31,7 +31,7 @@ from lbx.results import RunRow, Store
 from lbx.results.file.caches import embedding_models
 from lbx.results.file.samples import refuse_other_samples
 from lbx.results.read.runs import find_run
-from lbx.results.whole.changes import Embedding, score_with
+from lbx.results.whole.changes import score_with
 from lbx.results.whole.copies import open_copy
 from lbx.running.answering import Asker, LocalAsker
 from lbx.running.forecast.outlook import FreeMemory
@@ -294,7 +294,7 @@ def _describe_size(agenda: Agenda) -> str:
 
 def _retrieve(run: ResolvedRun, path: Path, listener: Listener) -> ResolvedRun:
     """Return the run with all its chunks found, before a language model takes the memory."""
-    finder = finder_for(run.spec.retrieval, run.bundle, run.tasks)
+    finder = finder_for(run.spec, run.bundle, run.tasks)
     if finder is None:
         return run
     try:
@@ -345,8 +345,15 @@ def _score_summaries(run: ResolvedRun, run_id: str, path: Path, output: Path, li
         return
     try:
         with Store(path) as store:
-            embedding = Embedding(run.spec.embedding, run.bundle, run.spec.threads)
-            score_with(store, embedding, run_ids=[run_id], workers=0, listener=listener)
+            score_with(
+                store,
+                run.spec.embedding,
+                run_ids=[run_id],
+                workers=0,
+                bundle=run.bundle,
+                threads=run.spec.threads,
+                listener=listener,
+            )
     except LbxError:
         log.info(
             f"{run_id}: every answer is in {output}, but the embedding part of {halves} is missing. To add it "

@@ -19,7 +19,7 @@ from lbx.benchmarks.leval.prompts import RETRIEVAL_SCRIPT, SCRIPT, STUFF
 from lbx.benchmarks.leval.tasks import KINDS
 from lbx.benchmarks.registry import BENCHMARKS, LEval, judged_samples
 from lbx.options.asking import Mode
-from lbx.options.run_spec import SampleChoice
+from lbx.options.run_spec import SampleOptions
 from lbx.options.selection import select_samples
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
@@ -58,7 +58,7 @@ def test_real_questions(bundle: Bundle, task: str) -> None:
 
 def test_the_choice_of_judged_questions_is_what_the_files_mark(bundle: Bundle) -> None:
     tasks = LEval().tasks(bundle)
-    selection = select_samples(SampleChoice(questions="judged"), bundle, tasks, BENCHMARKS)
+    selection = select_samples(SampleOptions(questions="judged"), bundle, tasks, BENCHMARKS)
     selected = {
         sample.key for task in tasks for _, sample in selection.select(task, LEval().samples(bundle, task.name))
     }

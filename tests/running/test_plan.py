@@ -25,12 +25,12 @@ from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.engine.prefix import pack, plan_prefixes
-from lbx.options.run_spec import RunSettings
+from lbx.options.run_spec import RetrievalOptions, RunSettings
 from lbx.options.selection import EVERYTHING
 from lbx.results import Store
 from lbx.running.forecast.run_plan import TaskPlan, make_plan
 from lbx.running.jobs import JobSize, Work
-from lbx.running.retrieving import Finder, Retrieval, StoredChunks, retrieve_all
+from lbx.running.retrieving import Finder, StoredChunks, retrieve_all
 
 CHAT = "{% for m in messages %}<s>user: {{ m['content'] }} assistant: {% endfor %}"
 COUNTED = """
@@ -100,7 +100,7 @@ def test_retrieved_chunks_are_planned_too(tmp_path: Path) -> None:
     bundle = bundle_of("longbench_v2", tmp_path / "bundle")
     (task,) = BENCHMARKS["longbench_v2"].tasks(bundle)
     _, backend = scripted(tmp_path / "model", {"*": "x"})
-    finder, four = Finder(bundle, Retrieval(2, words=12)), EVERYTHING.first([task], 4)
+    finder, four = Finder(bundle, RetrievalOptions(rag=2, chunk_words=12)), EVERYTHING.first([task], 4)
     with Store(tmp_path / "results.duckdb") as store:
         retrieve_all(store, finder, bundle, [(BENCHMARKS["longbench_v2"], task)], selection=four)
         work = make_work(bundle, [task], backend, RunSettings(rag=2), selection=four, chunks=finder.find)

@@ -20,11 +20,11 @@ from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.registry import BENCHMARKS, LongBenchV2
 from lbx.benchmarks.retrieval.chunks import ChunkTokenizer
 from lbx.benchmarks.retrieval.retriever import RetrievalRules
-from lbx.options.run_spec import RunSettings
+from lbx.options.run_spec import RetrievalOptions, RunSettings
 from lbx.options.selection import EVERYTHING
 from lbx.results import Store
 from lbx.results.file.caches import find_chunks
-from lbx.running.retrieving import Finder, Retrieval, StoredChunks, retrieve_all, rules_of
+from lbx.running.retrieving import Finder, StoredChunks, retrieve_all, rules_of
 
 V2 = LongBenchV2()
 DEMO_TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "demo" / "hf" / "tokenizer.json"
@@ -53,7 +53,7 @@ class Counting(Finder):
     """Counts what it is asked, and fails at one of them."""
 
     def __init__(self, bundle: Bundle, best: int, words: int, fail_at: int | None = None) -> None:
-        super().__init__(bundle, Retrieval(best, words=words))
+        super().__init__(bundle, RetrievalOptions(rag=best, chunk_words=words))
         self.asked: list[str] = []
         self.fail_at = fail_at
 
@@ -78,7 +78,7 @@ def questions(folder: Path, count: int) -> tuple[Bundle, list[tuple[Benchmark, T
 
 def test_what_is_found_is_kept_and_comes_back_in_document_order(tmp_path: Path, store: Store) -> None:
     bundle, tasks, samples = questions(tmp_path, 3)
-    finder, seen = Finder(bundle, Retrieval(4, words=10)), []
+    finder, seen = Finder(bundle, RetrievalOptions(rag=4, chunk_words=10)), []
     retrieve_all(store, finder, bundle, tasks, progress=lambda *state: seen.append(state))
     assert seen == [("longbench_v2/mcq", done, 3) for done in (1, 2, 3)]
     for sample in samples:
@@ -125,7 +125,10 @@ def test_more_samples_than_the_task_was_said_to_have(tmp_path: Path, store: Stor
     bundle, [(_, task)], _ = questions(tmp_path, 4)
     for samples in (2, 9):
         retrieve_all(
-            store, Finder(bundle, Retrieval(samples, words=10)), bundle, [(V2, Task(V2.name, task.name, (), samples))]
+            store,
+            Finder(bundle, RetrievalOptions(rag=samples, chunk_words=10)),
+            bundle,
+            [(V2, Task(V2.name, task.name, (), samples))],
         )
     assert store.query("SELECT retriever, count(DISTINCT sample_id) FROM retrievals GROUP BY 1 ORDER BY 1").rows == [
         ("bm25/10 words, best 2", 4),
@@ -136,7 +139,7 @@ def test_more_samples_than_the_task_was_said_to_have(tmp_path: Path, store: Stor
 def test_an_empty_document_has_no_chunks(tmp_path: Path, store: Store) -> None:
     bundle = v2_bundle(tmp_path / "bundle", [v2_row(0, context=""), v2_row(1)])
     (task,) = V2.tasks(bundle)
-    finder = Finder(bundle, Retrieval(2, words=10))
+    finder = Finder(bundle, RetrievalOptions(rag=2, chunk_words=10))
     retrieve_all(store, finder, bundle, [(V2, task)])
     empty, full = V2.samples(bundle, task.name)
     assert StoredChunks(store, finder.name)(V2, empty) == ()
@@ -146,11 +149,11 @@ def test_an_empty_document_has_no_chunks(tmp_path: Path, store: Store) -> None:
 def test_names_tell_settings_apart(tmp_path: Path) -> None:
     model, bundle = Letters(), v2_bundle(tmp_path / "bundle", [v2_row(0)])
     names = [
-        Finder(bundle, Retrieval(3)).name,
-        Finder(bundle, Retrieval(7)).name,
-        Finder(bundle, Retrieval(3, words=200)).name,
-        Finder(bundle, Retrieval(3, "letters"), model).name,
-        Finder(bundle, Retrieval(3, "letters", 500), model).name,
+        Finder(bundle, RetrievalOptions(rag=3)).name,
+        Finder(bundle, RetrievalOptions(rag=7)).name,
+        Finder(bundle, RetrievalOptions(rag=3, chunk_words=200)).name,
+        Finder(bundle, RetrievalOptions(rag=3, retriever="letters"), model).name,
+        Finder(bundle, RetrievalOptions(rag=3, retriever="letters", chunk_words=500), model).name,
     ]
     assert names[0] == "bm25/500 words, best 3"
     assert names[3] == "embedding:letters:0123456789ab/200 words, best 3"
@@ -160,14 +163,17 @@ def test_names_tell_settings_apart(tmp_path: Path) -> None:
 def test_families_that_retrieve_differently_are_asked_apart() -> None:
     one, two, leval = (BENCHMARKS[name] for name in ("longbench", "longbench_v2", "leval"))
     plain = RetrievalRules()
-    assert rules_of([one], Retrieval(3)) == rules_of([one, two], Retrieval(3)) == plain
-    assert rules_of([leval, leval], Retrieval(3)) == leval.protocol.retrieval
-    assert rules_of([one, leval], Retrieval(3, "letters", words=9)) == plain
-    for families, how in (([one, leval], Retrieval(3)), ([one, two], Retrieval(3, tokens=128))):
+    assert rules_of([one], RetrievalOptions(rag=3)) == rules_of([one, two], RetrievalOptions(rag=3)) == plain
+    assert rules_of([leval, leval], RetrievalOptions(rag=3)) == leval.protocol.retrieval
+    assert rules_of([one, leval], RetrievalOptions(rag=3, retriever="letters", chunk_words=9)) == plain
+    for families, how in (
+        ([one, leval], RetrievalOptions(rag=3)),
+        ([one, two], RetrievalOptions(rag=3, chunk_tokens=128)),
+    ):
         with pytest.raises(UsageError, match="use different chunks and rankings"):
             rules_of(families, how)
     with pytest.raises(UsageError, match="both set the size"):
-        Retrieval(3, words=5, tokens=5).check()
+        RetrievalOptions(rag=3, chunk_words=5, chunk_tokens=5)
 
 
 def with_tokenizer(bundle: Bundle, repo: str) -> Bundle:
@@ -185,11 +191,11 @@ def test_chunks_of_tokens(tmp_path: Path, store: Store) -> None:
     bundle, tasks, samples = questions(tmp_path, 2)
     rules = V2.protocol.retrieval
     with pytest.raises(BundleError, match="lacks zai-org/glm-4-9b-chat-hf") as caught:
-        Finder(bundle, Retrieval(2, tokens=16), rules=rules)
+        Finder(bundle, RetrievalOptions(rag=2, chunk_tokens=16), rules=rules)
     assert caught.value.command == "lbx bundle bundle/longbench_v2_retrieval.toml"
     with pytest.raises(UsageError, match="their chunks are measured in words"):
-        Finder(bundle, Retrieval(2, tokens=16))
-    finder = Finder(with_tokenizer(bundle, rules.tokenizer), Retrieval(2, tokens=16), rules=rules)
+        Finder(bundle, RetrievalOptions(rag=2, chunk_tokens=16))
+    finder = Finder(with_tokenizer(bundle, rules.tokenizer), RetrievalOptions(rag=2, chunk_tokens=16), rules=rules)
     assert re.fullmatch(r"bm25/16 tokens of glm-4-9b-chat-hf:[0-9a-f]{12}, best 2", finder.name)
     retrieve_all(store, finder, bundle, tasks)
     counts = ChunkTokenizer(DEMO_TOKENIZER).counts
@@ -206,7 +212,12 @@ def test_l_eval_has_chunks_and_bm25_of_its_own(tmp_path: Path) -> None:
     bundle = with_tokenizer(v2_bundle(tmp_path / "bundle", [v2_row(0)]), rules.tokenizer)
     names = {
         how: Finder(bundle, how, rules=rules).name
-        for how in (Retrieval(4), Retrieval(4, tokens=64), Retrieval(4, words=9), Retrieval(4, "bm25-characters"))
+        for how in (
+            RetrievalOptions(rag=4),
+            RetrievalOptions(rag=4, chunk_tokens=64),
+            RetrievalOptions(rag=4, chunk_words=9),
+            RetrievalOptions(rag=4, retriever="bm25-characters"),
+        )
     }
     assert [name.split(":")[0] for name in names.values()] == [
         "bm25-elasticsearch/1024 tokens of gpt2",
@@ -216,13 +227,13 @@ def test_l_eval_has_chunks_and_bm25_of_its_own(tmp_path: Path) -> None:
     ]
     (bundle.root / HUB / repo_folder("model", rules.tokenizer) / "snapshots" / "1" / "tokenizer.json").write_text("{}")
     with pytest.raises(BundleError, match=r"tokenizer\.json cannot be read"):
-        Finder(bundle, Retrieval(4), rules=rules)
+        Finder(bundle, RetrievalOptions(rag=4), rules=rules)
 
 
 def test_an_embedding_model_ranks_by_cosine(tmp_path: Path, store: Store) -> None:
     bundle, tasks, samples = questions(tmp_path, 2)
     model = Letters()
-    finder = Finder(bundle, Retrieval(3, "letters", 10), model)
+    finder = Finder(bundle, RetrievalOptions(rag=3, retriever="letters", chunk_words=10), model)
     retrieve_all(store, finder, bundle, tasks)
     for sample in samples:
         kept = StoredChunks(store, finder.name)(V2, sample)
@@ -244,7 +255,7 @@ def test_a_run_reads_the_chunks(tmp_path: Path, store: Store) -> None:
     _, backend = scripted(tmp_path / "model", {"*": "The correct answer is (A)"})
     for number, (benchmark, bundle) in enumerate(((LongBenchV2(), two), (LongBench(), one))):
         (task,) = benchmark.tasks(bundle)
-        finder = Finder(bundle, Retrieval(2, words=10))
+        finder = Finder(bundle, RetrievalOptions(rag=2, chunk_words=10))
         retrieve_all(store, finder, bundle, [(benchmark, task)])
         stored = StoredChunks(store, finder.name)
         settings = RunSettings(rag=2, retriever=finder.name)

@@ -16,7 +16,8 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, Task
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.options.selection import EVERYTHING, SampleChoice, Selection, select_samples
+from lbx.options.run_spec import SampleOptions
+from lbx.options.selection import EVERYTHING, Selection, select_samples
 
 BUNDLE: Any = SimpleNamespace()
 
@@ -40,7 +41,7 @@ class Family:
 
     def select(self, **choice: Any) -> Selection:
         known: Any = {"toy": self}
-        return select_samples(SampleChoice(**choice), BUNDLE, self.tasks, known)
+        return select_samples(SampleOptions(**choice), BUNDLE, self.tasks, known)
 
     def places(self, task: str, **choice: Any) -> list[int]:
         (of_task,) = [one for one in self.tasks if one.name == task]
@@ -151,7 +152,7 @@ def test_a_name_that_there_is_not(name: str, said: str) -> None:
 )
 def test_ways_to_choose_that_exclude_each_other(choice: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="exclude each other"):
-        SampleChoice(**choice)
+        SampleOptions(**choice)
 
 
 def test_samples_of_a_real_benchmark(tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ def test_samples_of_a_real_benchmark(tmp_path: Path) -> None:
     tasks = BENCHMARKS["longbench"].tasks(bundle)
 
     def chosen(**choice: Any) -> list[int]:
-        (places,) = (select_samples(SampleChoice(**choice), bundle, tasks, BENCHMARKS).positions or {}).values()
+        (places,) = (select_samples(SampleOptions(**choice), bundle, tasks, BENCHMARKS).positions or {}).values()
         return sorted(places)
 
     assert chosen(documents=2) == [0, 1, 2, 3, 4, 5]

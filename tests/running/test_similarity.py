@@ -22,7 +22,7 @@ from lbx.options.run_spec import RunSettings
 from lbx.results import Store
 from lbx.results.file.caches import embedding_models
 from lbx.results.scoring.scores import Rescoring, Similarities, identity, rescore
-from lbx.results.whole.changes import Embedding, score_with
+from lbx.results.whole.changes import score_with
 
 PRO = LongBenchPro()
 OUTPUTS = [
@@ -135,7 +135,7 @@ def test_vectors_of_one_model_are_not_those_of_another_of_its_name(
 
     def score(folder: Path) -> list[str]:
         with contextlib.redirect_stderr(io.StringIO()):
-            score_with(store, Embedding(str(folder)), run_ids=["r1"], workers=0)
+            score_with(store, str(folder), run_ids=["r1"], workers=0)
         return embedding_models(store)
 
     (mine,) = score(folders[0])

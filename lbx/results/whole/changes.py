@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
-from typing import NamedTuple
 
 from lbx.backends import load_embedding_model
 from lbx.base.errors import StoreError, UsageError
@@ -180,14 +179,6 @@ def _rename_sets(store: Store, ids_before: dict[str, str]) -> None:
                 rename_rating_set(connection, name, new)
 
 
-class Embedding(NamedTuple):
-    """An embedding model's card, a bundle that may contain its weights, and the number of CPU threads."""
-
-    name: str
-    bundle: Bundle | None = None
-    threads: int | None = None
-
-
 def score(
     results: str | os.PathLike[str],
     *,
@@ -223,19 +214,27 @@ def score(
         runs = resolve_runs(store, runs)
         if opened is not None:
             refuse_new_rules(store, opened)
-        model = Embedding(embedding, opened, threads) if embedding else None
-        return score_with(store, model, run_ids=runs, workers=workers, listener=listener)
+        return score_with(
+            store, embedding, run_ids=runs, workers=workers, bundle=opened, threads=threads, listener=listener
+        )
 
 
 def score_with(
-    store: Store, embedding: Embedding | None, *, run_ids: Sequence[str], workers: int, listener: Listener | None = None
+    store: Store,
+    embedding: str | None,
+    *,
+    run_ids: Sequence[str],
+    workers: int,
+    bundle: Bundle | None = None,
+    threads: int | None = None,
+    listener: Listener | None = None,
 ) -> int:
     """Score stored outputs of an open results file; see ``score``."""
     listener = listener or Listener()
     progress = listener.counted
-    is_stored = embedding is not None and embedding.name in embedding_models(store)
-    embedder = load_embedding_model(*embedding) if embedding and not is_stored else None
-    stored = embedding.name if embedding and is_stored else None
+    is_stored = embedding is not None and embedding in embedding_models(store)
+    embedder = load_embedding_model(embedding, bundle, threads) if embedding and not is_stored else None
+    stored = embedding if is_stored else None
     try:
         similarities = Similarities(embedder, model=stored, progress=functools.partial(progress, "texts embedded"))
         rescoring = Rescoring(BENCHMARKS, run_ids, similarities, workers)

@@ -11,12 +11,10 @@ from lbx.cli.options import PageOptions, ReportFormat, SqlFormat
 from lbx.opinions.reports import OPINIONS
 from lbx.options.common import (
     BUNDLE,
-    FORCE,
     FORMAT,
     MODEL,
     RESULTS,
     ROWS,
-    RUN_FORMS,
     TASKS,
     AsJson,
     OnlyRuns,
@@ -24,9 +22,9 @@ from lbx.options.common import (
     OutputFile,
     ResultsArgument,
 )
-from lbx.options.option import Argument, Option
+from lbx.options.option import Argument, Option, option_of
 from lbx.report.comparison_reports import COMPARISONS
-from lbx.report.report_types import ALL, BOARD
+from lbx.report.report_types import BOARD, ReportQuery
 from lbx.report.score_reports import SCORES
 
 _REPORTS = (*SCORES, *COMPARISONS, *OPINIONS, BOARD)
@@ -72,69 +70,24 @@ class ReportOptions:
     )
     output: OutputFile = None
     runs: OnlyRuns = ()
-    no_interval: Annotated[
-        bool,
-        Option("Show scores without their intervals, as the official scripts print them."),
-    ] = False
-    references: Annotated[
-        tuple[Path, ...],
-        Option(
-            "CSV of published figures to use instead of lbx's; shown next to the runs in the reports paper "
-            "and board, marked with *.",
-            "CSV",
-            ("--reference",),
-        ),
-    ] = ()
-    against: Annotated[
-        tuple[str, ...],
-        Option("Also show this published model in the reports paper and board; part of its name is enough.", "MODEL"),
-    ] = ()
-    baseline: Annotated[
-        str | None,
-        Option(f"Compare the other runs with this run: {RUN_FORMS}.", "RUN", completion="runs"),
-    ] = None
-    baseline_file: Annotated[
-        Path | None,
-        Option(
-            "The results file with the baseline, perhaps of another revision of the data: questions with equal "
-            "content are compared.",
-            "FILE",
-        ),
-    ] = None
-    margin: Annotated[
-        float | None,
-        Option(f"Largest difference in points that counts as equal; default: {ALL.margin:g}.", "POINTS", least=0.0),
-    ] = None
-    force: Annotated[bool, FORCE.with_help("Compare runs even if their settings differ; each line notes it.")] = False
+    no_interval: Annotated[bool, option_of(ReportQuery, "without_intervals")] = False
+    references: Annotated[tuple[Path, ...], option_of(ReportQuery, "references")] = ()
+    against: Annotated[tuple[str, ...], option_of(ReportQuery, "models")] = ()
+    baseline: Annotated[str | None, option_of(ReportQuery, "baseline")] = None
+    baseline_file: Annotated[Path | None, option_of(ReportQuery, "baseline_file")] = None
+    margin: Annotated[float | None, option_of(ReportQuery, "margin")] = None
+    force: Annotated[bool, option_of(ReportQuery, "force")] = False
     tasks: Annotated[
-        tuple[str, ...],
-        TASKS.with_help("changes: only these benchmarks or tasks: leval, leval/tpo, 'lveval/*_16k'."),
+        tuple[str, ...], TASKS.with_help("changes: only these benchmarks or tasks: leval, leval/tpo, 'lveval/*_16k'.")
     ] = ()
-    rows: Annotated[
-        int | None,
-        ROWS.with_help(f"changes: show at most N; default: {ALL.limit}."),
-    ] = None
-    expected: Annotated[
-        tuple[str, ...],
-        Option(
-            "Check the runs against the figures of this published model, given by a part of its name; exit "
-            "code 1 if one differs. Can be repeated.",
-            "MODEL",
-            ("--expect",),
-        ),
-    ] = ()
-    keep: Annotated[
-        float | None,
-        Option(
-            "Effective context: the share of the score at the shortest length to keep; default: 0.85.",
-            "SHARE",
-            least=0.0,
-            most=1.0,
-        ),
-    ] = None
+    rows: Annotated[int | None, option_of(ReportQuery, "limit")] = None
+    expected: Annotated[tuple[str, ...], option_of(ReportQuery, "expected_models")] = ()
+    keep: Annotated[float | None, option_of(ReportQuery, "keep")] = None
     at_least: Annotated[
         float | None,
-        Option("Effective context: the score to reach instead, such as RULER's 0.856.", "SCORE", least=0.0, most=1.0),
+        option_of(ReportQuery, "at_least").with_help(
+            "Effective context: the score to reach instead, such as RULER's 0.856."
+        ),
     ] = None
     ascii_only: Annotated[
         bool, Option("Print tables in ASCII only; other characters are spelled out.", names=("--ascii",))

@@ -18,6 +18,7 @@ from lbx.cli.output import answer_json, answer_text, binary_file, note
 from lbx.cli.read_options import ReportOptions
 from lbx.cli.tables import check_output, show_sheets
 from lbx.opinions.journal import journal_of, read_journal
+from lbx.options.option import changed_options
 from lbx.report import overview as overviews
 from lbx.report import papers, render, reports
 from lbx.report.comparing import mark_ties
@@ -55,7 +56,7 @@ def report(options: ReportOptions) -> None:
     on_a_screen = is_overview and output_format is ReportFormat.TABLE
     on_a_page = is_overview and output_format is ReportFormat.HTML
     read_reports = overviews.REPORTS_READ if on_a_screen else reports.ON_A_PAGE if on_a_page else names
-    reports.check_options(read_reports, _special_options(options))
+    reports.check_options(read_reports, changed_options(options))
     query = ReportQuery(
         runs=resolve_runs_in(results, options.runs) if results else (),
         models=options.against,
@@ -153,24 +154,6 @@ def _open(
     with open_with_numbers(results, allowed_files=[*output, *others], threads=threads, numbers=numbers) as store:
         open_baseline(store, query)
         yield store
-
-
-def _special_options(options: ReportOptions) -> list[str]:
-    """List the given options that only some reports accept."""
-    values = {
-        "--reference": options.references,
-        "--against": options.against,
-        "--expect": options.expected,
-        "--baseline": options.baseline is not None,
-        "--baseline-file": options.baseline_file is not None,
-        "--margin": options.margin is not None,
-        "--force": options.force,
-        "--tasks": options.tasks,
-        "--rows": options.rows,
-        "--keep": options.keep is not None,
-        "--at-least": options.at_least is not None,
-    }
-    return [name for name, value in values.items() if value]
 
 
 class Tables(dict[str, Table]):

@@ -175,6 +175,15 @@ def option_of(options: type, name: str) -> Option:
     return option
 
 
+def changed_options(options: object) -> list[str]:
+    """Return the names of an instance's options whose values are not the defaults."""
+    return [
+        field.option_name
+        for name, field in fields_of(type(options)).items()
+        if field.option and getattr(options, name) != field.default
+    ]
+
+
 def _field(name: str, kind: Any, default: object) -> OptionField:
     option = next((entry for entry in getattr(kind, "__metadata__", ()) if isinstance(entry, Option)), None)
     return OptionField(name, kind.__origin__ if option else kind, default, option)

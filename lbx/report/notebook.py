@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from lbx.base.errors import UsageError
 from lbx.base.outputs import write_file
 from lbx.base.tables import nearest
+from lbx.options.option import fields_of
 from lbx.report import figures as drawings
 from lbx.report import papers, reports
 from lbx.report.labels import headline, with_progress
 from lbx.report.page.html import quiet, table
 from lbx.report.page.source import PageSource
-from lbx.report.report_types import OPTION_NAMES, ReportQuery
+from lbx.report.report_types import ReportQuery
 from lbx.report.sheets import Sheet
 from lbx.report.terminal import lines
 from lbx.results import Store, Table
@@ -161,7 +162,7 @@ def _make_query(store: Store, name: str, options: dict[str, Any]) -> ReportQuery
     for option in options:
         if option not in known:
             raise UsageError(f"Reports have no option {option!r}.", fix=nearest(option, known))
-    reports.check_options([name], [OPTION_NAMES[option] for option in options if option in OPTION_NAMES])
+    reports.check_options([name], [fields_of(ReportQuery)[option].option_name for option in options])
     several = {"runs", "models", "references", "expected_models", "tasks"}
     values: dict[str, Any] = {
         option: (value,) if option in several and isinstance(value, str | os.PathLike) else value

@@ -1,13 +1,13 @@
 """Definitions of reports (columns, formats, options) and the queries that select their rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from lbx.base.columns import Column
+from lbx.options.common import FORCE, ROWS, RUN, RUN_FORMS, TASKS
+from lbx.options.option import Option
 
 if TYPE_CHECKING:
     from lbx.results import Table
@@ -48,12 +48,16 @@ class ReportDefinition:
     pivot: tuple[str, Column] | None = None
     rows: str = ""
     run_columns: Sequence[str] = ("run_id",)
-    notes: Callable[[Table], Sequence[str]] | None = None
+    notes: "Callable[[Table], Sequence[str]] | None" = None
     empty: str = "This file has no rows for the report."
     says: Callable[[Mapping[str, Any]], bool] | None = None
     takes: Collection[str] = ()
     reads: Literal["answers", "numbers", "coverage"] = "answers"
     page: int = 0
+
+
+_MARGIN = 1.0
+_LIMIT = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,34 +78,68 @@ class ReportQuery:
         at_least: Score in 0..1 that a longer length must have, in place of ``keep``.
     """
 
-    runs: Sequence[str] = ()
-    models: Sequence[str] = ()
-    references: Sequence[Path] = ()
-    expected_models: Sequence[str] = ()
+    runs: Annotated[Sequence[str], RUN] = ()
+    models: Annotated[
+        Sequence[str],
+        Option(
+            "Also show this published model in the reports paper and board; part of its name is enough.",
+            "MODEL",
+            ("--against",),
+        ),
+    ] = ()
+    references: Annotated[
+        Sequence[Path],
+        Option(
+            "CSV of published figures to use instead of lbx's; shown next to the runs in the reports paper and board, "
+            "marked with *.",
+            "CSV",
+            ("--reference",),
+        ),
+    ] = ()
+    expected_models: Annotated[
+        Sequence[str],
+        Option(
+            "Check the runs against the figures of this published model, given by a part of its name; exit code 1 if "
+            "one differs. Can be repeated.",
+            "MODEL",
+            ("--expect",),
+        ),
+    ] = ()
     with_published_models: bool = False
-    without_intervals: bool = False
-    baseline: str = ""
-    baseline_file: Path | None = None
-    margin: float = 1.0
-    force: bool = False
-    tasks: Sequence[str] = ()
-    limit: int = 50
-    keep: float | None = None
-    at_least: float | None = None
+    without_intervals: Annotated[
+        bool,
+        Option("Show scores without their intervals, as the official scripts print them.", names=("--no-interval",)),
+    ] = False
+    baseline: Annotated[
+        str, Option(f"Compare the other runs with this run: {RUN_FORMS}.", "RUN", completion="runs")
+    ] = ""
+    baseline_file: Annotated[
+        Path | None,
+        Option(
+            "The results file with the baseline, perhaps of another revision of the data: questions with equal content "
+            "are compared.",
+            "FILE",
+        ),
+    ] = None
+    margin: Annotated[
+        float, Option(f"Largest difference in points that counts as equal; default: {_MARGIN:g}.", "POINTS", least=0.0)
+    ] = _MARGIN
+    force: Annotated[bool, FORCE.with_help("Compare runs even if their settings differ; each line notes it.")] = False
+    tasks: Annotated[Sequence[str], TASKS] = ()
+    limit: Annotated[int, ROWS.with_help(f"changes: show at most N; default: {_LIMIT}.")] = _LIMIT
+    keep: Annotated[
+        float | None,
+        Option(
+            "Effective context: the share of the score at the shortest length to keep; default: 0.85.",
+            "SHARE",
+            least=0.0,
+            most=1.0,
+        ),
+    ] = None
+    at_least: Annotated[
+        float | None,
+        Option("Effective context: the score to reach instead.", "SCORE", least=0.0, most=1.0),
+    ] = None
 
 
 ALL = ReportQuery()
-OPTION_NAMES = {
-    "references": "--reference",
-    "models": "--against",
-    "expected_models": "--expect",
-    "baseline": "--baseline",
-    "baseline_file": "--baseline-file",
-    "margin": "--margin",
-    "force": "--force",
-    "tasks": "--tasks",
-    "limit": "--rows",
-    "keep": "--keep",
-    "at_least": "--at-least",
-}
-"""Options of ``lbx report`` that only some reports accept, by the fields of ``ReportQuery`` that they set."""

@@ -91,10 +91,10 @@ def reports_of(view: str) -> list[str]:
 
 
 def check_options(names: Collection[str], options: Iterable[str]) -> None:
-    """Raise UsageError if an option applies to none of these reports (``ReportDefinition.takes``)."""
+    """Raise UsageError if an option applies only to other reports (``ReportDefinition.takes``)."""
     for option in options:
         takers = [name for name, report in REPORTS.items() if option in report.takes]
-        if not {*takers} & {*names}:
+        if takers and not {*takers} & {*names}:
             *first, last = dict.fromkeys(BOARD if name in boards.BOARDS else name for name in takers)
             who = f"reports {', '.join(first)} and {last} take" if first else f"report {last} takes"
             fix = f"Name {'one of them' if first else 'it'}, or omit {option}. `lbx sql` selects rows of any view."

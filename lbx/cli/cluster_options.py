@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from lbx.cli.options import SessionOptions
 from lbx.cli.spec_options import SpecOptions
-from lbx.options.common import CPUS, DRY_RUN, GPUS, MEMORY, OUTPUT, SCRATCH, SHARD_PLAN, AsJson
+from lbx.options.common import CALIBRATE, CPUS, DRY_RUN, GPUS, MEMORY, OUTPUT, SCRATCH, SHARD_PLAN, AsJson
 from lbx.options.option import Argument, Option
 
 
@@ -34,7 +34,7 @@ class SubmitOptions(SessionOptions, SpecOptions):
     at_once: Annotated[int, Option("At most N shards at a time; 0: all.", "N")] = 0
     calibrate: Annotated[
         bool,
-        Option("Compute here for a few seconds to predict the duration of shards on nodes like this one."),
+        CALIBRATE.with_help("Compute here for a few seconds to predict the duration of shards on nodes like this one."),
     ] = True
     like: Annotated[
         Path | None,

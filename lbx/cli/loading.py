@@ -241,7 +241,7 @@ def parameters_of(options: type) -> dict[str, inspect.Parameter]:
         field.name: inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
         )
-        for field, is_required in _all_fields(options)
+        for field, is_required in option_fields(options)
         for annotation, default in [_annotation(field, is_required=is_required)]
     }
 
@@ -280,7 +280,7 @@ def _fields_of_spec(field: OptionField) -> Mapping[str, OptionField]:
     return _spec_of(field).command_line_fields()
 
 
-def _all_fields(options: type) -> Iterator[tuple[OptionField, bool]]:
+def option_fields(options: type) -> Iterator[tuple[OptionField, bool]]:
     """Yield each option's field, and whether a command line must give it."""
     for field in fields_of(options).values():
         if get_origin(field.kind) is SpecValues:

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from lbx.cli.options import LocalSessionOptions
 from lbx.cli.spec_options import SpecOptions
-from lbx.options.common import BUNDLE, LIMIT, OUTPUT, SHARD_PLAN, TASKS, AsJson
+from lbx.options.common import BUNDLE, CALIBRATE, LIMIT, OUTPUT, SHARD_PLAN, TASKS, AsJson, Full
 from lbx.options.option import Argument, Option, option_of, shard_option
 from lbx.options.run_spec import RunSpec
 
@@ -87,7 +87,7 @@ class PlanOptions(SpecOptions):
     ] = None
     calibrate: Annotated[
         bool,
-        Option("Compute for a few seconds to estimate the duration of a run."),
+        CALIBRATE.with_help("Compute for a few seconds to estimate the duration of a run."),
     ] = True
     against: Annotated[
         tuple[str, ...],
@@ -109,7 +109,7 @@ class PromptsOptions(SpecOptions):
     Example: lbx prompts --bundle demo --model demo-hf --tasks needle --limit 2
     """
 
-    full: Annotated[bool, Option("Show whole texts; default: their beginning and end.")] = False
+    full: Full = False
     output: Annotated[
         Path | None,
         OUTPUT.with_help("Write the prompts as JSON lines, with token ids."),

@@ -17,6 +17,7 @@ from lbx.options.common import (
     ROWS,
     TASKS,
     AsJson,
+    Full,
     OnlyRuns,
     OnlyTasks,
     OutputFile,
@@ -117,7 +118,7 @@ class ShowOptions:
     ] = False
     bundle: Annotated[Path | None, BUNDLE.with_help("For --prompt; default: the run's.", variable="")] = None
     model: Annotated[str | None, MODEL.with_help("For --prompt; default: the run's.")] = None
-    full: Annotated[bool, Option("Show whole texts; default: their beginning and end.")] = False
+    full: Full = False
     as_json: AsJson = False
 
 

@@ -5,10 +5,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from lbx.options.common import OUTPUT, RUN_FORMS, AsJson, ResultsArgument
+from lbx.options.common import OUTPUT, RUN_FORMS, RUN_NAME, AsJson, ResultsArgument
 from lbx.options.option import Argument, Option
 
-RunArgument = Annotated[str, Argument(f"The run: {RUN_FORMS}.", "RUN", completion="runs")]
+RunArgument = Annotated[str, RUN_NAME]
 
 
 class KeptTexts(StrEnum):
@@ -52,7 +52,7 @@ class RemoveRunsOptions:
     results: ResultsArgument
     runs: Annotated[
         tuple[str, ...],
-        Argument(f"The runs, each {RUN_FORMS}; none to only --vacuum.", "[RUN]...", completion="runs"),
+        RUN_NAME.with_help(f"The runs, each {RUN_FORMS}; none to only --vacuum.", metavar="[RUN]..."),
     ] = ()
     with_dependents: Annotated[
         bool,
@@ -93,7 +93,7 @@ class ExtractRunsOptions:
     results: ResultsArgument
     runs: Annotated[
         tuple[str, ...],
-        Argument(f"A run or judge: {RUN_FORMS}. Default: all.", "RUN", completion="runs"),
+        RUN_NAME.with_help(f"A run or judge: {RUN_FORMS}. Default: all."),
     ] = ()
     output: Annotated[Path, OUTPUT.with_help("The new results file.")]
     without_texts: Annotated[bool, Option("Leave out all texts.")] = False

@@ -15,7 +15,7 @@ from lbx.base.errors import UsageError
 from lbx.base.records import Prompt, Sampling, Truncation
 from lbx.cli import loading
 from lbx.cli.loading import CommandSpec, SpecValues
-from lbx.cli.main import load_command
+from lbx.cli.main import COMMANDS, load_command
 from lbx.cli.spec_options import SpecOptions
 from lbx.opinions.judge_spec import JudgeSpec
 from lbx.options.asking import ASKING, MODES, OF_LENGTH, view_labels
@@ -72,6 +72,16 @@ def test_no_option_is_declared_twice() -> None:
         assert not (ASKING.keys() | ChoosingOptions.__annotations__.keys()) & cls.__annotations__.keys()
     assert ASKING.keys() < {field.name for field in fields(RunSettings)}
     assert {*MODES} < ASKING.keys() >= {*OF_LENGTH}
+
+
+def test_the_same_option_of_several_commands_is_one_declaration() -> None:
+    rows = [row for command in COMMANDS.values() for row in (command.parts or {"": command}).values()]
+    declared: dict[Option, tuple[Option, str]] = {}
+    for row in rows:
+        for field, _ in loading.option_fields(loading.import_object(row.options)):
+            assert field.option is not None
+            first, place = declared.setdefault(field.option, (field.option, row.options))
+            assert first is field.option, f"{field.option_name} of {row.options} repeats that of {place}"
 
 
 def test_a_new_field_is_an_option_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:

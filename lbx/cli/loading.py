@@ -250,7 +250,7 @@ def make_options(options: type, values: Mapping[str, Any], context: typer.Contex
     """Make an instance of a command's dataclass.
 
     Raises:
-        UsageError: a text is not UTF-8, a file of names cannot be read, or the dataclass refuses the values.
+        UsageError: a file of names cannot be read, or the dataclass refuses the values.
     """
     arguments: dict[str, object] = {}
     for field in fields_of(options).values():

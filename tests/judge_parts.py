@@ -47,9 +47,9 @@ ASKED = {
     "gov_report_summ": [(TALE, ("rouge", "human"), [("Sum up.", "a tale")])],
 }
 ROWS = """
-    SELECT g.sample_id, g.output, g.error, g.prompt_sha256, s.score, s.extracted, s.partial, a.meta::VARCHAR
-    FROM generations g JOIN samples a USING (benchmark, task, sample_id)
-    LEFT JOIN scores s USING (run_id, benchmark, task, sample_id, iteration)
+    SELECT g.sample_id, g.output, g.error, g.prompt_sha256, s.score, s.extracted, s.partial, to_json(d)::VARCHAR
+    FROM generations g LEFT JOIN scores s USING (run_id, benchmark, task, sample_id, iteration)
+    JOIN rounds d ON (d.rubric, d.round_id) = (g.task, g.sample_id)
     WHERE g.benchmark = 'judge' ORDER BY ALL
 """
 

@@ -132,6 +132,8 @@ def _judge(store: Store, samples: list[Sample], answers: dict[tuple[str, str], s
             yield from both_orders(asked, f"{planted.text('Well,')} [[A]]", f"{planted.text('Well,')} [[B]]")
 
     add_judge(store, "planted-judge", list(rounds()), model="judge")
+    with store.transaction() as connection:
+        connection.execute("UPDATE rounds SET pattern = ?", [planted.text("Rating: {rating}")])
 
 
 def _rate(store: Store, samples: list[Sample], answers: dict[tuple[str, str], str], planted: Planted) -> None:

@@ -33,7 +33,17 @@ REPORTS = (
 )  # fmt: skip
 FORMATS = ("table", "markdown", "csv", "json", "latex")
 DRAWN_FILES = 8
-COPIED_TABLES = ("runs", "samples", "generations", "scores", "sessions", "rating_sets", "rating_items", "ratings")
+COPIED_TABLES = (
+    "runs",
+    "samples",
+    "generations",
+    "scores",
+    "rounds",
+    "sessions",
+    "rating_sets",
+    "rating_items",
+    "ratings",
+)
 
 
 def make_files(folder: Path) -> None:

@@ -89,6 +89,57 @@ class Sample:
         return SampleKey(self.benchmark, self.task, self.sample_id)
 
 
+JUDGE = "judge"
+"""Benchmark of judges' rounds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedAnswer:
+    """The stored answer that a judge's round is about, and the rules for reading the judge's text.
+
+    Attributes:
+        kind: "pair" (the better of two answers) or "score" (the quality of a single one).
+        benchmark, task, sample_id: the judged sample.
+        run_id, iteration: the judged answer.
+        against_run_id, against_iteration: the answer that it is compared with; None and 0 in a rating.
+        answer_first: whether the judged answer is shown first; None in a rating.
+        document_sha256: hash of the judged sample's document; "" if unknown.
+        marks: marks of the question's copies that the round counts for.
+        answer_sha256, answer_words, against_sha256, against_words: hashes and lengths of the answers; None if unknown,
+            and for the other answer in a rating.
+        verdicts: for a pair, the rubric's (mark, "first" | "second" | "tie") in order of priority; None if removed.
+        pattern: for a rating, the text around its number; None if removed.
+        scale_low, scale_high: for a rating, the ends of its scale.
+    """
+
+    kind: str
+    benchmark: str
+    task: str
+    sample_id: str
+    run_id: str
+    iteration: int = 0
+    against_run_id: str | None = None
+    against_iteration: int = 0
+    answer_first: bool | None = None
+    document_sha256: str = ""
+    marks: tuple[str, ...] = ()
+    answer_sha256: str | None = None
+    answer_words: int | None = None
+    against_sha256: str | None = None
+    against_words: int | None = None
+    verdicts: tuple[tuple[Any, ...], ...] | None = None
+    pattern: str | None = None
+    scale_low: float | None = None
+    scale_high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundSample(Sample):
+    """A judge's round: a sample of the benchmark "judge", whose task is the rubric."""
+
+    subject: JudgedAnswer
+
+
 class Truncation(StrEnum):
     """Rule for shortening a prompt that exceeds its limit. Limits are in tokens, not characters.
 

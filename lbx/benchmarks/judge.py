@@ -4,7 +4,7 @@ A judge is a run. Its prompts are *rounds*: samples of the benchmark "judge", wi
 judge is continued, shared among workers, merged and counted like any run.
 
 A round's id is the hash of its prompt and of both runs: a changed answer makes another round, and earlier judgements
-stay unchanged. Each sample has the rules for parsing its verdict, so that stored texts can be read without the rubric.
+stay unchanged. Each round has the rules for parsing its verdict, so that stored texts can be read without the rubric.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby
-from typing import Any
 
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.records import (
+    JUDGE,
     Chunk,
+    JudgedAnswer,
     Prompt,
+    RoundSample,
     Sample,
     Score,
     ScoredSample,
@@ -29,11 +31,11 @@ from lbx.base.records import (
     sha256_text,
 )
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.benchmarks.base.rubric import Rubric, judgement
+from lbx.benchmarks.base.rubric import PAIR, Rubric, judgement
 from lbx.benchmarks.base.sources import fill_format
 from lbx.options.asking import PLAIN, Mode
 
-NAME = "judge"
+NAME = JUDGE
 _ID_LENGTH = 24
 
 DocumentLoader = Callable[[Bundle, str, str], Iterator[Sample]]
@@ -73,34 +75,35 @@ class Round:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return sha256_text(canonical_json({**values, "rubric": rubric_sha256}))[:_ID_LENGTH]
 
-    def sample(self, rubric: Rubric, document: str = "") -> Sample:
+    def sample(self, rubric: Rubric, document: str = "") -> RoundSample:
         """Return a sample of the benchmark "judge", without the answers' texts.
 
         Args:
             document: the text, if the rubric shows it.
         """
-        meta: dict[str, Any] = {
-            "kind": rubric.kind,
-            "benchmark": self.benchmark,
-            "task": self.task,
-            "sample_id": self.sample_id,
-            "run_id": self.run_id,
-            "iteration": self.iteration,
-            "document_sha256": self.document_sha256,
-            "marks": list(self.marks),
-            "answer_sha256": sha256_text(self.answer),
-            "answer_words": len(self.answer.split()),
-            "verdicts": rubric.reading,
-        }
-        if self.against_run_id is not None:
-            meta |= {
-                "against_run_id": self.against_run_id,
-                "against_iteration": self.against_iteration,
-                "answer_first": self.answer_first,
-                "against_sha256": sha256_text(self.against),
-                "against_words": len(self.against.split()),
-            }
-        return Sample(
+        is_pair, has_rival = rubric.kind == PAIR, self.against_run_id is not None
+        judged = JudgedAnswer(
+            kind=rubric.kind,
+            benchmark=self.benchmark,
+            task=self.task,
+            sample_id=self.sample_id,
+            run_id=self.run_id,
+            iteration=self.iteration,
+            against_run_id=self.against_run_id,
+            against_iteration=self.against_iteration if has_rival else 0,
+            answer_first=self.answer_first if has_rival else None,
+            document_sha256=self.document_sha256,
+            marks=self.marks,
+            answer_sha256=sha256_text(self.answer),
+            answer_words=len(self.answer.split()),
+            against_sha256=sha256_text(self.against) if has_rival else None,
+            against_words=len(self.against.split()) if has_rival else None,
+            verdicts=rubric.verdicts if is_pair else None,
+            pattern=None if is_pair else rubric.pattern,
+            scale_low=None if is_pair else rubric.low,
+            scale_high=None if is_pair else rubric.high,
+        )
+        return RoundSample(
             benchmark=NAME,
             task=rubric.name,
             sample_id=self.name(rubric.sha256),
@@ -109,7 +112,7 @@ class Round:
             references=self.references,
             language=self.language,
             length=len(document.split()),
-            meta=meta,
+            subject=judged,
         )
 
     @property
@@ -195,11 +198,11 @@ class JudgeBenchmark(Benchmark):
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         """Return the judged answer's verdict (1, 0.5, 0), or the rating as a fraction of its scale; [] if none."""
-        return judgement(sample.meta, output)
+        return judgement(sample.subject, output) if isinstance(sample, RoundSample) else []
 
     def cluster(self, sample: Sample, document: str) -> str:
         """Return the judged sample's document."""
-        return str(sample.meta.get("document_sha256") or "")
+        return sample.subject.document_sha256 if isinstance(sample, RoundSample) else ""
 
     def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
         """Return []: a judge's verdicts are numbers of the models that it judged."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.outputs import open_output
-from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.cli.measure_options import PromptsOptions
 from lbx.cli.output import answer_json, answer_text, note
 from lbx.cli.pages import import_web, open_site
@@ -151,6 +150,7 @@ def _note_removal(store: Store) -> None:
 
 def _answer_record(answer: StoredAnswer, options: ShowOptions) -> dict[str, Any]:
     row = {**answer.values, "marks": answer.marks, "scores": list(answer.scores)}
+    row |= {"subject": answer.subject} if answer.subject else {}
     if options.prompt:
         prompts = rebuild_prompts(options.results, answer, options.bundle, options.model)
         row["prompts"] = [sent.to_json() for sent in prompts]
@@ -182,8 +182,10 @@ def _answer_lines(
     answer: StoredAnswer, fields: dict[str, Any], names: Mapping[str, str], *, full: bool
 ) -> Iterator[str]:
     row = answer.values
-    if answer.key.benchmark == JudgeBenchmark.name:
-        yield from _judge_line(row["meta"])
+    if judged := answer.subject:
+        question = "/".join(judged[name] for name in ("benchmark", "task", "sample_id"))
+        runs = [judged[name] for name in ("run_id", "against_run_id") if judged[name]]
+        yield f"judged    {question}, {' against '.join(runs)}"
     choices = [("choice", f"{letter}. {text}") for letter, text in answer.choices.items()]
     references = [("reference", str(reference)) for reference in row["references"]]
     earlier = [("earlier", text) for text in answer.earlier_questions]
@@ -224,14 +226,6 @@ def _opinion_line(opinion: Mapping[str, Any], names: Mapping[str, str], *, full:
     position = "" if order is None else f", shown {'first' if order == opinion['is_subject'] else 'second'}"
     text = opinion.get("output") or opinion.get("error") or opinion.get("comment")
     return f"{who}: {words}{opponent}{position}" + (f": {text if full else _ends(text)}" if text else "")
-
-
-def _judge_line(meta: Any) -> Iterator[str]:
-    of_judge = meta if isinstance(meta, dict) else {}
-    if of_judge.get("run_id") and of_judge.get("sample_id"):
-        question = "/".join(str(of_judge.get(name)) for name in ("benchmark", "task", "sample_id"))
-        runs = [str(of_judge[name]) for name in ("run_id", "against_run_id") if of_judge.get(name)]
-        yield f"judged    {question}, {' against '.join(runs)}"
 
 
 _HASH_RESULTS = {

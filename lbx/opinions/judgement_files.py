@@ -35,8 +35,6 @@ from lbx.results.read.runs import check_runs
 from lbx.results.rows import stored_sample
 
 QuestionAndReference = tuple[str, str]
-_ANSWER_KEYS = ("answer_sha256", "against_sha256", "answer_words", "against_words")
-"""Keys of a round's ``meta`` that are omitted if the prompts do not determine the answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +235,13 @@ def _rounds(
                 judged.run_id, texts[0], judged.iteration, against.run_id, against.iteration, texts[1], answer_first,
                 sample.language, document, copy_marks(marks_in(sample.meta), times),
             ).sample(judgements.file.rubric)  # fmt: skip
-            meta = {key: value for key, value in round_sample.meta.items() if row.contents or key not in _ANSWER_KEYS}
-            yield replace(round_sample, meta=meta)
+            if row.contents:
+                yield round_sample
+            else:  # the prompts do not determine the answers
+                unknown = replace(
+                    round_sample.subject, answer_sha256=None, answer_words=None, against_sha256=None, against_words=None
+                )
+                yield replace(round_sample, subject=unknown)
 
 
 def _generations(
@@ -364,7 +367,7 @@ def _document_hashes(store: Store) -> dict[tuple[str, str], str]:
 
 _KEY_COLUMNS = ("benchmark", "task", "sample_id", "run_id", "iteration", "against_run_id", "against_iteration")
 _ANSWER = ", ".join(
-    f"CASE WHEN {side}.run_id IS NOT NULL AND sha256(coalesce({side}.output, '')) = a.meta->>'{side}_sha256' "
+    f"CASE WHEN {side}.run_id IS NOT NULL AND sha256(coalesce({side}.output, '')) = d.{side}_sha256 "
     f"THEN coalesce({side}.output, '') END AS {side}_text"
     for side in ("answer", "against")
 )
@@ -372,6 +375,7 @@ _ANSWER = ", ".join(
 _ROUNDS = f"""
     SELECT j.*, a.question, a."references", {_ANSWER}
     FROM judgements j JOIN samples a ON (a.benchmark, a.task, a.sample_id) = ('{NAME}', j.rubric, j.round_id)
+    JOIN rounds d USING (rubric, round_id)
     LEFT JOIN generations answer ON (answer.run_id, answer.benchmark, answer.task, answer.sample_id, answer.iteration)
         = (j.run_id, j.benchmark, j.task, j.sample_id, j.iteration)
     LEFT JOIN generations against

@@ -21,7 +21,7 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import canonical_json, sha256_text
+from lbx.base.records import RoundSample, canonical_json, sha256_text
 from lbx.benchmarks.base.benchmark import BY_NAME, marks_in, needs_model
 from lbx.benchmarks.judge import NAME, JudgeBenchmark, Round
 from lbx.benchmarks.registry import BENCHMARKS
@@ -363,23 +363,24 @@ def renamed_rounds(store: Store, old: str, new: str) -> dict[RoundKey, str]:
 
 def _round_of(row: Mapping[str, Any]) -> Round:
     sample = stored_sample(NAME, row["task"], row)
-    meta = sample.meta
+    assert isinstance(sample, RoundSample)
+    judged = sample.subject
     return Round(
-        benchmark=str(meta.get("benchmark")),
-        task=str(meta.get("task")),
-        sample_id=str(meta.get("sample_id")),
+        benchmark=judged.benchmark,
+        task=judged.task,
+        sample_id=judged.sample_id,
         question=sample.question,
         references=sample.references,
-        run_id=str(meta.get("run_id")),
+        run_id=judged.run_id,
         answer=row["answer"],
-        iteration=meta.get("iteration", 0),
-        against_run_id=meta.get("against_run_id"),
-        against_iteration=meta.get("against_iteration", 0),
+        iteration=judged.iteration,
+        against_run_id=judged.against_run_id,
+        against_iteration=judged.against_iteration,
         against=row["opponent"],
-        answer_first=meta.get("answer_first", True),
+        answer_first=judged.answer_first is not False,
         language=sample.language,
-        document_sha256=meta.get("document_sha256", ""),
-        marks=meta.get("marks", ()),
+        document_sha256=judged.document_sha256,
+        marks=judged.marks,
     )
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lbx.base.number_key import NumberKind
-from lbx.base.records import Sample, Task, canonical_json, sha256_text
+from lbx.base.records import JudgedAnswer, RoundSample, Sample, Task, canonical_json, sha256_text
 
 if TYPE_CHECKING:
     from lbx.statistics.estimates import Interval
@@ -114,6 +114,26 @@ class SampleRow(TableRow):
         of_sample = {column.name: getattr(self.sample, column.name) for column in fields(Sample)}
         document = sha256_text(context) if (context := of_sample.pop("context")) else None
         return {**of_sample, "meta": dict(self.sample.meta), "context_sha256": document, "position": self.position}
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRow(TableRow):
+    """Row of ``rounds``: what a sample of the benchmark "judge" is about, with a column for each field of ``subject``.
+
+    Its key is that of the sample, whose task is the rubric.
+    """
+
+    rubric: str
+    round_id: str
+    subject: JudgedAnswer = field(metadata=_NO_COLUMN)
+
+    @classmethod
+    def of(cls, sample: RoundSample) -> RoundRow:
+        return cls(sample.task, sample.sample_id, sample.subject)
+
+    def values(self) -> dict[str, object]:
+        relations = {column.name: getattr(self.subject, column.name) for column in fields(JudgedAnswer)}
+        return {"rubric": self.rubric, "round_id": self.round_id, **relations}
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +266,13 @@ class Table:
 
 
 def stored_sample(benchmark: str, task: str, row: Mapping[str, Any]) -> Sample:
-    """Build a stored sample without its document, which metrics do not need. Malformed values are dropped."""
+    """Build a stored sample without its document, which metrics do not need. Malformed values are dropped.
+
+    Args:
+        row: columns of ``samples``; for a judge's round also ``subject``, its row of ``rounds``.
+    """
     references, meta = json.loads(row["references"]), json.loads(row["meta"])
-    return Sample(
+    sample = Sample(
         benchmark=benchmark,
         task=task,
         sample_id=row["sample_id"],
@@ -260,6 +284,13 @@ def stored_sample(benchmark: str, task: str, row: Mapping[str, Any]) -> Sample:
         length_unit=row["length_unit"],
         meta=meta if isinstance(meta, dict) else {},
     )
+    if not (relations := row.get("subject")):
+        return sample
+    verdicts = json.loads(relations["verdicts"]) if relations["verdicts"] is not None else None
+    pairs = tuple(tuple(pair) for pair in verdicts if isinstance(pair, list)) if isinstance(verdicts, list) else None
+    known = {column.name: relations[column.name] for column in fields(JudgedAnswer)}
+    judged = JudgedAnswer(**{**known, "marks": tuple(relations["marks"]), "verdicts": pairs})
+    return RoundSample(**{column.name: getattr(sample, column.name) for column in fields(Sample)}, subject=judged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

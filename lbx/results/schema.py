@@ -95,6 +95,30 @@ CREATE TABLE generations (
     served_model VARCHAR,
     PRIMARY KEY (run_id, benchmark, task, sample_id, iteration)
 );
+CREATE TABLE rounds (
+    rubric VARCHAR,
+    round_id VARCHAR,
+    kind VARCHAR NOT NULL,
+    benchmark VARCHAR NOT NULL,
+    task VARCHAR NOT NULL,
+    sample_id VARCHAR NOT NULL,
+    run_id VARCHAR NOT NULL,
+    iteration INTEGER NOT NULL,
+    against_run_id VARCHAR,
+    against_iteration INTEGER NOT NULL,
+    answer_first BOOLEAN,
+    document_sha256 VARCHAR NOT NULL,
+    marks VARCHAR[] NOT NULL,
+    answer_sha256 VARCHAR,
+    answer_words BIGINT,
+    against_sha256 VARCHAR,
+    against_words BIGINT,
+    verdicts JSON,
+    pattern VARCHAR,
+    scale_low DOUBLE,
+    scale_high DOUBLE,
+    PRIMARY KEY (rubric, round_id)
+);
 CREATE TABLE scores (
     run_id VARCHAR,
     benchmark VARCHAR,

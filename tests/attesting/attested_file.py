@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 from page_parts import results_file
 
-from lbx.base.records import Chunk, Sample, sha256_text
+from lbx.base.records import Chunk, JudgedAnswer, RoundSample, Sample, sha256_text
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.bundle.signing.signature import RESULTS_NAMESPACE
 from lbx.bundle.signing.trust import Trust
@@ -80,17 +81,21 @@ def results_to_attest(path: Path) -> Path:
 def _judge(store: Store) -> None:
     settings = {"rubric": "leval", "rubric_sha256": "", "rubric_source": "", "orders": "both"}
     store.begin_run(RunRow("umpire", "umpire", "hf", "1", {"judge": 1}, "", settings, {}, "1"))
-    about = {"kind": "pair", "benchmark": TASK[0], "task": TASK[1], "iteration": 0, "document_sha256": "", "marks": []}
-    about |= {"run_id": "first", "against_run_id": "second", "against_iteration": 0, "answer_first": True}
-    alone = about | {"kind": "score", "run_id": "second", "against_run_id": None}
-    for number, named in enumerate((about, about, alone)):
-        answers = {
-            f"{side}_sha256": sha256_text(f"{named[run]}: blue")
-            for side, run in (("answer", "run_id"), ("against", "against_run_id"))
-            if named[run]
-        }
-        meta = named | answers | {"sample_id": f"extra {number}", "prompt": "a text"}
-        sample = Sample("judge", "leval", f"round {number}", "", "Which is better?", ("blue",), meta=meta)
+    first, second = (sha256_text(f"{run}: blue") for run in ("first", "second"))
+    pair = JudgedAnswer(
+        kind="pair", benchmark=TASK[0], task=TASK[1], sample_id="", run_id="first", against_run_id="second",
+        answer_first=True, marks=("LLM", "human"), answer_sha256=first, against_sha256=second,
+        verdicts=(("[[A]]", "first"), ("[[B]]", "second")),
+    )  # fmt: skip
+    alone = JudgedAnswer(
+        kind="score", benchmark=TASK[0], task=TASK[1], sample_id="", run_id="second", answer_sha256=second,
+        pattern="[[{rating}]]", scale_low=1.0, scale_high=5.0,
+    )  # fmt: skip
+    for number, about in enumerate((pair, pair, alone)):
+        sample = RoundSample(
+            "judge", "leval", f"round {number}", "", "Which is better?", ("blue",), meta={"prompt": "a text"},
+            subject=replace(about, sample_id=f"extra {number}"),
+        )  # fmt: skip
         store.write(
             samples=[SampleRow(sample, number)],
             generations=[GenerationRow("umpire", *sample.key, output="The first [[A]]")],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import pytest
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import Sample, Truncation, sha256_text
+from lbx.base.records import JudgedAnswer, RoundSample, Sample, Truncation, sha256_text
 from lbx.benchmarks.base.rubric import Rubric
 from lbx.benchmarks.judge import NAME, JudgeBenchmark, Round
 from lbx.benchmarks.registry import BENCHMARKS, benchmarks_with, reserved_names, select
+from lbx.results.rows import stored_sample
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 MARKS = (("[[A]]", "first"), ("[[B]]", "second"), ("[[C]]", "tie"))
@@ -134,21 +136,30 @@ def test_a_rating_is_a_number_to_every_reader(text: str, found: list[str]) -> No
 
 
 @pytest.mark.parametrize(
-    "meta",
+    "columns",
     [
         {},
-        {"verdicts": None},
-        {"verdicts": [["", "first"], ["x"], 3, ["[[A]]", ["no"]], [1, "tie"]]},
-        {"verdicts": {"pattern": "(a+)+$", "low": 1, "high": 2}, "kind": "score"},
-        {"verdicts": {"pattern": "{rating}", "low": -(10**400), "high": 10**400}, "kind": "score"},
-        {"verdicts": {"pattern": "{rating}", "low": float("nan"), "high": 2}, "kind": "score"},
-        {"verdicts": {"pattern": 3, "low": "1", "high": None}, "kind": "score"},
-        {"verdicts": [], "kind": "score"},
+        {"kind": "odd", "marks": [None]},
+        {"verdicts": "null"},
+        {"verdicts": '{"[[A]]": "first"}'},
+        {"verdicts": '[["", "first"], ["x"], 3, ["[[A]]", ["no"]], [1, "tie"]]'},
+        {"kind": "score", "pattern": "(a+)+$", "scale_low": 1.0, "scale_high": 2.0},
+        {"kind": "score", "pattern": "{rating}", "scale_low": -1e300, "scale_high": 1e300},
+        {"kind": "score", "pattern": "{rating}", "scale_low": -math.inf, "scale_high": math.inf},
+        {"kind": "score", "pattern": "{rating}", "scale_low": math.nan, "scale_high": 2.0},
+        {"kind": "score", "pattern": "{rating}", "scale_low": 1.0},
+        {"kind": "score", "scale_low": 1.0, "scale_high": 2.0},
+        {"kind": "score", "verdicts": '[["[[A]]", "first"]]'},
     ],
 )
-def test_what_a_strange_results_file_says_is_read_as_nothing(meta: dict[str, Any]) -> None:
+def test_what_a_strange_results_file_says_is_read_as_nothing(columns: dict[str, Any]) -> None:
     text = "a" * 100_000 + " " * 100_000 + "[[A]] [[2]] 2"
-    assert BENCHMARKS[NAME].score(Sample(NAME, "t", "0", "", "", (), meta=meta), text) == []
+    about = {**asdict(ONE.sample(PAIRS).subject), "verdicts": None, **columns}
+    row = {"sample_id": "0", "references": "[]", "question": "", "language": "en", "length": 0, "length_unit": "words"}
+    sample = stored_sample(NAME, "t", {**row, "meta": "{}", "subject": about})
+    assert isinstance(sample, RoundSample)
+    assert BENCHMARKS[NAME].score(sample, text) == []
+    assert BENCHMARKS[NAME].score(stored_sample(NAME, "t", {**row, "meta": "{}"}), text) == [], "a row is missing"
 
 
 def test_a_round_is_named_by_all_that_makes_it() -> None:
@@ -171,15 +182,17 @@ def test_a_sample_says_who_is_compared_and_holds_no_answer() -> None:
     sample = ONE.sample(PAIRS)
     assert (sample.benchmark, sample.task, sample.question, sample.references) == (NAME, "ours", "why?", ("so",))
     assert sample.context == "" and "good answer" not in str(sample) and "bad" not in str(sample)
-    assert sample.meta == {
-        "kind": "pair", "benchmark": "leval", "task": "tpo", "sample_id": "000-01", "run_id": "m", "iteration": 0,
-        "against_run_id": "turbo", "against_iteration": 0, "answer_first": True, "document_sha256": "",
-        "marks": ["LLM"], "answer_sha256": sha256_text("good answer"), "against_sha256": sha256_text("bad"),
-        "answer_words": 2, "against_words": 1, "verdicts": [["[[A]]", "first"], ["[[B]]", "second"], ["[[C]]", "tie"]],
-    }  # fmt: skip
-    rated = replace(ONE, against_run_id=None).sample(RATINGS).meta
-    assert not {key for key in rated if key.startswith("against") or key == "answer_first"}
-    assert (rated["kind"], rated["verdicts"]) == ("score", {"pattern": "[[{rating}]]", "low": 1, "high": 5})
+    assert sample.meta == {}
+    assert sample.subject == JudgedAnswer(
+        kind="pair", benchmark="leval", task="tpo", sample_id="000-01", run_id="m", iteration=0,
+        against_run_id="turbo", against_iteration=0, answer_first=True, document_sha256="",
+        marks=("LLM",), answer_sha256=sha256_text("good answer"), against_sha256=sha256_text("bad"),
+        answer_words=2, against_words=1, verdicts=(("[[A]]", "first"), ("[[B]]", "second"), ("[[C]]", "tie")),
+    )  # fmt: skip
+    assert replace(ONE, against_run_id=None).sample(RATINGS).subject == JudgedAnswer(
+        kind="score", benchmark="leval", task="tpo", sample_id="000-01", run_id="m", marks=("LLM",),
+        answer_sha256=sha256_text("good answer"), answer_words=2, pattern="[[{rating}]]", scale_low=1, scale_high=5,
+    )  # fmt: skip
 
 
 def test_a_prompt_is_the_rubrics_with_the_answers_in_the_rounds_order(make_bundle: MakeBundle) -> None:

@@ -43,9 +43,9 @@ JUDGES = """
     WHERE run_id IN (SELECT run_id FROM generations WHERE benchmark = 'judge')
 """
 WON = """
-    SELECT a.meta->>'run_id', sum(s.score), count(s.score), count(*)
-    FROM generations g JOIN samples a USING (benchmark, task, sample_id)
-    LEFT JOIN scores s USING (run_id, benchmark, task, sample_id, iteration)
+    SELECT d.run_id, sum(s.score), count(s.score), count(*)
+    FROM generations g LEFT JOIN scores s USING (run_id, benchmark, task, sample_id, iteration)
+    JOIN rounds d ON (d.rubric, d.round_id) = (g.task, g.sample_id)
     WHERE g.benchmark = 'judge' GROUP BY ALL ORDER BY ALL
 """
 
@@ -105,9 +105,7 @@ def test_a_stored_run_is_judged_in_both_orders_against_a_published_one(
     settings = settings_of(results)
     assert (settings["rubric"], settings["orders"]) == ("leval", "both")
     assert settings["rubric_source"].endswith("llm_eval.py") and len(settings["rubric_sha256"]) == 64
-    kinds = (
-        "SELECT DISTINCT meta->>'against_run_id', (meta->>'marks') FROM samples WHERE benchmark = 'judge' ORDER BY 2"
-    )
+    kinds = "SELECT DISTINCT against_run_id, to_json(marks)::VARCHAR FROM rounds ORDER BY 2"
     assert rows(results, kinds) == [("published-turbo-16k-0613", '["LLM"]')]
     assert "22 already done" in judge(always_first, *X_AGAINST_TURBO).stdout
     # People's questions continue the same judge: the second copies of two, and one more.
@@ -132,7 +130,7 @@ def test_a_question_that_was_asked_once_is_one_round_for_both_of_its_copies(
     judge: Judge, results: Path, always_first: Path
 ) -> None:
     judge(always_first, *X_AGAINST_Y, "--questions", "both")
-    marks = "SELECT meta->>'marks', count(*) FROM samples WHERE benchmark = 'judge' GROUP BY ALL ORDER BY ALL"
+    marks = "SELECT to_json(marks)::VARCHAR, count(*) FROM rounds GROUP BY ALL ORDER BY ALL"
     assert rows(results, marks) == [('["LLM","human"]', 4), ('["LLM"]', 18), ('["human"]', 2)]
 
 
@@ -150,8 +148,8 @@ def test_the_official_prompt_reaches_the_judge_and_verdicts_are_read_as_official
     judge(table(tmp_path, "mixed", {**verdicts, "*": "none"}), *more, "-o", other)
     found = rows(other, ROWS)
     assert len(found) == 44
-    for name, output, _, _, score, extracted, partial, meta in found:
-        first = json.loads(str(meta))["answer_first"]
+    for name, output, _, _, score, extracted, partial, relations in found:
+        first = json.loads(str(relations))["answer_first"]
         text = verdicts[f"judge/leval/{name}"]
         assert output == text
         wanted = next(
@@ -197,8 +195,9 @@ def test_a_rubric_of_ones_own_shows_the_document_and_judges_any_answers(
     assert settings_of(results)["orders"] == "given"
     ((tokens, document),) = rows(
         results,
-        "SELECT prompt_tokens, context_sha256 = meta->>'document_sha256' FROM generations JOIN samples USING "
-        "(benchmark, task, sample_id) WHERE benchmark = 'judge'",
+        "SELECT prompt_tokens, context_sha256 = document_sha256 FROM generations g JOIN samples s USING "
+        "(benchmark, task, sample_id) JOIN rounds d ON (d.rubric, d.round_id) = (g.task, g.sample_id) "
+        "WHERE s.benchmark = 'judge'",
     )
     assert tokens > len(TALE) and document
 
@@ -209,15 +208,12 @@ def test_the_limit_counts_questions_of_each_task_with_all_their_rounds(
     """As a run's counts samples of each task, each with all its repetitions."""
     judge(always_first, *X_AGAINST_TURBO, "--run", "y", "--questions", "open", "--limit", 1)
     judged = """
-        SELECT meta->>'task', count(DISTINCT meta->>'sample_id'), count(*)
-        FROM samples WHERE benchmark = 'judge' GROUP BY ALL ORDER BY ALL
+        SELECT task, count(DISTINCT sample_id), count(*) FROM rounds GROUP BY ALL ORDER BY ALL
     """
     # Two runs in two orders; financial_qa has its first question twice.
     assert rows(results, judged) == [("financial_qa", 1, 8), ("gov_report_summ", 1, 4), ("multidoc_qa", 1, 4)]
     places = """
-        SELECT max(asked.position) FROM samples judge JOIN samples asked
-        ON asked.task = judge.meta->>'task' AND asked.sample_id = judge.meta->>'sample_id'
-        WHERE judge.benchmark = 'judge'
+        SELECT max(asked.position) FROM rounds JOIN samples asked USING (benchmark, task, sample_id)
     """
     assert rows(results, places) == [(0,)]
 
@@ -276,7 +272,7 @@ def test_a_files_run_and_published_answers_of_one_name_are_never_mixed_up(
     names = ("x", "published-claude-100k")
     told = [arg for name in names for arg in ("--run", name)]
     judge(always_first, *told, "--against", "y")
-    judged = "SELECT DISTINCT meta->>'run_id' FROM samples WHERE benchmark = 'judge' ORDER BY ALL"
+    judged = "SELECT DISTINCT run_id FROM rounds ORDER BY ALL"
     assert {name for (name,) in rows(results, judged)} == {*names}
     for what in (("show", results), ("export", "leval", results, "-o", tmp_path / "out"), ("rate", results)):
         fails(lbx(*what, "--run", "claude-100k"), 2, "'claude-100k' is ambiguous: it matches published-claude-100k, x")
@@ -318,7 +314,7 @@ def test_two_protocols_are_never_mixed(judge: Judge, results: Path, always_first
         runs = ("--run", "hintless", "--run", "y", "--against", against)
         judge.refuses(always_first, *runs, why="those of hintless do not (--no-length-hint)")
     judge(always_first, "--run", "hintless", "--against", "turbo-16k-0613")
-    against = "SELECT DISTINCT meta->>'against_run_id' FROM samples WHERE meta->>'run_id' = 'hintless'"
+    against = "SELECT DISTINCT against_run_id FROM rounds WHERE run_id = 'hintless'"
     assert rows(results, against) == [("published-turbo-16k-0613-no-length-hint",)]
 
 
@@ -379,7 +375,7 @@ def test_shards_hold_whole_documents_and_merge_to_what_one_judge_is(
         files.append(tmp_path / f"{shard}.duckdb")
         what = ["--shards", folder / "shards.json", "--shard", shard, "--no-plan", "-o", files[-1]]
         assert (done := lbx("run", "--spec", spec, *what)).returncode == 0, done.stderr
-    apart = [{row[0] for row in rows(file, "SELECT DISTINCT meta->>'document_sha256' FROM samples")} for file in files]
+    apart = [{row[0] for row in rows(file, "SELECT DISTINCT document_sha256 FROM rounds")} for file in files]
     assert apart[0] and apart[1] and not apart[0] & apart[1]
     merged = tmp_path / "merged.duckdb"
     done = lbx("merge", results, *files, "-o", merged)

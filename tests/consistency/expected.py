@@ -110,21 +110,21 @@ def said_by_judges(file: File) -> Expected:
     held: dict[Key, list[tuple[Answer, Any]]] = {}
     for one in file.answers:
         if one.sample.benchmark == "judge":
-            meta = one.sample.meta
+            judged = one.judged
             key = ((one.run_id, *one.sample.key[:3], one.iteration), 1)
             (score,) = file.scores.get(key, {"": None}).values()
-            whose = (one.run_id, meta["benchmark"], meta["run_id"], meta.get("against_run_id"))
+            whose = (one.run_id, judged["benchmark"], judged["run_id"], judged["against_run_id"])
             held.setdefault(whose, []).append((one, score))
     found: Expected = {}
     for whose, rounds in held.items():
-        marks_of = [one.sample.meta["marks"] for one, _ in rounds]
+        marks_of = [one.judged["marks"] for one, _ in rounds]
         alone = {some[0] for some in marks_of if len(set(some)) == 1}
         weights: dict[Key, list[tuple[int, Answer, Any]]] = {}
         for (one, score), some in zip(rounds, marks_of, strict=True):
             counted = Counter(mark.lower() for mark in some if mark in alone)
             every_copy = max(counted.total(), 1) if all(marks_of) else 1
             for questions, weight in {**counted, "all": every_copy}.items():
-                for task in (None, one.sample.meta["task"]):
+                for task in (None, one.judged["task"]):
                     weights.setdefault((questions, task), []).append((weight, one, score))
         for place, of_place in weights.items():
             found["judge", *whose, *place] = _judged(of_place)
@@ -132,12 +132,12 @@ def said_by_judges(file: File) -> Expected:
 
 
 def _judged(rounds: list[tuple[int, Answer, Any]]) -> Columns:
-    pair = rounds[0][1].sample.meta["kind"] == "pair"
+    pair = rounds[0][1].judged["kind"] == "pair"
     states: Counter[str] = Counter()
     verdicts: Counter[str] = Counter()
     scores, ratings, rows = [], [], []
     for weight, one, score in rounds:
-        meta = one.sample.meta
+        judged = one.judged
         if one.failed:
             states["failed"] += weight
         elif score is None:
@@ -147,12 +147,12 @@ def _judged(rounds: list[tuple[int, Answer, Any]]) -> Columns:
             verdicts[score["extracted"]] += weight
             scores += [score["score"]] * weight
             ratings += [] if pair else [float(score["extracted"])] * weight
-            name = f"{meta['task']}/{meta['sample_id']}"
-            rows += [(name, meta["document_sha256"] or name, score["score"])] * weight
+            name = f"{judged['task']}/{judged['sample_id']}"
+            rows += [(name, judged["document_sha256"] or name, score["score"])] * weight
     mean = sum(scores) / len(scores) if scores else None
     return {
         "n_rounds": sum(weight for weight, _, _ in rounds),
-        "n_questions": len({tuple(one.sample.meta[n] for n in ("task", "sample_id", "iteration"))
+        "n_questions": len({tuple(one.judged[n] for n in ("task", "sample_id", "iteration"))
                             for _, one, _ in rounds}),
         "n_wins": verdicts["answer"] if pair else None,
         "n_draws": verdicts["tie"] if pair else None,

@@ -19,7 +19,7 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Answer:
-    """A generation beside its sample; ``scores`` is empty where it failed, or is for a judge.
+    """A generation beside its sample; ``scores`` is empty where it failed, or is for a judge, ``judged`` but of one.
 
     ``named_alone``: of an imported failure nobody knows more than its name.
     """
@@ -29,6 +29,7 @@ class Answer:
     position: int
     document: str
     row: Mapping[str, Any]
+    judged: Mapping[str, Any] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
     partial: bool = False
     error: bool = False
@@ -101,9 +102,9 @@ def read_file(path: Path, *, again: bool = True) -> File:
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
         samples = {(row["benchmark"], row["task"], row["sample_id"]): row for row in rows("samples")}
-        answers = [
-            _answer(row, samples.get((row["benchmark"], row["task"], row["sample_id"]))) for row in rows("generations")
-        ]
+        rounds = {("judge", row["rubric"], row["round_id"]): row for row in rows("rounds")}
+        keyed = [((row["benchmark"], row["task"], row["sample_id"]), row) for row in rows("generations")]
+        answers = [_answer(row, samples.get(key), rounds.get(key, {})) for key, row in keyed]
         scores: dict[tuple[Key, int], dict[str, dict[str, Any]]] = {}
         for row in rows("scores"):
             key = (row["run_id"], row["benchmark"], row["task"], row["sample_id"], row["iteration"])
@@ -119,7 +120,7 @@ def read_file(path: Path, *, again: bool = True) -> File:
         )
 
 
-def _answer(row: Mapping[str, Any], sample: Mapping[str, Any] | None) -> Answer:
+def _answer(row: Mapping[str, Any], sample: Mapping[str, Any] | None, judged: Mapping[str, Any]) -> Answer:
     if sample is None:
         unknown = Sample(row["benchmark"], row["task"], row["sample_id"], "", "", ())
         return Answer(row["run_id"], unknown, sys.maxsize, "", row, named_alone=True)
@@ -129,4 +130,4 @@ def _answer(row: Mapping[str, Any], sample: Mapping[str, Any] | None) -> Answer:
         json.loads(sample["meta"]),
     )  # fmt: skip
     document = sample["context_sha256"]
-    return Answer(row["run_id"], made, sample["position"], document or "", row)
+    return Answer(row["run_id"], made, sample["position"], document or "", row, judged)

@@ -96,16 +96,16 @@ def test_what_is_compared_stands_in_the_prompts(store: Store) -> None:
     assert answers["Why does the ferry wait?"] == "Because of fog.\n\nOr so the captain says."
     assert len(answers) == 5
     rounds = store.query(
-        "SELECT a.question, a.\"references\"->>'$[0]', a.meta FROM generations g JOIN samples a "
-        "USING (benchmark, task, sample_id) WHERE run_id = ? ORDER BY g.created_at",
+        "SELECT a.question, a.\"references\"->>'$[0]', d FROM generations g JOIN samples a "
+        "USING (benchmark, task, sample_id) JOIN rounds d ON (d.rubric, d.round_id) = (g.task, g.sample_id) "
+        "WHERE g.run_id = ? ORDER BY g.created_at",
         [first.run_id],
     ).rows
     assert len(rounds) == 10
-    for place, (question, reference, text) in enumerate(rounds):
-        meta = json.loads(text)
-        assert (meta["run_id"], meta["against_run_id"]) == (judged, against)
-        assert meta["answer_first"] == (place % 2 == 0)
-        assert meta["against_words"] == len(answers[question].split()) and reference
+    for place, (question, reference, about) in enumerate(rounds):
+        assert (about["run_id"], about["against_run_id"]) == (judged, against)
+        assert about["answer_first"] == (place % 2 == 0)
+        assert about["against_words"] == len(answers[question].split()) and reference
 
 
 @pytest.mark.parametrize(("template", "count"), [("pair-v2", 50), ("pair-math-v1", 25)])
@@ -138,10 +138,11 @@ def test_prompts_that_cannot_be_taken_apart_leave_the_verdicts(store: Store, wri
     assert done.numbers[-1] == "win rate of ours-7b = 1.0" and done.rounds == 2
     assert done.compared[1].startswith("baseline-leval_judge-")  # named nowhere
     assert store.query("SELECT extracted FROM scores").rows == [("answer",)] * 2
-    ((question, meta),) = store.query(
-        "SELECT DISTINCT question, meta->>'answer_words' FROM samples WHERE benchmark = 'judge'"
+    ((question, words, answer),) = store.query(
+        "SELECT DISTINCT question, answer_words, answer_sha256 FROM rounds d "
+        "JOIN samples a ON (a.benchmark, a.task, a.sample_id) = ('judge', d.rubric, d.round_id)"
     ).rows
-    assert (question, meta) == ("", None)
+    assert (question, words, answer) == ("", None, None)
     assert store.query("SELECT * FROM generations WHERE benchmark = 'leval'").rows == []
 
 
@@ -160,8 +161,10 @@ def test_answers_of_runs_that_are_there_are_theirs(store: Store, write_lines: Ca
             assert done.compared == ("ours-7b", "base-1")
     (kept,) = store.query("SELECT count(*), count(DISTINCT run_id) FROM generations").rows
     assert kept == (5 + 5 + 10 + 10, 4)
-    ((sample,),) = store.query("SELECT DISTINCT meta->>'sample_id' FROM samples WHERE question = 'Who paid?' "
-                               "AND benchmark = 'judge'").rows  # fmt: skip
+    ((sample,),) = store.query(
+        "SELECT DISTINCT sample_id FROM rounds JOIN samples USING (benchmark, task, sample_id) "
+        "WHERE question = 'Who paid?'"
+    ).rows
     assert store.query("SELECT count(*) FROM generations WHERE sample_id = ?", [sample]).rows == [(2,)]
 
 
@@ -175,10 +178,10 @@ def test_a_bundles_questions_are_its_samples(store: Store, tmp_path: Path) -> No
     bundle = bundle_of(tmp_path / "bundle", {place: lines.encode()})
     (first, _) = import_judgements(store, GOLDEN, bundle=bundle)
     found = store.query(
-        "SELECT meta->>'task', meta->>'sample_id', meta->>'marks', meta->>'document_sha256' != '' FROM samples "
-        "WHERE benchmark = 'judge' AND question = 'Who paid?'"
+        "SELECT task, sample_id, marks, document_sha256 != '' FROM rounds JOIN samples "
+        "USING (benchmark, task, sample_id) WHERE question = 'Who paid?'"
     ).rows
-    assert found == [("narrative_qa", "000-00", '["LLM"]', True)] * 2
+    assert found == [("narrative_qa", "000-00", ["LLM"], True)] * 2
     assert store.query(
         "SELECT count(*) FROM generations WHERE run_id = ? AND task = 'judged'", [first.compared[0]]
     ).rows == [(3,)]
@@ -349,12 +352,12 @@ def test_a_judge_of_lbx_goes_out_with_what_it_says_of_todays_answers(
     assert [row["g2_judgment"] for row in rows].count("[[C]] now") == 2 and len(rows) == 4
 
 
-@pytest.mark.parametrize("meta", ["[1]", "7", "null", '{"marks": 5}', '{"run_id": ["a"]}', '{"marks": [{}]}'])
+@pytest.mark.parametrize("verdicts", ["[1]", "7", "null", '{"a": 5}', '[["[[A]]", ["a"]]]', "[[{}, []]]", None])
 def test_rounds_that_lbx_did_not_write_are_named(
-    meta: str, store: Store, tmp_path: Path, write_lines: Callable
+    verdicts: str | None, store: Store, tmp_path: Path, write_lines: Callable
 ) -> None:
     bundle = _judged_here(store, tmp_path / "bundle", write_lines)
-    store.query("UPDATE samples SET meta = ?::JSON WHERE benchmark = 'judge'", [meta])
+    store.query("UPDATE rounds SET against_run_id = NULL, marks = [NULL], kind = 'odd', verdicts = ?", [verdicts])
     with pytest.raises(StoreError, match="a round of judge that lbx did not write"):
         export_judgements(store, ["judge"], tmp_path / "out", bundle=bundle)
     add_up(store, "judge", JudgeBenchmark())

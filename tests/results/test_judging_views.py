@@ -9,8 +9,9 @@ from typing import Any
 
 import duckdb
 import pytest
-from judged_rounds import PAIR, SCALE, Said, add_judge, add_ratings, both_orders, fastchat_rounds
+from judged_rounds import SCALE, Said, add_judge, add_ratings, both_orders, fastchat_rounds
 
+from lbx.base.records import Sample
 from lbx.benchmarks.judge import Round
 from lbx.opinions.rating_rows import RatingRow
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
@@ -148,8 +149,7 @@ def test_ratings_of_a_judge(store: Store) -> None:
 
 def answers(store: Store, output: str) -> None:
     """The judged run's own answer."""
-    asked = ROUND.sample(PAIR)
-    sample = replace(asked, benchmark="leval", task="narrative_qa", sample_id="s0", meta={})
+    sample = Sample("leval", "narrative_qa", "s0", "", ROUND.question, ROUND.references)
     store.begin_run(RunRow("r", "model", "scripted", "1", {}, "digest", {}, {}, "0.1"))
     store.write(samples=[SampleRow(sample, 0)], generations=[GenerationRow("r", *sample.key, output=output)])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sites import HOSTILE
 
-from lbx.base.records import Sample
+from lbx.base.records import JudgedAnswer, RoundSample, Sample
 from lbx.opinions.numbers import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
@@ -73,12 +73,15 @@ def _generation(run: str, number: int) -> GenerationRow:
 
 
 def _judge(store: Store) -> None:
-    meta = {"kind": "pair", "benchmark": TASK[0], "task": TASK[1], "sample_id": "s0", "run_id": "one", "iteration": 0}
-    meta |= {"against_run_id": "two", "against_iteration": 0, "answer_first": True, "document_sha256": "", "marks": []}
+    about = JudgedAnswer(
+        kind="pair", benchmark=TASK[0], task=TASK[1], sample_id="s0", run_id="one", against_run_id="two",
+        answer_first=True,
+    )  # fmt: skip
+    sample = RoundSample("judge", "leval", "r0", "", "What is 0?", ("it is 0",), subject=about)
     settings = {"rubric": "leval", "rubric_sha256": "", "rubric_source": "", "orders": "both"}
     store.begin_run(RunRow("umpire", "umpire", "hf", "1", {"judge": 1}, "", settings, {}, "1"))
     store.write(
-        samples=[SampleRow(Sample("judge", "leval", "r0", "", "What is 0?", ("it is 0",), meta=meta), 0)],
+        samples=[SampleRow(sample, 0)],
         generations=[GenerationRow("umpire", "judge", "leval", "r0", 0, output=f"{HOSTILE} [[A]]")],
         scores=[ScoreRow("umpire", "judge", "leval", "r0", 0, "verdict", 1, 1.0, "answer", True)],
     )

@@ -34,7 +34,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from lbx.base.records import Score, canonical_json, sha256_text
+from lbx.base.records import JudgedAnswer, Score, canonical_json, sha256_text
 from lbx.base.tables import check_table, entry_error, is_name
 from lbx.benchmarks.base.sources import template_fields
 
@@ -101,13 +101,6 @@ class Rubric:
     def metric(self) -> str:
         return VERDICT if self.kind == PAIR else RATED
 
-    @property
-    def reading(self) -> object:
-        """Parsing rules for ``judgement``, in the form that rounds store as ``meta["verdicts"]``."""
-        if self.kind == PAIR:
-            return [list(pair) for pair in self.verdicts]
-        return {"pattern": self.pattern, "low": self.low, "high": self.high}
-
     def settings(self, orders: str) -> dict[str, str]:
         """Return the part of a judge's ``runs.settings`` about its rubric; ``orders`` is "both" or "given"."""
         return {"rubric": self.name, "rubric_sha256": self.sha256, "rubric_source": self.source, "orders": orders}
@@ -152,31 +145,29 @@ def _winners_by_line(verdicts: Sequence[Sequence[Any]], text: str) -> list[Any]:
     return from_end if len(set(map(str, from_end))) == 1 or (found and found[-1] is not None) else []
 
 
-def judgement(meta: Mapping[str, Any], text: str) -> list[Score]:
+def judgement(subject: JudgedAnswer, text: str) -> list[Score]:
     """Parse a judge's text into the score of the judged answer; [] without a verdict.
 
     Args:
-        meta: metadata of a round's sample; it comes from a file, so any value is possible.
+        subject: what the round is about; it may come from a file, so its marks may be anything.
     """
-    reading = meta.get("verdicts")
-    if meta.get("kind") == RATING:
-        return _rating(reading, text) if isinstance(reading, Mapping) else []
-    entries = reading if isinstance(reading, list) else []
-    winners = winners_in([pair for pair in entries if isinstance(pair, list | tuple) and len(pair) == 2], text)
+    if subject.kind == RATING:
+        return _rating(subject, text)
+    winners = winners_in([pair for pair in subject.verdicts or () if len(pair) == 2], text)
     if not winners or winners[0] not in WINNERS:
         return []
-    answer_first = meta.get("answer_first") is not False
+    answer_first = subject.answer_first is not False
     value, extracted = _OUTCOMES[TIE if winners[0] == TIE else (winners[0] == FIRST) is answer_first]
     return [Score(VERDICT, value, extracted, partial=AMBIGUOUS if len(set(map(str, winners))) > 1 else None)]
 
 
-def _rating(reading: Mapping[str, Any], text: str) -> list[Score]:
+def _rating(subject: JudgedAnswer, text: str) -> list[Score]:
     """Return the first number in the text that matches the rubric's pattern, in any case.
 
     3.5 is a number, and a number outside the scale is not a rating. A text with different numbers is ambiguous.
     """
-    pattern, low, high = (reading.get(name) for name in ("pattern", "low", "high"))
-    if not isinstance(pattern, str) or not isinstance(low, int | float) or not isinstance(high, int | float):
+    pattern, low, high = subject.pattern, subject.scale_low, subject.scale_high
+    if pattern is None or low is None or high is None:
         return []
     before, mark, after = pattern.partition(NUMBER)
     if not mark or not -_MAX_SCALE <= low < high <= _MAX_SCALE:

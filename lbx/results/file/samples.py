@@ -39,11 +39,7 @@ def rename_samples(store: Store, benchmark: str, task: str, names: Mapping[str, 
             connection.execute(f"INSERT INTO {table} BY NAME FROM lbx_renamed")
     with store.transaction() as connection:
         connection.execute(f"UPDATE rating_items t SET sample_id = n.new FROM lbx_names n WHERE {old_rows}", key)
-        connection.execute(
-            "UPDATE samples SET meta = json_merge_patch(meta, json_object('sample_id', n.new)) FROM lbx_names n "
-            "WHERE benchmark = 'judge' AND (meta->>'benchmark', meta->>'task', meta->>'sample_id') = (?, ?, n.old)",
-            key,
-        )
+        connection.execute(f"UPDATE rounds t SET sample_id = n.new FROM lbx_names n WHERE {old_rows}", key)
 
 
 def differing_parts(store: Store, samples: Sequence[Mapping[str, object]]) -> dict[str, Sequence[str]]:

@@ -20,7 +20,7 @@ from lbx.base.database import RESULTS, attach, files_of
 from lbx.base.errors import StoreError, files_read
 from lbx.base.marks import BLANK, QUESTION_CHANGED, QUESTION_REMOVED
 from lbx.base.processes import defer_signals
-from lbx.base.records import SampleKey
+from lbx.base.records import JUDGE, RoundSample, SampleKey
 from lbx.results.file import numbers
 from lbx.results.file.contents import refuse_foreign
 from lbx.results.file.identity import complete_samples, find_other_samples, other_samples_error, refuse_other_run
@@ -28,7 +28,7 @@ from lbx.results.file.inserting import as_parameter, insert, rows_of_json
 from lbx.results.file.opening import WRITERS, check_path, connect, first_line, prepare, transaction
 from lbx.results.file.snapshots import Snapshot, connect_reader
 from lbx.results.file.texts import require_texts
-from lbx.results.rows import GenerationRow, NumberRow, RunRow, SampleRow, ScoreRow, Table, as_json
+from lbx.results.rows import GenerationRow, NumberRow, RoundRow, RunRow, SampleRow, ScoreRow, Table, as_json
 
 T = TypeVar("T")
 
@@ -226,6 +226,8 @@ class Store:
         scored = {(row.run_id, row.benchmark, row.task) for row in scores}
         with self.transaction() as connection:
             insert(connection, "samples", samples, replace=False)
+            rounds = [RoundRow.of(row.sample) for row in samples if isinstance(row.sample, RoundSample)]
+            insert(connection, "rounds", rounds, replace=False)
             self._match_samples(connection, samples)
             numbers.delete_replaced_scores(connection, generations)
             insert(connection, "generations", generations)
@@ -359,13 +361,17 @@ class Store:
         """Yield a run's answered samples with their outputs, or its failed ones, in the data's order, for scoring.
 
         Questions that a later revision removed are neither. ``document`` is the document's hash; "" if unknown.
+        ``subject`` is the row of ``rounds`` of a judge's round.
         """
+        of_judge = benchmark == JUDGE
+        judged = "CASE WHEN d.round_id IS NOT NULL THEN d END" if of_judge else "NULL"
+        rounds = "LEFT JOIN rounds d ON (d.rubric, d.round_id) = (a.task, a.sample_id)" if of_judge else ""
         table = self.query(
             f"""
             SELECT a.sample_id, a.language, a.length, a.length_unit, a."references", a.question, a.meta,
                    g.iteration, g.output, g.original_tokens,
-                   coalesce(a.context_sha256, '') AS document
-            FROM generations g JOIN samples a USING (benchmark, task, sample_id)
+                   coalesce(a.context_sha256, '') AS document, {judged} AS subject
+            FROM generations g JOIN samples a USING (benchmark, task, sample_id) {rounds}
             WHERE g.run_id = ? AND g.benchmark = ? AND g.task = ? AND g.error IS {"NOT " if failed else ""}NULL
                 AND g.error_type IS DISTINCT FROM '{QUESTION_REMOVED}'
             ORDER BY a.position, a.sample_id, g.iteration

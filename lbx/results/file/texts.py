@@ -31,6 +31,8 @@ TEXT_COLUMNS: Mapping[tuple[str, str], str] = {
     ("samples", "question"): DATASET,
     ("samples", "references"): DATASET,
     ("samples", "meta"): DATASET,
+    ("rounds", "verdicts"): DATASET,
+    ("rounds", "pattern"): DATASET,
     ("generations", "output"): MODEL,
     ("generations", "reasoning"): MODEL,
     ("generations", "steps"): MODEL,
@@ -47,9 +49,9 @@ TEXT_COLUMNS: Mapping[tuple[str, str], str] = {
 }
 """{(table, column): origin of its texts}.
 
-The dataset's texts are questions, references and choices; the retriever's are parts of documents, or vectors from which
-they can be approximated. A file is an imported one: its rows may have texts of the dataset, the model and people.
-Messages of errors may quote any text. Token ids are a text, too.
+The dataset's texts are questions, references, choices and marks of rubrics; the retriever's are parts of documents, or
+vectors from which they can be approximated. A file is an imported one: its rows may have texts of the dataset, the
+model and people. Messages of errors may quote any text. Token ids are a text, too.
 """
 
 FACT_COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -73,6 +75,7 @@ _NAMES = f"{_NAME}( vs {_NAME})?"
 _BASIS = rf"a rule of thumb|a calibration of \d+ s|session \d+ of {_NAME}( and \d+ earlier)?"
 _HASH = "[0-9A-Za-z]{0,64}"
 _HASHES = r'\{("\w{1,40}":"[0-9a-f]{64}",?)*\}'
+_MARKS = r"\[(\w{1,40}(, \w{1,40}){0,7})?\]"
 _WORDS = r"([\w./-]{1,40}( [\w./-]{1,40}){0,4})?"
 _PARTIAL = (
     "no embedding model: ROUGE-L alone|officially a failure: "
@@ -96,6 +99,12 @@ LABEL_FORMS: Mapping[tuple[str, str], str] = {
             _NAME: "run_id benchmark task sample_id prompt_source served_model",
             _WORDS: "finish_reason error_type system_prompt",
             _HASH: "prompt_sha256 output_sha256 instructions_sha256",
+        },
+        "rounds": {
+            _NAME: "rubric round_id benchmark task sample_id run_id against_run_id",
+            _WORDS: "kind",
+            _HASH: "document_sha256 answer_sha256 against_sha256",
+            _MARKS: "marks",
         },
         "scores": {_NAME: "run_id benchmark task sample_id metric", _PARTIAL: "partial"},
         "numbers": {
@@ -130,11 +139,10 @@ IS_VERDICT = (
 
 _LABEL_KEYS = {
     "category", "evaluation", "source", "difficulty", "length", "domain", "sub_domain", "token_length",
-    "contextual_requirement", "primary_task", "secondary_task", "kind", "benchmark", "task", "sample_id", "run_id",
-    "against_run_id", "document_sha256", "answer_sha256", "against_sha256",
+    "contextual_requirement", "primary_task", "secondary_task", "run_id", "document_sha256", "answer_sha256",
 }  # fmt: skip
-"""Keys of ``samples.meta`` with names by which reports group, or which identify a judged answer."""
-_LABEL_LIST_KEYS = {"marks", "judged_by", "metrics"}
+"""Keys of ``samples.meta`` with names by which reports group, and keys that identify a rated answer."""
+_LABEL_LIST_KEYS = {"judged_by", "metrics"}
 LONGEST_LABEL = 200
 _KEY = re.compile(r"[A-Za-z_][\w.-]{0,39}")
 _FACT_WORDS, _MOST_FACTS, _DEEPEST_FACT = 3, 1_000, 4
@@ -151,10 +159,7 @@ def plain_meta(meta: object) -> dict[str, Any]:
     """Entries of ``samples.meta`` that are no texts: numbers, and the labels of an allow list."""
     if not isinstance(meta, dict):
         return {}
-    kept = {key: value for key, value in meta.items() if _KEY.fullmatch(key) and _is_plain(key, value)}
-    if isinstance(scale := meta.get("verdicts"), dict):
-        kept["verdicts"] = {end: scale[end] for end in ("low", "high") if _is_number(scale.get(end))}
-    return kept
+    return {key: value for key, value in meta.items() if _KEY.fullmatch(key) and _is_plain(key, value)}
 
 
 def _is_plain(key: str, value: object) -> bool:

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from lbx.base.errors import UsageError
 from lbx.base.marks import OF_ANSWERS, QUESTION_CHANGED, WORST_FIRST, Mark
-from lbx.base.records import SampleKey
+from lbx.base.records import JUDGE, SampleKey
 from lbx.results.file.store import Store
 from lbx.results.rows import EARLIER, Table
 
-_JSON = ("references", "meta", "steps")
+_JSON = ("references", "meta", "steps", "verdicts")
 ANSWER = "run_id, benchmark, task, sample_id, iteration"
 _MARK_NAMES = ", ".join(f"CASE WHEN {mark.of('g')} THEN '{mark.name}' END" for mark in OF_ANSWERS)
 # Imported failures may have no row in samples: their files have the question's name but no content.
@@ -39,12 +39,14 @@ class StoredAnswer:
         values: columns of ``generations``, and the sample's question, references, language, length, length_unit, meta
             and context_sha256.
         scores: rows of ``scores``: metric, metric_version, score, extracted, headline, error, partial.
+        subject: row of ``rounds`` if a judge gave the answer.
     """
 
     key: SampleKey
     values: Mapping[str, Any]
     scores: Sequence[Mapping[str, Any]]
     mark_names: Sequence[str]
+    subject: Mapping[str, Any] | None = None
 
     @property
     def run_id(self) -> str:
@@ -292,9 +294,15 @@ def as_answer(store: Store, row: dict[str, Any]) -> StoredAnswer:
         "ORDER BY headline DESC, metric",
         [row["run_id"], *key],
     ).dicts()
+    rounds: Sequence[dict[str, Any]] = ()
+    if key.benchmark == JUDGE:
+        rounds = store.query("FROM rounds WHERE (rubric, round_id) = (?, ?)", [key.task, key.sample_id]).dicts()
     marked = row.pop("marked")
-    values = {name: json.loads(value) if name in _JSON and value is not None else value for name, value in row.items()}
-    return StoredAnswer(key, values, scores, marked)
+    return StoredAnswer(key, _parse_json(row), scores, marked, *map(_parse_json, rounds))
+
+
+def _parse_json(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: json.loads(value) if name in _JSON and value is not None else value for name, value in row.items()}
 
 
 _CUT = 200

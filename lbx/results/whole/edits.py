@@ -98,25 +98,25 @@ def _replace_by_copy(target: Path, copy: Path) -> None:
 
 
 def rounds_on(runs: Collection[str]) -> str:
-    """SQL condition on ``samples``: rounds of judges on the answers of these runs."""
+    """SQL for the keys, as of ``samples``, of judges' rounds on the answers of these runs."""
     names = ", ".join(map(sql_literal, runs))
-    return f"benchmark = 'judge' AND ((meta->>'run_id') IN ({names}) OR (meta->>'against_run_id') IN ({names}))"
+    about = f"run_id IN ({names}) OR against_run_id IN ({names})"
+    return f"SELECT 'judge' AS benchmark, rubric AS task, round_id AS sample_id FROM rounds WHERE {about}"
 
 
 def read_rounds(store: Store, run_id: str) -> list[dict[str, Any]]:
     """Rows of ``samples``: the rounds on a run's answers, each with its two answers, for every rubric of its judges."""
     return store.query(
         f"""
-        SELECT a.*, coalesce(r.output, '') AS answer, coalesce(b.output, '') AS opponent, j.rubric_sha256
-        FROM (FROM samples WHERE {rounds_on([run_id])}) a
+        SELECT a.*, d AS subject, coalesce(r.output, '') AS answer, coalesce(b.output, '') AS opponent, j.rubric_sha256
+        FROM samples a SEMI JOIN ({rounds_on([run_id])}) USING (benchmark, task, sample_id)
+        JOIN rounds d ON (d.rubric, d.round_id) = (a.task, a.sample_id)
         JOIN (SELECT DISTINCT g.task, g.sample_id, r.settings->>'rubric_sha256' AS rubric_sha256
               FROM generations g JOIN runs r USING (run_id) WHERE g.benchmark = 'judge') j USING (task, sample_id)
-        LEFT JOIN generations r ON r.run_id = (a.meta->>'run_id') AND r.benchmark = (a.meta->>'benchmark')
-            AND r.task = (a.meta->>'task') AND r.sample_id = (a.meta->>'sample_id')
-            AND r.iteration = try_cast(a.meta->>'iteration' AS INTEGER)
-        LEFT JOIN generations b ON b.run_id = (a.meta->>'against_run_id') AND b.benchmark = (a.meta->>'benchmark')
-            AND b.task = (a.meta->>'task') AND b.sample_id = (a.meta->>'sample_id')
-            AND b.iteration = try_cast(a.meta->>'against_iteration' AS INTEGER)
+        LEFT JOIN generations r ON r.run_id = d.run_id AND r.benchmark = d.benchmark AND r.task = d.task
+            AND r.sample_id = d.sample_id AND r.iteration = d.iteration
+        LEFT JOIN generations b ON b.run_id = d.against_run_id AND b.benchmark = d.benchmark AND b.task = d.task
+            AND b.sample_id = d.sample_id AND b.iteration = d.against_iteration
         """
     ).dicts()
 
@@ -141,7 +141,7 @@ def find_dependents(store: Store, runs: Collection[str]) -> Dependents:
     """Return the rows about these runs that belong to other runs and to people."""
     judgements = store.query(
         "SELECT run_id, count(*) FROM generations "
-        f"SEMI JOIN (FROM samples WHERE {rounds_on(runs)}) USING (benchmark, task, sample_id) "
+        f"SEMI JOIN ({rounds_on(runs)}) USING (benchmark, task, sample_id) "
         "WHERE NOT list_contains($1::VARCHAR[], run_id) GROUP BY ALL ORDER BY ALL",
         [list(runs)],
     ).rows
@@ -160,14 +160,13 @@ def find_dependents(store: Store, runs: Collection[str]) -> Dependents:
     return Dependents(dict(judgements), dict(ratings), numbers)
 
 
-_OWN_TABLES = [table for table, column in COLUMN_TYPES if column == "run_id" and table != "ratings"]
+_OWN_TABLES = [table for table, column in COLUMN_TYPES if column == "run_id" and table not in ("ratings", "rounds")]
 _ABOUT = "list_contains($1::VARCHAR[], {column})"
 
 
 def remove_judgements(connection: duckdb.DuckDBPyConnection, runs: Collection[str]) -> list[str]:
     """Delete judges' rounds on the answers of runs; returns the judges that have no answer left."""
-    round_keys = f"SELECT task, sample_id FROM samples WHERE {rounds_on(runs)}"
-    judged = f"benchmark = 'judge' AND (task, sample_id) IN ({round_keys})"
+    judged = f"(benchmark, task, sample_id) IN ({rounds_on(runs)})"
     judges = connection.execute(f"SELECT DISTINCT run_id FROM generations WHERE {judged} ORDER BY ALL").fetchall()
     for table in ("generations", "scores"):
         connection.execute(f"DELETE FROM {table} WHERE {judged}")
@@ -236,14 +235,15 @@ def _remove_unused_samples(connection: duckdb.DuckDBPyConnection) -> int:
         SELECT {key} FROM samples
         ANTI JOIN (SELECT {key} FROM generations UNION SELECT {key} FROM rating_items) USING ({key})
         ANTI JOIN (
-            SELECT meta->>'benchmark' AS benchmark, meta->>'task' AS task, meta->>'sample_id' AS sample_id
-            FROM samples SEMI JOIN generations USING ({key}) WHERE benchmark = 'judge'
+            SELECT d.benchmark, d.task, d.sample_id FROM rounds d
+            SEMI JOIN generations g ON (g.benchmark, g.task, g.sample_id) = ('judge', d.rubric, d.round_id)
         ) USING ({key})
         """
     )
     (count,) = connection.execute("SELECT count(*) FROM lbx_unused").fetchone() or (0,)
     for table in ("samples", "retrievals"):
         connection.execute(f"DELETE FROM {table} WHERE ({key}) IN (FROM lbx_unused)")
+    connection.execute("DELETE FROM rounds WHERE ('judge', rubric, round_id) IN (FROM lbx_unused)")
     connection.execute("DROP TABLE lbx_unused")
     return int(count)
 
@@ -271,12 +271,18 @@ def rename_run_rows(connection: duckdb.DuckDBPyConnection, old: str, new: str) -
         nested = {"answers": [*map(rename_keys, answers)]} if isinstance(answers, list) else {}
         return {**value, **single, **lists, **nested}
 
-    change_json(connection, "samples", "meta", rename_keys, where=rounds_on([old]))
     for table in ("runs", "sessions"):
         change_json(connection, table, "hardware", rename_keys)
     change_json(connection, "sessions", "spec", rename_keys)
     change_json(connection, "rating_sets", "runs", rename_in_list)
     change_json(connection, "rating_items", "meta", rename_keys)
+
+
+_ROUND_COLUMNS = {
+    **dict.fromkeys(("samples", "generations", "scores"), ("benchmark = 'judge' AND task", "sample_id")),
+    "rounds": ("rounds.rubric", "round_id"),
+}
+"""{table: its columns with the rubric and the name of a judge's round}."""
 
 
 def rename_rounds(connection: duckdb.DuckDBPyConnection, names: Mapping[tuple[str, str], str]) -> None:
@@ -286,11 +292,11 @@ def rename_rounds(connection: duckdb.DuckDBPyConnection, names: Mapping[tuple[st
         names: {(rubric, old name): new name}.
     """
     keys = [*names]
-    for table in ("samples", "generations", "scores") if keys else ():
+    for table, (rubric, name) in _ROUND_COLUMNS.items() if keys else ():
         connection.execute(
-            f"UPDATE {table} SET sample_id = renamed.name FROM (SELECT unnest(?::VARCHAR[]) AS rubric, "
+            f"UPDATE {table} SET {name} = renamed.name FROM (SELECT unnest(?::VARCHAR[]) AS rubric, "
             "unnest(?::VARCHAR[]) AS round, unnest(?::VARCHAR[]) AS name) renamed "
-            "WHERE benchmark = 'judge' AND task = renamed.rubric AND sample_id = renamed.round",
+            f"WHERE {rubric} = renamed.rubric AND {name} = renamed.round",
             [[rubric for rubric, _ in keys], [name for _, name in keys], [*names.values()]],
         )
 

@@ -15,6 +15,7 @@ from lbx.base.database import RESULTS, attach, quote_name, sql_literal
 from lbx.base.errors import StoreError
 from lbx.base.marks import COUNT_WORDS
 from lbx.base.processes import defer_signals
+from lbx.opinions.views import ANSWER_HASH
 from lbx.results.file.contents import COLUMN_TYPES
 from lbx.results.file.identity import TEXT_PARTS, part_hash
 from lbx.results.file.opening import first_line
@@ -37,7 +38,6 @@ from lbx.results.file.texts import (
     removal_notice,
     texts_of,
 )
-from lbx.results.views import ANSWER_HASH
 
 _TARGET = "lbx_extract"
 
@@ -82,6 +82,8 @@ _ROWS = {
     "runs": "runs r SEMI JOIN lbx_runs USING (run_id)",
     "samples": f"samples r SEMI JOIN lbx_samples USING ({_SAMPLE})",
     "generations": f"generations r SEMI JOIN lbx_answers USING ({_ANSWER})",
+    "rounds": "rounds r SEMI JOIN (SELECT task AS rubric, sample_id AS round_id FROM lbx_samples "
+    "WHERE benchmark = 'judge') USING (rubric, round_id)",
     "scores": f"scores r SEMI JOIN lbx_answers USING ({_ANSWER})",
     "numbers": "numbers r SEMI JOIN lbx_runs USING (run_id) WHERE kind <> 'opinion' OR judge IN "
     "(SELECT run_id FROM lbx_runs UNION SELECT set_id FROM lbx_sets)",
@@ -206,6 +208,7 @@ def plain_columns(texts: str) -> dict[str, dict[str, str]]:
             "error": message,
             **dict.fromkeys(("reasoning", "steps", "source_row", "output_ids"), "NULL"),
         },
+        "rounds": {"verdicts": "NULL", "pattern": "NULL"},
         "scores": {
             "extracted": f"CASE WHEN r.extracted = '' OR {IS_VERDICT.format(row='r')} THEN r.extracted END",
             "error": message,

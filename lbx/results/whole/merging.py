@@ -39,12 +39,14 @@ _ANSWER = ", ".join(ANSWER)
 
 _MAY_DIFFER = {
     "generations": ("created_at", "prefill_s", "decode_s", "cached_tokens", "served_model"),
+    "rounds": (),
     "scores": (),
     "retrievals": ("score",),
 }
 """{table: columns in which two computations of the same result may differ}."""
 _KEYS = {
     "generations": ANSWER,
+    "rounds": ("rubric", "round_id"),
     "scores": (*ANSWER, "metric"),
     "retrievals": ("retriever", "benchmark", "task", "sample_id", "context_sha256", "rank"),
 }
@@ -228,6 +230,7 @@ _TABLES = (
     "runs",
     "samples",
     "generations",
+    "rounds",
     "scores",
     "retrievals",
     "embeddings",
@@ -363,6 +366,7 @@ def _merge_rows(
 ) -> None:
     """Add a file's rows; with ``only_new_rows``, all of its answers were new and are already in the store."""
     _merge_samples(connection, source, merging)
+    merge_equal_rows(connection, "rounds", f"{_SOURCE}.rounds", source)
     if not only_new_rows:
         merge_answers(connection, _SOURCE, source)
     merging.number_hashes = merge_numbers(connection, _SOURCE, merging.number_hashes, only_new_rows=only_new_rows)

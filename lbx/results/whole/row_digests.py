@@ -1,7 +1,8 @@
 """Digests of the rows of a run, computed inside DuckDB, to find rows that have changed since.
 
 A digest is the start of the SHA-256 of an encoding that keeps every bit and has one reading: each value with its length
-in bytes before it, NULL as a mark of its own, a floating-point number by its 64 bits, JSON as the stored text. The
+in bytes before it, NULL as a mark of its own, a floating-point number by its 64 bits, JSON as the stored text, a list
+of texts as JSON. The
 digest of a row covers the row in the form of `lbx runs extract --without-texts`, so that it can be checked in both
 forms; texts have digests of their own.
 """
@@ -40,14 +41,17 @@ _ANSWERED = "SEMI JOIN (FROM generations WHERE run_id = $run) USING (benchmark, 
 _RATED = "FROM ratings WHERE run_id = $run OR against_run_id = $run"
 _JUDGED = """
     LEFT JOIN (
-        SELECT benchmark, task, sample_id, [TRY(meta->>'run_id'), TRY(meta->>'against_run_id')] AS about
-        FROM samples WHERE benchmark = 'judge'
+        SELECT 'judge' AS benchmark, rubric AS task, round_id AS sample_id, [run_id, against_run_id] AS about
+        FROM rounds
     ) USING (benchmark, task, sample_id)
 """
 _ROWS: Mapping[str, str] = {
     "runs": "SELECT *, [] AS about FROM runs WHERE run_id = $run",
     "samples": f"SELECT * FROM samples {_ANSWERED} {_JUDGED}",
     "generations": f"SELECT * FROM generations {_JUDGED} WHERE run_id = $run",
+    "rounds": "SELECT *, [run_id, against_run_id] AS about FROM rounds SEMI JOIN ("
+    "SELECT task AS rubric, sample_id AS round_id FROM generations WHERE run_id = $run AND benchmark = 'judge'"
+    ") USING (rubric, round_id)",
     "scores": f"SELECT * FROM scores {_JUDGED} WHERE run_id = $run",
     "numbers": "SELECT *, [judge, against] AS about FROM numbers WHERE run_id = $run",
     "retrievals": f"SELECT *, [] AS about FROM retrievals {_ANSWERED} "
@@ -162,5 +166,6 @@ def _text(table: str, column: str) -> str:
 
 def _encode(column: str, kind: str) -> str:
     """SQL of a value's encoding, which is never the start of another value's."""
-    text = f"{quote_name(column)}::{'BIT::VARCHAR' if kind == 'DOUBLE' else 'VARCHAR'}"
+    value = f"to_json({quote_name(column)})" if kind == "VARCHAR[]" else quote_name(column)
+    text = f"{value}::{'BIT::VARCHAR' if kind == 'DOUBLE' else 'VARCHAR'}"
     return f"CASE WHEN {quote_name(column)} IS NULL THEN 'N' ELSE strlen({text}) || ':' || {text} END"

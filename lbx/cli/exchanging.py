@@ -20,10 +20,10 @@ from lbx.exchange.exporting import write_files
 from lbx.exchange.field.exporting import export_for_tool
 from lbx.exchange.importing import parse_predictions, write_predictions
 from lbx.exchange.prediction_files import OPINION_FORMATS
+from lbx.opinions import rating_files
 from lbx.opinions.answer_files import export_judge_answers
 from lbx.opinions.judgement_files import export_judgements, read_judgements, write_judgements
-from lbx.opinions.rating_files import exporting, importing
-from lbx.opinions.rating_files.pages import RATING_FORMAT, read_pages
+from lbx.opinions.rating_pages import RATING_FORMAT, read_pages
 from lbx.options.option import key_values
 from lbx.report.harnesses import summaries
 from lbx.report.report_types import ReportQuery
@@ -234,7 +234,7 @@ def import_ratings(options: ImportOptions) -> None:
     files = read_pages(options.path, options.rater)  # before the results file is created
     with Store(output) as store:
         require_texts(store, "Imported ratings have texts.")
-        done = importing.import_ratings(store, files, bundle=opened, set_id=options.set_id)
+        done = rating_files.import_ratings(store, files, bundle=opened, set_id=options.set_id)
         recompute_completed_samples(store, BENCHMARKS)
     if options.as_json:
         means = {key: mean if math.isfinite(mean) else None for key, mean in done.means.items()}
@@ -256,7 +256,7 @@ def export_ratings(options: ExportOptions) -> None:
     opened = Bundle(options.bundle) if options.bundle else None
     with Store(options.results, read_only=True) as store:
         require_texts(store, "An export needs questions and answers.")
-        files = exporting.export_ratings(
+        files = rating_files.export_ratings(
             store, options.set_id, options.rater, bundle=opened, documents=options.documents
         )
     pieces = {name: [text] for name, text in files.items()}

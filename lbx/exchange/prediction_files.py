@@ -26,7 +26,7 @@ from lbx.benchmarks.base.prediction_lines import (
 )
 from lbx.benchmarks.base.predictions import UNMATCHED, Prediction, PredictionFormat, TaskFiles, differences
 from lbx.benchmarks.registry import BENCHMARKS, format_names, official_judge
-from lbx.opinions.rating_files.pages import RATING_FORMAT
+from lbx.opinions.rating_pages import RATING_FORMAT
 from lbx.results import Store
 from lbx.results.rows import stored_sample
 

@@ -20,6 +20,7 @@ from lbx.benchmarks.registry import BENCHMARKS, official_judge, official_rubric,
 from lbx.exchange.importing import published_run
 from lbx.opinions.judge_spec import OFFICIAL, JudgeSpec
 from lbx.opinions.rounds import (
+    JudgedModel,
     QuestionChoice,
     Rounds,
     RunAnswers,
@@ -29,12 +30,10 @@ from lbx.opinions.rounds import (
     read_answers,
 )
 from lbx.options.option import fields_of
-from lbx.options.selection import select_samples
 from lbx.results import Store
 from lbx.results.file.texts import require_texts
 from lbx.results.scoring.adding_up import recompute_completed_samples
 from lbx.results.scoring.reading import log_snapshot
-from lbx.running.resolved_run import ResolvedRun
 
 log = logging.getLogger("lbx")
 
@@ -246,14 +245,28 @@ def _open_stores(paths: Sequence[str]) -> Iterator[list[Store]]:
         yield [files.enter_context(Store(Path(path), allow_writer=True)) for path in paths]
 
 
-def resolve_judge(spec: JudgeSpec) -> ResolvedRun:
+@dataclass(frozen=True, slots=True)
+class ResolvedJudge:
+    """What a judge is asked.
+
+    Attributes:
+        rounds: the rounds as a benchmark.
+        settings: the part of the run's identity about the rubric.
+        models: the models with judged answers.
+    """
+
+    rounds: JudgeBenchmark
+    settings: Mapping[str, str]
+    models: Sequence[JudgedModel]
+
+
+def resolve_judge(spec: JudgeSpec, bundle: Bundle) -> ResolvedJudge:
     """Read the answers and make rounds from them, logging omissions.
 
     Raises:
         UsageError: a run is missing, the runs used different protocols, or there is nothing to judge.
         BundleError: the bundle lacks a file that the rubric needs.
     """
-    bundle = Bundle(Path(spec.bundle))
     rubric = rubric_of(spec, bundle)
     with _open_stores(spec.answers) as stores:
         for store in stores:
@@ -268,12 +281,7 @@ def resolve_judge(spec: JudgeSpec) -> ResolvedRun:
     rounds = make_rounds(rubric, judged, against, choice, bundle)
     _log_counts(rounds, rubric)
     judging = JudgeBenchmark(rubric, rounds.rounds, _documents)
-    tasks = judging.tasks(bundle)
-    selection = select_samples(spec.choice, bundle, tasks, {judging.name: judging})
-    return ResolvedRun(
-        spec, bundle, tasks, selection, [spec.name], [spec.settings],
-        extra_benchmarks=[judging], extra_settings=rubric.settings(spec.orders), judged_models=list(models.values()),
-    )  # fmt: skip
+    return ResolvedJudge(judging, rubric.settings(spec.orders), list(models.values()))
 
 
 def _documents(bundle: Bundle, benchmark: str, task: str) -> Iterator[Sample]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +13,9 @@ from lbx.backends import ModelCard
 from lbx.backends.serving.command import HOST, PORT
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import canonical_json, sha256_text
+from lbx.base.records import Task, canonical_json, sha256_text
 from lbx.base.version import __version__
-from lbx.benchmarks.base.benchmark import needs_model
+from lbx.benchmarks.base.benchmark import Benchmark, needs_model
 from lbx.benchmarks.registry import benchmarks_with
 from lbx.engine.model import Backend, BackendInfo
 from lbx.opinions.judge_run import resolve_judge
@@ -54,10 +54,12 @@ def resolve(spec: RunSpec) -> ResolvedRun:
         BundleError: a data file is damaged.
         BackendError: the samples depend on the model's tokenizer, and its files are missing or damaged.
     """
-    if isinstance(spec, JudgeSpec):
-        return resolve_judge(spec)
     bundle = Bundle(Path(spec.bundle))
-    return _resolve_for(spec, bundle, lambda: card_of(spec, bundle))
+    if not isinstance(spec, JudgeSpec):
+        return _resolve_for(spec, bundle, lambda: card_of(spec, bundle))
+    judge = resolve_judge(spec, bundle)
+    run = _resolved_run(spec, bundle, judge.rounds.tasks(bundle), [judge.rounds])
+    return replace(run, extra_settings=judge.settings, judged_models=judge.models)
 
 
 def for_other_model(run: ResolvedRun, card: ModelCard) -> ResolvedRun:
@@ -74,9 +76,12 @@ def for_other_model(run: ResolvedRun, card: ModelCard) -> ResolvedRun:
 
 def _resolve_for(spec: RunSpec, bundle: Bundle, find_card: Callable[[], ModelCard]) -> ResolvedRun:
     families = bind_families(bundle, spec.tasks, spec.settings, find_card)
-    benchmarks = benchmarks_with(*families)
-    tasks = choose_tasks(bundle, spec.tasks, spec.settings, benchmarks)
-    selection = select_samples(spec.choice, bundle, tasks, benchmarks)
+    tasks = choose_tasks(bundle, spec.tasks, spec.settings, benchmarks_with(*families))
+    return _resolved_run(spec, bundle, tasks, families)
+
+
+def _resolved_run(spec: RunSpec, bundle: Bundle, tasks: Sequence[Task], families: Sequence[Benchmark]) -> ResolvedRun:
+    selection = select_samples(spec.choice, bundle, tasks, benchmarks_with(*families))
     names, settings = zip(*spec.kinds, strict=True)
     return ResolvedRun(spec, bundle, tasks, selection, names, settings, extra_benchmarks=families)
 

@@ -29,7 +29,7 @@ from starlette.routing import Route
 from lbx.base.errors import UsageError
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.opinions.journal import Journal, journal_of
-from lbx.opinions.rating_files.pages import read_pages
+from lbx.opinions.rating_pages import read_pages
 from lbx.opinions.rating_site import RatingPages
 from lbx.web import Documents, Site, limits, listening, pages
 from lbx.web.annotating import AnnotationPages

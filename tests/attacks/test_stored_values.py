@@ -22,7 +22,7 @@ from sites import client_of, site_of
 
 from lbx.base import errors
 from lbx.opinions.journal import collect_ratings
-from lbx.opinions.rating_files.importing import PAGE_ROW
+from lbx.opinions.rating_files import PAGE_ROW
 from lbx.results.file.contents import COLUMN_TYPES
 from lbx.web.browsing import BrowsingPages
 

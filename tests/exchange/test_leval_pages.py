@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lbx.base.errors import UsageError
-from lbx.opinions.rating_files.pages import SEPARATOR, fields, means, official_files, page_of, rated_page, read_pages
+from lbx.opinions.rating_pages import SEPARATOR, fields, means, official_files, page_of, rated_page, read_pages
 
 PAGES = Path(__file__).parent / "leval_pages/human_eval"
 """Written by web_human_eval.py (cd34b05) under Flask 2.2, of eleven documents of our own words, three scores odd."""

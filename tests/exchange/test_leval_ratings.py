@@ -12,9 +12,8 @@ from command_line import Lbx
 
 from lbx.base.errors import UsageError
 from lbx.opinions.numbers import write_ratings
-from lbx.opinions.rating_files.exporting import export_ratings
-from lbx.opinions.rating_files.importing import import_ratings
-from lbx.opinions.rating_files.pages import read_pages
+from lbx.opinions.rating_files import export_ratings, import_ratings
+from lbx.opinions.rating_pages import read_pages
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import Store
 

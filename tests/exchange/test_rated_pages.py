@@ -10,9 +10,8 @@ from pathlib import Path
 from import_parts import bundle_of, import_predictions, real_bundle
 
 from lbx.base.layout import FILES
-from lbx.opinions.rating_files.exporting import export_ratings
-from lbx.opinions.rating_files.importing import import_ratings
-from lbx.opinions.rating_files.pages import read_pages
+from lbx.opinions.rating_files import export_ratings, import_ratings
+from lbx.opinions.rating_pages import read_pages
 from lbx.opinions.rating_sets import Item, documents
 from lbx.results import Store
 

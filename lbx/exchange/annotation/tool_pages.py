@@ -20,7 +20,7 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.exchange.annotation.dataset import ANSWERS, DOCUMENT, QUESTIONS, Dataset, DatasetLine
-from lbx.opinions.rating_files.pages import page_line
+from lbx.opinions.rating_pages import page_line
 
 _PAGE = re.compile(r"(\d+)_cleaned\.json")
 _MOST_DIGITS = 4300

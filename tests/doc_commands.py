@@ -14,8 +14,7 @@ from markdown_it import MarkdownIt
 
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.cli.main import COMMANDS, app, load_command
-from lbx.report.report_types import BOARD
-from lbx.report.reports import REPORTS
+from lbx.report.reports import NAMES, REPORTS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [
@@ -120,7 +119,7 @@ def check(arguments: list[str]) -> None:
         assert family in {*BENCHMARKS, "all", "longbench_e", *own}, task
         known = BENCHMARKS[family].catalogue.names if family in list(BENCHMARKS) else ()
         assert not one or not known or "*" in one or one in known, task
-    assert given.get("view") in {None, BOARD, *REPORTS}, given
+    assert given.get("view") in {None, *NAMES, *REPORTS}, given
     for recipe in map(str, given.get("recipes") or ()):
         assert not recipe.startswith(("bundle/", "models/")) or (ROOT / recipe).is_file(), recipe
 

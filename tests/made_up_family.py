@@ -101,10 +101,10 @@ def main(folder: Path) -> None:
 
     from lbx.exchange.exporting import export
     from lbx.report import page
-    from lbx.report.cells import sheet
-    from lbx.report.papers import sheets
-    from lbx.report.report_types import ReportQuery
+    from lbx.report.format.cells import sheet
+    from lbx.report.query import ReportQuery
     from lbx.report.reports import REPORTS, read_report
+    from lbx.report.rows.paper import sheets
     from lbx.results import Store
 
     answers = [

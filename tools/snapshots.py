@@ -26,11 +26,8 @@ sys.path[:0] = [str(TESTS), str(TESTS / "consistency")]
 import duckdb  # noqa: E402
 from command_line import Lbx  # noqa: E402
 
-REPORTS = (
-    "leaderboard", "task_scores", "paper", "group_scores", "guards", "length_curve", "truncation", "truncation_effect",
-    "effective_context", "needles", "cost", "failures", "estimates", "comparison", "changes", "reference", "expected",
-    "judge_results", "judge_bias", "rating_results", "agreement", "board",
-)  # fmt: skip
+from lbx.report.reports import NAMES  # noqa: E402
+
 FORMATS = ("table", "markdown", "csv", "json", "latex")
 DRAWN_FILES = 8
 COPIED_TABLES = (
@@ -135,7 +132,7 @@ def dump_reports(folder: Path, output: Path) -> None:
             _write_drawn(Path(f"drawn{number:02}.duckdb"), value)
         real_files = {source.name for source in folder.glob("*.duckdb")}
         for path in sorted(Path().glob("*.duckdb")):
-            for report in ("", *REPORTS):
+            for report in ("", *NAMES):
                 for format_ in FORMATS if path.name in real_files else ("table", "json"):
                     done = Lbx()("report", path, *([report] if report else []), "--format", format_)
                     text = f"{done.returncode}\n{done.stdout}\n{done.stderr}"

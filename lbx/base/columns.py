@@ -15,7 +15,7 @@ class Column:
         name: key in the rows.
         kind: "text", "count", "percent" (0..1 shown as 0..100), "points" (a difference of percents), "number",
             "quantity", "flag" (yes or no), "share" (0..1 as percent, with as few digits as possible), "p" (p-value),
-            "coefficient" (-1..1, two digits). ``lbx.report.digits`` defines the number of digits.
+            "coefficient" (-1..1, two digits). ``lbx.report.format.digits`` defines the number of digits.
         value: function that computes a board column's text from the entries of a row's model: one entry, or the plain
             and the reasoning entry. Without it the part of the table or the run supplies the text.
         optional: omit the column if no row has it.

@@ -1,4 +1,4 @@
-"""Identity of a reported number, separate from its value. ``lbx.report.labels`` formats it; it is never parsed."""
+"""Identity of a reported number, separate from its value. ``lbx.report.format.labels`` formats it."""
 
 from __future__ import annotations
 

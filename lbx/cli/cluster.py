@@ -32,7 +32,7 @@ from lbx.cluster.merge import merge as join
 from lbx.cluster.scheduler import ArrayJob, JobOptions, Launch, Runtime, quote_for_bash
 from lbx.cluster.schedulers import SCHEDULERS
 from lbx.options.run_spec import RunSpec
-from lbx.report.sheets import plain_columns
+from lbx.report.format.sheets import plain_columns
 from lbx.results import Table
 from lbx.running.forecast.shards import ShardPlan, read_shards
 from lbx.running.sharding import Counting, forecast_cpu_count, plan_shards, with_threads

@@ -24,8 +24,8 @@ from lbx.options.common import BUNDLE_VARIABLE
 from lbx.options.option import fields_of
 from lbx.options.run_spec import RunSettings, SampleOptions
 from lbx.options.selection import select_samples
-from lbx.report.cells import cells
-from lbx.report.report_types import ReportDefinition
+from lbx.report.format.cells import cells
+from lbx.report.report import Report
 from lbx.results import Table
 from lbx.running.models import bind_families, choose_tasks, load_model, make_prompter, server_of
 from lbx.running.offline import offline
@@ -108,7 +108,7 @@ def _show_parity(result: Measured, names: tuple[str, str], *, as_json: bool) -> 
     for title, columns in (("Token ids and logits", _logit_columns()), ("Greedy answers", _answer_columns())):
         names_of = [column.name for column in columns]
         table = Table(names_of, [tuple(row.get(name) for name in names_of) for row in rows])
-        show_table(title, cells(ReportDefinition(title, "", columns), table))
+        show_table(title, cells(Report("", title, columns), table))
     for reason in result.not_compared:
         note(reason)
     problems = [comparison for comparison in result.prompts if comparison.problem]

@@ -25,10 +25,8 @@ from lbx.opinions.answer_files import export_judge_answers
 from lbx.opinions.judgement_files import export_judgements, read_judgements, write_judgements
 from lbx.opinions.rating_pages import RATING_FORMAT, read_pages
 from lbx.options.option import key_values
-from lbx.report.harnesses import summaries
-from lbx.report.report_types import ReportQuery
-from lbx.report.reports import read_report
-from lbx.report.reports import sheets as report_sheets
+from lbx.report.query import ReportQuery
+from lbx.report.rows.harness import HARNESS, summaries
 from lbx.results import Store
 from lbx.results.file.texts import removal_notice, require_texts
 from lbx.results.read.runs import only_run, resolve_runs
@@ -107,7 +105,7 @@ def import_files(options: ImportOptions) -> None:
     with Store(output) as store:
         done = write_predictions(store, understood)
         _score_import(store, done.run_id, options.workers)
-        compared = read_report(store, "harness", ReportQuery(runs=[done.run_id]))
+        compared = HARNESS.read(store, ReportQuery(runs=[done.run_id]))
     if options.as_json:
         tasks_of_harness = {"harness": compared.dicts()} if compared.rows else {}
         answer_json(json.dumps({"results": str(output), **dataclasses.asdict(done), **tasks_of_harness}))
@@ -118,7 +116,7 @@ def import_files(options: ImportOptions) -> None:
     tasks = format_count(len(done.counts), "task")
     answer(f"{done.run_id}: {format_count(rows, 'row')} of {tasks}{failed}; results in {output}")
     if compared.rows:
-        show_sheets(report_sheets("harness", compared))
+        show_sheets(HARNESS.sheets(compared))
     notes(done.notes)
     if done.ignored:
         note(f"Not predictions, and not imported: {', '.join(done.ignored)}")

@@ -17,7 +17,7 @@ from lbx.cli.tables import show_table
 from lbx.opinions.fitness import Fitness, fitness
 from lbx.opinions.judge_run import add_baselines, calibration_spec, judge_spec
 from lbx.opinions.judge_spec import JudgeSpec
-from lbx.report.sheets import plain_columns
+from lbx.report.format.sheets import plain_columns
 from lbx.results import Store, Table
 from lbx.running.plan import plan
 from lbx.running.running import run

@@ -10,7 +10,7 @@ from lbx.base.units import size
 from lbx.cli.measure_options import ModelsOptions
 from lbx.cli.output import answer_json, note
 from lbx.cli.tables import show_table
-from lbx.report.sheets import plain_columns
+from lbx.report.format.sheets import plain_columns
 from lbx.results import Table
 
 

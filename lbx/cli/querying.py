@@ -15,8 +15,8 @@ from lbx.cli.options import SqlFormat
 from lbx.cli.output import answer_json, answer_text, binary_file, note
 from lbx.cli.read_options import SqlOptions
 from lbx.cli.tables import check_output, show_sheets
-from lbx.report import render
-from lbx.report.sheets import Sheet, plain_columns
+from lbx.report.format import render
+from lbx.report.format.sheets import Sheet, plain_columns
 from lbx.results import Store, Table
 from lbx.results.file.snapshots import Snapshot
 from lbx.results.read.queries import TimeLimit, attach_files, count_rows, export_parquet, open_query, parse_attachments

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from lbx.base.limits import QUERY_MIB, QUERY_SECONDS
-from lbx.cli.loading import import_object
 from lbx.cli.options import PageOptions, ReportFormat, SqlFormat
-from lbx.opinions.reports import OPINIONS
 from lbx.options.common import (
     BUNDLE,
     FORMAT,
@@ -24,17 +22,13 @@ from lbx.options.common import (
     ResultsArgument,
 )
 from lbx.options.option import Argument, Option, option_of
-from lbx.report.comparison_reports import COMPARISONS
-from lbx.report.report_types import BOARD, ReportQuery
-from lbx.report.score_reports import SCORES
-
-_REPORTS = (*SCORES, *COMPARISONS, *OPINIONS, BOARD)
+from lbx.report.query import ReportQuery
+from lbx.report.reports import NAMES, REPORTS
 
 
 def _reports(incomplete: str) -> list[str]:
-    names: Sequence[str] = _REPORTS
-    if incomplete.startswith(BOARD):  # its tables are defined by the benchmarks
-        names = (*import_object("report.reports:REPORTS"), BOARD)
+    is_section = any(incomplete.startswith(f"{name}_") for name in NAMES) or incomplete in NAMES
+    names = dict.fromkeys((*REPORTS, *NAMES)) if is_section else NAMES  # sections are defined by the benchmarks
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -60,7 +54,7 @@ class ReportOptions:
     view: Annotated[
         str | None,
         Argument(
-            f"{', '.join(_REPORTS)} (or one table of it); default: an overview on one screen, or in other "
+            f"{', '.join(NAMES)} (or one table of it); default: an overview on one screen, or in other "
             "formats the most used reports (csv and parquet take one: name it).",
             "REPORT",
             completion=_reports,

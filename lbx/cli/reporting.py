@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import typer
 
@@ -20,18 +21,17 @@ from lbx.cli.tables import check_output, show_sheets
 from lbx.opinions.journal import journal_of, read_journal
 from lbx.options.option import changed_options
 from lbx.report import overview as overviews
-from lbx.report import papers, render, reports
-from lbx.report.comparing import mark_ties
-from lbx.report.labels import headline, progress, with_progress
-from lbx.report.report_types import ALL, BOARD, ReportQuery
-from lbx.report.revisions import open_baseline
-from lbx.report.sheets import Sheet
+from lbx.report import reports
+from lbx.report.format import render
+from lbx.report.format.labels import headline, progress, with_progress
+from lbx.report.format.sheets import Sheet
+from lbx.report.query import ALL, ReportQuery
+from lbx.report.rows.revisions import open_baseline
 from lbx.results import Store, Table
 from lbx.results.attesting.checking import attestation_notice
 from lbx.results.read.runs import resolve_runs_in
 from lbx.results.scoring.reading import open_with_numbers
 
-_DEFAULT_VIEWS = ("leaderboard", "task_scores", "paper", "length_curve", "comparison", "truncation", "failures")
 _PICTURES = (ReportFormat.SVG, ReportFormat.PNG)
 _PIPE_WIDTH = 120
 """Columns of the overview if written to a pipe or a file; reports requested by name have all their columns."""
@@ -40,23 +40,23 @@ _PIPE_WIDTH = 120
 def report(options: ReportOptions) -> None:
     view, results, output = options.view, options.results, options.output
     published = bool(options.references or options.against)
-    if options.expected and view is None and results is not None:
-        view = "expected"
+    given_options = changed_options(options)
+    if view is None and results is not None:
+        view = _selected_report(given_options)
     results, view = _resolve_report(results, view, has_published=published)
     output_format = options.output_format
     names = _views(view, output_format)
     if options.baseline_file is not None:
         names = _of_two_files(view, names, output_format)
     check_output(output)
-    if results and {"rating_results", "agreement"} & {*names}:
+    if results and any(reports.REPORTS[name].has_ratings for name in names):
         _note_unmoved_ratings(results)
-    if view == "expected" and not options.expected:
-        raise UsageError("The report expected needs --expect MODEL.")
+    _check_needed_option(view, given_options)
     is_overview = view is None and results is not None
     on_a_screen = is_overview and output_format is ReportFormat.TABLE
     on_a_page = is_overview and output_format is ReportFormat.HTML
-    read_reports = overviews.REPORTS_READ if on_a_screen else reports.ON_A_PAGE if on_a_page else names
-    reports.check_options(read_reports, changed_options(options))
+    read_reports = overviews.REPORTS_READ if on_a_screen else reports.reports_on_page() if on_a_page else names
+    reports.check_options(read_reports, given_options)
     query = ReportQuery(
         runs=resolve_runs_in(results, options.runs) if results else (),
         models=options.against,
@@ -88,10 +88,26 @@ def report(options: ReportOptions) -> None:
     if output_format not in (ReportFormat.PARQUET, ReportFormat.HTML, *_PICTURES):
         tables = _read_reports(results, names, query, in_bold=output_format is ReportFormat.LATEX)
         _write_tables(tables, output_format, output, notice, ascii_only=options.ascii_only)
-    elif options.expected:
+    elif any(reports.REPORTS[name].has_failed for name in names):
         tables = _read_reports(results, names, query, in_bold=False)
-    if options.expected and any(row["verdict"] == "differs" for row in tables["expected"].dicts()):
+    if any(
+        has_failed(row)
+        for name, table in tables.items()
+        if (has_failed := reports.REPORTS[name].has_failed)
+        for row in table.dicts()
+    ):
         raise typer.Exit(1)
+
+
+def _selected_report(given_options: Collection[str]) -> str | None:
+    """Return the report that needs one of these options, if no report is named."""
+    return next((name for name, report in reports.REPORTS.items() if report.needs_option in given_options), None)
+
+
+def _check_needed_option(view: str | None, given_options: Collection[str]) -> None:
+    option = reports.REPORTS[view].needs_option if view and view in reports.REPORTS else ""
+    if option and option not in given_options:
+        raise UsageError(f"The report {view} needs {option} MODEL.")
 
 
 def _note_unmoved_ratings(results: Path) -> None:
@@ -108,22 +124,24 @@ def _note_unmoved_ratings(results: Path) -> None:
 
 
 def _resolve_report(results: Path | None, view: str | None, *, has_published: bool) -> tuple[Path | None, str | None]:
-    """Resolve results file and report; ``reference`` needs no file."""
-    if results is not None and view is None and str(results) in (*reports.REPORTS, BOARD) and not results.exists():
+    """Resolve results file and report; published figures need no file."""
+    (without_file,) = (name for name, report in reports.REPORTS.items() if not report.needs_file)
+    is_name = results is not None and (str(results) in reports.NAMES or str(results) in reports.REPORTS)
+    if results is not None and view is None and is_name and not results.exists():
         results, view = None, str(results)
     if results is None and view is None and has_published:
-        view = "reference"
-    if results is None and view != "reference":
+        view = without_file
+    if results is None and view != without_file:
         raise UsageError(
             f"The report {view} needs a results file." if view else "No results file given.",
-            fix="Only published figures work without one: `lbx report reference`.",
+            fix=f"Only published figures work without one: `lbx report {without_file}`.",
             command=as_command("lbx", "report", "RESULTS", *([view] if view else [])),
         )
     return results, view
 
 
 def _views(view: str | None, output_format: ReportFormat) -> list[str]:
-    names = reports.reports_of(view) if view else list(_DEFAULT_VIEWS)
+    names = reports.reports_of(view) if view else reports.default_reports()
     if view is None and output_format in _PICTURES:
         raise UsageError(
             f"A file in the format {output_format} has the charts of one report.",
@@ -136,13 +154,14 @@ def _views(view: str | None, output_format: ReportFormat) -> list[str]:
 
 def _of_two_files(view: str | None, names: list[str], output_format: ReportFormat) -> list[str]:
     """Reports of a comparison with another file: also the report on left-out questions, if the format has several."""
-    comparisons = [name for name, definition in reports.REPORTS.items() if "--baseline-file" in definition.takes]
+    comparisons = reports.reports_with("--baseline-file")
+    companions = [name for name, report in reports.REPORTS.items() if report.added_by == "--baseline-file"]
     if view not in comparisons:
         raise UsageError(
             "--baseline-file compares two results files.", fix=f"Name one of the reports {', '.join(comparisons)}."
         )
-    alone = output_format in (ReportFormat.CSV, ReportFormat.PARQUET, *_PICTURES) or view == "revisions"
-    return names if alone else [*names, "revisions"]
+    alone = output_format in (ReportFormat.CSV, ReportFormat.PARQUET, *_PICTURES) or view in companions
+    return names if alone else [*names, *companions]
 
 
 @contextlib.contextmanager
@@ -157,14 +176,20 @@ def _open(
 
 
 class Tables(dict[str, Table]):
-    """Rows by report, the progress of unfinished runs for headings, and failures that the paper's scores leave out."""
+    """Rows by report, the progress of unfinished runs for headings, and further notes by report.
 
-    progress = ""
-    failures: Sequence[str] = ()
+    Attributes:
+        notes: Notes of ``Report.read_notes``.
+    """
+
+    def __init__(self, tables: Mapping[str, Table] = MappingProxyType({})) -> None:
+        super().__init__(tables)
+        self.progress = ""
+        self.notes: dict[str, Sequence[str]] = {}
 
 
 def _read_reports(results: Path | None, names: Sequence[str], query: ReportQuery, *, in_bold: bool) -> Tables:
-    """Read the reports; ``in_bold`` marks the paper's scores that do not differ significantly from the best."""
+    """Read the reports; ``in_bold`` marks scores that do not differ significantly from the best."""
     if results is None:
         return Tables({name: reports.read_report(None, name, query) for name in names})
     with _open(results, query, numbers=reports.has_number_reports(names)) as store:
@@ -174,13 +199,15 @@ def _read_reports(results: Path | None, names: Sequence[str], query: ReportQuery
             try:
                 tables[name] = reports.read_report(store, name, query)
             except UsageError as refused:
-                if names != list(_DEFAULT_VIEWS) or name != "comparison":
+                if names != reports.default_reports() or "--force" not in reports.REPORTS[name].takes:
                     raise
-                note(f"The report comparison is left out: {refused.cause}")
-        if "paper" in tables:
-            tables.failures = papers.failures(store, tables["paper"])
-        if in_bold and tables.get("paper"):
-            tables["paper"] = mark_ties(store, query, tables["paper"])
+                note(f"The report {name} is left out: {refused.cause}")
+        for name, table in tables.items():
+            report = reports.REPORTS[name]
+            if report.read_notes:
+                tables.notes[name] = report.read_notes(store, table)
+            if in_bold and report.mark_ties:
+                tables[name] = report.mark_ties(store, query, table)
         return tables
 
 
@@ -197,7 +224,7 @@ def _draw(
     results: Path | None, names: Sequence[str], query: ReportQuery, output_format: ReportFormat, output: Path | None
 ) -> None:
     """Write the charts of a report to a file."""
-    from lbx.report import figures as drawings  # imported late: only these formats need Jinja
+    from lbx.report.draw import figures as drawings  # imported late: only these formats need Jinja
     from lbx.report.page.source import PageSource
 
     path = binary_file(output, "PNG") if output_format is ReportFormat.PNG else output
@@ -205,7 +232,7 @@ def _draw(
         source = PageSource(store, query)
         figures = [figure for name in names for figure in drawings.figures(source, name)]
         drawings.check_figures(names, figures)
-        title = headline(f"{source.file}: {reports.REPORTS[names[0]].title.split(' (')[0]}", source.progress)
+        title = headline(f"{source.file}: {reports.REPORTS[names[0]].caption}", source.progress)
     drawing = drawings.svg_file(title, figures)
     if path and output_format is ReportFormat.PNG:
         write_file(path, drawings.render_png(drawing))
@@ -254,7 +281,9 @@ def _write_tables(
     sheets = [
         sheet
         for name, table in tables_with_rows.items()
-        for sheet in with_progress(reports.sheets(name, table, tables.failures, in_text=in_text), tables.progress)
+        for sheet in with_progress(
+            reports.REPORTS[name].sheets(table, tables.notes.get(name, ()), in_text=in_text), tables.progress
+        )
     ]
     if output_format is not ReportFormat.LATEX:
         sheets = [*_with_notice(sheets, notice)]

@@ -21,8 +21,8 @@ from lbx.cli.options import LocalSessionOptions
 from lbx.cli.output import RunBar, answer, answer_json, note, stdout
 from lbx.cli.tables import show_table
 from lbx.options.common import BUNDLE_VARIABLE
-from lbx.report import render
-from lbx.report.sheets import plain_columns
+from lbx.report.format import render
+from lbx.report.format.sheets import plain_columns
 from lbx.results import Table
 from lbx.running.forecast.outlook import Outlook, comparison_line, memory_line, sharing_lines, sort_by_time, time_line
 from lbx.running.forecast.run_plan import TaskPlan

@@ -22,7 +22,7 @@ from lbx.cli.run_options import (
 from lbx.cli.tables import show_table
 from lbx.opinions.journal import journal_of
 from lbx.options.option import key_values
-from lbx.report.sheets import plain, plain_columns
+from lbx.report.format.sheets import plain, plain_columns
 from lbx.results import Store, Table
 from lbx.results.file.opening import require_file
 from lbx.results.file.texts import NO_TEXTS

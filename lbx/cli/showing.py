@@ -17,9 +17,9 @@ from lbx.cli.pages import import_web, open_site
 from lbx.cli.read_options import BrowseOptions, ShowOptions
 from lbx.cli.tables import show_table
 from lbx.opinions.judge_spec import spec_of
-from lbx.report import render
-from lbx.report.labels import headline, labels, progress
-from lbx.report.sheets import plain_columns
+from lbx.report.format import render
+from lbx.report.format.labels import headline, labels, progress
+from lbx.report.format.sheets import plain_columns
 from lbx.results import Store, Table
 from lbx.results.file.sessions import newest_spec, progress_of_runs
 from lbx.results.file.texts import removal_notice, require_texts

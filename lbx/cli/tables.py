@@ -12,8 +12,8 @@ from rich.console import Console
 from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
 from lbx.cli.output import takes_unicode, terminal, write_answer
-from lbx.report.sheets import SHADES, Cells, Sheet
-from lbx.report.terminal import OutputLine, lines
+from lbx.report.format.sheets import SHADES, Cells, Sheet
+from lbx.report.format.terminal import OutputLine, lines
 
 
 def check_output(output: Path | None) -> None:

@@ -15,14 +15,14 @@ from lbx.base.errors import UsageError
 from lbx.base.outputs import write_file
 from lbx.base.tables import nearest
 from lbx.options.option import fields_of
-from lbx.report import figures as drawings
-from lbx.report import papers, reports
-from lbx.report.labels import headline, with_progress
+from lbx.report import reports
+from lbx.report.draw import figures as drawings
+from lbx.report.format.labels import headline, with_progress
+from lbx.report.format.sheets import Sheet
+from lbx.report.format.terminal import lines
 from lbx.report.page.html import quiet, table
 from lbx.report.page.source import PageSource
-from lbx.report.report_types import ReportQuery
-from lbx.report.sheets import Sheet
-from lbx.report.terminal import lines
+from lbx.report.query import ReportQuery
 from lbx.results import Store, Table
 from lbx.results.read.queries import Relations
 from lbx.results.read.runs import resolve_runs
@@ -70,7 +70,7 @@ class Report:
 
     Attributes:
         progress: Progress of unfinished runs, "" without any.
-        notes: Notes on failures that the report ``paper`` leaves out.
+        notes: Notes from the file, in addition to those on the rows.
         figures: The charts that ``chart`` joins.
     """
 
@@ -103,12 +103,13 @@ class Report:
         return "".join(parts)
 
     def _sheets(self, *, in_text: bool) -> list[Sheet]:
-        return with_progress(reports.sheets(self.name, self.table, self.notes, in_text=in_text), self.progress)
+        sheets = reports.REPORTS[self.name].sheets(self.table, self.notes, in_text=in_text)
+        return with_progress(sheets, self.progress)
 
     def chart(self) -> Chart:
         """Return the report's charts. Raises UsageError if it has none, or too few rows."""
         drawings.check_figures([self.name], self.figures)
-        title = headline(reports.REPORTS[self.name].title.split(" (")[0], self.progress)
+        title = headline(reports.REPORTS[self.name].caption, self.progress)
         return Chart(drawings.svg_file(title, self.figures))
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -143,7 +144,7 @@ class Results(Relations):
 
         Args:
             name: As for ``lbx report``: "leaderboard", "task_scores", "comparison", ...
-            options: Fields of ``lbx.report.report_types.ReportQuery``: runs, tasks, baseline, margin, ...
+            options: Fields of ``lbx.report.query.ReportQuery``: runs, tasks, baseline, margin, ...
 
         Raises:
             UsageError: The report, an option or a run does not exist, or the report refuses the options.
@@ -152,8 +153,9 @@ class Results(Relations):
         if len(names) > 1:
             raise UsageError(f"{name} is several reports.", fix=f"Name one of: {', '.join(names)}.")
         source = PageSource(self._store, _make_query(self._store, name, options))
-        rows = source.table(name) or Table([column.name for column in reports.REPORTS[name].columns], [])
-        notes = papers.failures(self._store, rows) if name == "paper" else ()
+        definition = reports.REPORTS[name]
+        rows = source.table(name) or Table([column.name for column in definition.columns], [])
+        notes = definition.read_notes(self._store, rows) if definition.read_notes else ()
         return Report(name, rows, source.progress, notes, drawings.figures(source, name))
 
 

@@ -12,20 +12,23 @@ from typing import Any
 from lbx.base.columns import Column
 from lbx.base.marks import WORST_FIRST
 from lbx.base.visible import as_command
-from lbx.report.boards import BOARDS
-from lbx.report.cells import cell_text, sheet
-from lbx.report.guards import counts
-from lbx.report.harnesses import summaries
-from lbx.report.labels import with_labels
+from lbx.report.format.cells import cell_text, sheet
+from lbx.report.format.labels import with_labels
+from lbx.report.format.sheets import Sheet
+from lbx.report.format.terminal import lines
 from lbx.report.pairs import MOST_RUNS, runs_unlike
-from lbx.report.papers import OVERALL_COLUMNS, average_numbers, has_paper
-from lbx.report.report_types import BOARD, ReportQuery
-from lbx.report.reports import REPORTS, read_paper, read_report
-from lbx.report.sheets import Sheet
-from lbx.report.terminal import lines
+from lbx.report.query import ReportQuery
+from lbx.report.reports import REPORTS, read_report, recommended_reports
+from lbx.report.rows.board import BOARD, BOARDS
+from lbx.report.rows.failures import FAILURES
+from lbx.report.rows.guards import counts
+from lbx.report.rows.harness import summaries
+from lbx.report.rows.leaderboard import LEADERBOARD
+from lbx.report.rows.length_curve import LENGTH_CURVE
+from lbx.report.rows.paper import OVERALL_COLUMNS, PAPER, average_numbers, has_paper, read_paper
 from lbx.results import Store, Table
 
-REPORTS_READ = ("leaderboard", "paper", *BOARDS, "length_curve")
+REPORTS_READ = (LEADERBOARD.name, PAPER.name, BOARD.name, LENGTH_CURVE.name)
 """Reports with rows on the screen; their options apply to it."""
 SCREEN = 60
 """Height of the screen in lines."""
@@ -47,16 +50,15 @@ _FAILURES = r"""
 
 def sheets(store: Store, query: ReportQuery, results: Path) -> list[Sheet]:
     """Return the parts of the screen, with the best runs of each benchmark, up to the screen's height."""
-    board, paper = read_report(store, "leaderboard", query), with_labels(store, read_paper(store, query))
+    board, paper = LEADERBOARD.read(store, query), with_labels(store, read_paper(store, query))
     among = {row["run_id"] for row in board.dicts()}
     failures = list(_failures(store, query.runs, among))
-    more = _more(
-        store, board, results, _with_rows(store, query, board, {"paper": bool(paper.rows), "failures": bool(failures)})
-    )
+    rows_of = {PAPER.name: bool(paper.rows), FAILURES.name: bool(failures)}
+    more = _more(store, board, results, _with_rows(store, query, board, rows_of))
     if not board.rows:
         tables = [(name, read_report(store, name, query)) for name in _opinions(store)]
         opinions = [sheet(REPORTS[name], table) for name, table in tables if table.rows]
-        return [*opinions, *failures, more] if opinions else [sheet(REPORTS["leaderboard"], board)]
+        return [*opinions, *failures, more] if opinions else [sheet(LEADERBOARD, board)]
     averages = _averages(paper)
     marks = with_labels(store, counts(store, query), among)
     rest = [*_fault_counts(marks), *failures, more]
@@ -74,7 +76,7 @@ def _best_runs(board: Table, most: int) -> Sheet:
         seen[row[at]] += 1
         if seen[row[at]] <= most:
             rows.append(row)
-    full_sheet = sheet(REPORTS["leaderboard"], Table(board.columns, rows))
+    full_sheet = sheet(LEADERBOARD, Table(board.columns, rows))
     more = len(board.rows) - len(rows)
     return (
         replace(full_sheet, notes=[*full_sheet.notes, f"and {more:,} more: lbx report FILE leaderboard"])
@@ -176,15 +178,13 @@ def _opinions(store: Store) -> list[str]:
 
 def _with_rows(store: Store, query: ReportQuery, board: Table, rows_of: Mapping[str, bool]) -> list[str]:
     """Return the reports to read next, without empty ones; ``rows_of`` maps some reports to whether they have rows."""
-    rows = board.dicts()
-    benchmarks = {row["benchmark"] for row in rows}
+    benchmarks = {row["benchmark"] for row in board.dicts()}
     boards = [name for name, benchmark_board in BOARDS.items() if benchmark_board.benchmark in benchmarks]
-    tables = {BOARD: boards, "length_curve": ["length_curve"]}
+    tables = {BOARD.name: boards, LENGTH_CURVE.name: [LENGTH_CURVE.name]}
     full = dict(rows_of) | {
         view: any(read_report(store, name, query).rows for name in names) for view, names in tables.items()
     }
-    views = ["task_scores", "paper", BOARD, "guards", "failures", "length_curve"]
-    return [*(view for view in views if full.get(view, bool(rows))), *_opinions(store)]
+    return [*(name for name in recommended_reports() if full.get(name, bool(board.rows))), *_opinions(store)]
 
 
 def _more(store: Store, board: Table, results: Path, views: Sequence[str]) -> Sheet:

@@ -1,18 +1,28 @@
-"""Pairs of runs to compare, and checks that their prompts and settings match."""
+"""Pairs of runs: which to compare, whether their prompts and settings match, and their numbers on common samples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from itertools import combinations
 
+import numpy as np
+import numpy.typing as npt
+
 from lbx.base.errors import UsageError
-from lbx.report.harnesses import harness_differences
-from lbx.report.report_types import ALL, ReportQuery
-from lbx.report.revisions import open_baseline
-from lbx.report.sides import ComparisonSide
+from lbx.base.number_key import ALL as ONLY_GROUP
+from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
+from lbx.benchmarks.base.aggregates import Array, Bools, first_overall
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.report.query import ALL, ReportQuery
+from lbx.report.rows.harness import harness_differences
+from lbx.report.rows.revisions import open_baseline
 from lbx.results import Store
 from lbx.results.read.runs import resolve_runs
+from lbx.results.scoring.score_columns import RowsByTask, headline_of, starts_of
 from lbx.results.views import MODE_OF_RUN
+from lbx.statistics.estimates import Codes, Estimate, Floats, Stratum
 
 MOST_RUNS = 6
 """Maximum number of runs without a baseline: the table of all pairs of more runs is unreadable."""
@@ -136,3 +146,196 @@ def _different_cuts(first: ComparisonSide, second: ComparisonSide) -> int | None
     if (a.tokens != b.tokens).any():
         return 0  # different tokenizers: a prompt may fit into the window of only one
     return int((a.truncated != b.truncated).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class RunScore:
+    """Number of a run; ``level`` is "benchmark", "group" or "task"."""
+
+    level: str
+    key: NumberKey
+    name: str
+    metric: str
+    score: float
+    estimate: Estimate
+
+
+class ComparisonSide:
+    """Answers of one run to one benchmark, with numbers computed on first use."""
+
+    def __init__(self, benchmark: Benchmark, tasks: RowsByTask) -> None:
+        self._benchmark, self.tasks = benchmark, tasks
+        self._parts: dict[frozenset[str], ComparisonSide] = {}
+
+    @cached_property
+    def samples(self) -> dict[str, bytes]:
+        """Samples by task, as bytes that compare equal for the same samples."""
+        columns = {task: rows.column("samples") for task, rows in self.tasks.items()}
+        return {task: codes[starts_of(codes)].tobytes() for task, codes in columns.items()}
+
+    def on_tasks(self, tasks: Iterable[str]) -> ComparisonSide:
+        """Return the part on some tasks, or the side itself for all of its tasks."""
+        key = frozenset(tasks)
+        if key == self.tasks.keys():
+            return self
+        if key not in self._parts:
+            self._parts[key] = ComparisonSide(
+                self._benchmark, {task: rows for task, rows in self.tasks.items() if task in key}
+            )
+        return self._parts[key]
+
+    def restrict_to(self, other: ComparisonSide) -> ComparisonSide:
+        """Return the part on the samples shared with another run."""
+        both = {
+            task: rows.take(np.isin(rows.column("samples"), other.tasks[task].column("samples")))
+            for task, rows in self.tasks.items()
+        }
+        return ComparisonSide(self._benchmark, {task: rows for task, rows in both.items() if rows})
+
+    @cached_property
+    def numbers(self) -> dict[tuple[str, str, str], RunScore]:
+        """Numbers of the benchmark's average, its groups and its tasks, in this order."""
+        tasks = self.tasks
+        heads = {
+            task: score for task, rows in tasks.items() if (score := headline_of(self._benchmark.name, task, rows))
+        }
+        has_task = self._benchmark.catalogue.has_task  # a foreign file may have other tasks
+        groups = self._benchmark.groups(
+            {task: rows for task, rows in tasks.items() if has_task(task)}, averages_only=True
+        )
+        average = first_overall(groups, [*heads.values()])
+        if average and average not in groups:
+            groups.append(average)
+        scores = [
+            RunScore(
+                level="benchmark" if score.grouping == OVERALL else "group",
+                key=group_number(score.grouping, score.name, metric=score.metric),
+                name=_group_name(score.grouping, score.name),
+                metric=score.metric,
+                score=score.score,
+                estimate=score.estimate,
+            )
+            for score in groups
+            if score.estimate
+        ]
+        scores.sort(key=lambda number: number.level)
+        scores += [
+            RunScore("task", task_number(task), task, score.metric, score.score, score.estimate)
+            for task, score in heads.items()
+            if score.estimate
+        ]
+        return {(score.level, score.name, score.metric): score for score in scores}
+
+    @cached_property
+    def answer_arrays(self) -> AnswerArrays:
+        """Arrays for the comparison of single answers."""
+        every = list(self.tasks.values())
+        sample, iteration, output, tokens, cut = (
+            np.concatenate([rows.column(name) for rows in every])
+            for name in ("samples", "iteration", "output_hash", "original_tokens", "truncated")
+        )
+        task = np.repeat(np.arange(len(every)), [len(rows) for rows in every])
+        return AnswerArrays(
+            (sample << 32) + iteration, task, output, *(np.nan_to_num(values, nan=-1) for values in (tokens, cut))
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswerArrays:
+    """Arrays with an entry for each answer.
+
+    Attributes:
+        name: Sample and iteration.
+        task: Index of the task.
+        output: Hash of the output.
+        tokens: Tokens of the prompt before truncation; -1 if unknown.
+        truncated: Whether the prompt was truncated; -1 if unknown.
+    """
+
+    name: Codes
+    task: Codes
+    output: npt.NDArray[np.uint64]
+    tokens: Floats
+    truncated: Floats
+
+    def restrict_to_common(self, other: AnswerArrays) -> tuple[AnswerArrays, AnswerArrays]:
+        """Restrict both sides to their shared answers."""
+        if np.array_equal(self.name, other.name):
+            return self, other
+        _, here, theirs = np.intersect1d(self.name, other.name, assume_unique=True, return_indices=True)
+        return self.at(here), other.at(theirs)
+
+    def at(self, places: Codes) -> AnswerArrays:
+        return AnswerArrays(*(getattr(self, field.name)[places] for field in fields(self)))
+
+
+def have_equal_strata(first: RunScore, second: RunScore) -> bool:
+    """Return whether both numbers are linear in strata of equal weights, so that strata suffice for shared samples."""
+    shapes = ([stratum.weight for stratum in number.estimate.strata] for number in (first, second))
+    return first.estimate.linear and second.estimate.linear and next(shapes) == next(shapes)
+
+
+def have_equal_rows(first: RunScore, second: RunScore) -> bool:
+    """Return whether two numbers are computed from equal rows."""
+    return first.estimate.rows == second.estimate.rows
+
+
+class CommonStrata:
+    """Cache of two runs' shared samples by stratum: strata of one task's rows occur in many numbers."""
+
+    def __init__(self) -> None:
+        self._cache: dict[tuple[int, ...], tuple[Stratum, Stratum, Array, Array]] = {}
+
+    def restrict(self, x: Stratum, y: Stratum) -> tuple[Stratum, Stratum]:
+        """Restrict both strata to their shared samples."""
+        key = (id(x.samples), id(x.clusters), id(y.samples), id(y.clusters))
+        if key not in self._cache:
+            here, theirs = _occurs_in(x.samples, y.samples), _occurs_in(y.samples, x.samples)
+            self._cache[key] = (x.at(here), y.at(theirs), here, theirs)
+        a, b, here, theirs = self._cache[key]
+        return (
+            Stratum(x.weight, a.samples, a.clusters, x.values[here]),
+            Stratum(y.weight, b.samples, b.clusters, y.values[theirs]),
+        )
+
+
+def _occurs_in(codes: Codes, others: Codes) -> Bools:
+    """Return the mask of codes that occur in ``others``.
+
+    Codes from ``encode_labels`` can index a table, which is faster to build than numpy's sort.
+    """
+    is_present = np.zeros(max(codes.max(initial=0), others.max(initial=0)) + 1, bool)
+    is_present[others] = True
+    return np.asarray(is_present[codes])
+
+
+def restrict_to_common(
+    first: RunScore, second: RunScore, common_strata: CommonStrata | None = None
+) -> tuple[RunScore, RunScore] | None:
+    """Restrict two numbers to the samples counted in both, with the mean of each sample's answers.
+
+    Returns None if a stratum has no shared sample.
+    """
+    if not have_equal_rows(first, second):
+        common_strata = common_strata or CommonStrata()
+        strata = zip(first.estimate.strata, second.estimate.strata, strict=True)
+        parts = [common_strata.restrict(x, y) for x, y in strata]
+        if not all(len(x.values) for x, _ in parts):
+            return None
+        first, second = (
+            _with_estimate(score, replace(score.estimate, strata=tuple(part[side] for part in parts)))
+            for side, score in enumerate((first, second))
+        )
+    return _with_estimate(first, first.estimate.by_sample), _with_estimate(second, second.estimate.by_sample)
+
+
+def _with_estimate(number: RunScore, estimate: Estimate) -> RunScore:
+    return number if estimate is number.estimate else replace(number, estimate=estimate, score=_mean(estimate))
+
+
+def _mean(estimate: Estimate) -> float:
+    return float(sum(stratum.weight * (stratum.values.sum() / len(stratum.values)) for stratum in estimate.strata))
+
+
+def _group_name(grouping: str, name: str) -> str:
+    return grouping if name == ONLY_GROUP else f"{grouping} {name}"

@@ -1,46 +1,21 @@
-"""Definitions of reports (columns, formats, options) and the queries that select their rows."""
+"""Definitions of the judges' reports."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lbx.base.columns import Column
-from lbx.options.common import FORCE, ROWS, RUN, RUN_FORMS, TASKS
-from lbx.options.option import Option
+from lbx.report.query import ReportQuery
 
 if TYPE_CHECKING:
     from lbx.results import Table
 
-
-BOARD = "board"
-"""Common name of all benchmarks' boards."""
-PUBLISHED = ("--reference", "--against")
-"""Options that add published figures to runs."""
-
-
-COVERAGE = Column("coverage", "samples", optional=True, rank=4)
-"""Coverage of a score that counts only some of the samples: "3 of 269"."""
+__all__ = ["ReportDefinition", "ReportQuery"]
 
 
 @dataclass(frozen=True, slots=True)
 class ReportDefinition:
-    """Definition of a report.
-
-    Attributes:
-        order: Sort order, as SQL.
-        pivot: (column, value): one table column for each of the column's values. A line of such a table belongs to one
-            run, unless the columns are the runs themselves.
-        rows: SQL query of the rows, without an order; by default the view of the same name.
-        run_columns: Columns that ``--run`` filters by.
-        notes: Function from the rows to the sentences below the table.
-        empty: Sentence for a report without rows.
-        says: Predicate for rows worth showing; other rows appear only in formats for programs, and a note counts them.
-        takes: Options of ``lbx report`` that affect the rows, besides the options of every report.
-        reads: "numbers": stored at the end of a run; "coverage": these plus the number of samples with an answer, or
-            the settings that distinguish runs; "answers": answers and scores.
-        page: Position on the page of a whole results file; 0: not on the page.
-    """
+    """Definition of a report; see ``lbx.report.report.Report``."""
 
     title: str
     order: str
@@ -54,92 +29,3 @@ class ReportDefinition:
     takes: Collection[str] = ()
     reads: Literal["answers", "numbers", "coverage"] = "answers"
     page: int = 0
-
-
-_MARGIN = 1.0
-_LIMIT = 50
-
-
-@dataclass(frozen=True, slots=True)
-class ReportQuery:
-    """Options that select and format a report's rows.
-
-    Attributes:
-        runs, tasks: Those to include; all if empty.
-        models: Published models to include, each by a part of its name; all if empty.
-        references: Files with published figures, which replace those of the package.
-        expected_models: Published models that the runs should reproduce, each by a part of its name.
-        with_published_models: Whether the report ``paper`` includes published models.
-        baseline: Run that the others are compared with; of ``baseline_file``, if given.
-        baseline_file: Another results file with the baseline; see ``lbx.report.revisions``.
-        margin: Largest difference that counts as negligible, in points.
-        force: Whether to compare runs that differ in their prompts or settings.
-        keep: Share of the score at the shortest length that a longer length must retain; None: the default.
-        at_least: Score in 0..1 that a longer length must have, in place of ``keep``.
-    """
-
-    runs: Annotated[Sequence[str], RUN] = ()
-    models: Annotated[
-        Sequence[str],
-        Option(
-            "Also show this published model in the reports paper and board; part of its name is enough.",
-            "MODEL",
-            ("--against",),
-        ),
-    ] = ()
-    references: Annotated[
-        Sequence[Path],
-        Option(
-            "CSV of published figures to use instead of lbx's; shown next to the runs in the reports paper and board, "
-            "marked with *.",
-            "CSV",
-            ("--reference",),
-        ),
-    ] = ()
-    expected_models: Annotated[
-        Sequence[str],
-        Option(
-            "Check the runs against the figures of this published model, given by a part of its name; exit code 1 if "
-            "one differs. Can be repeated.",
-            "MODEL",
-            ("--expect",),
-        ),
-    ] = ()
-    with_published_models: bool = False
-    without_intervals: Annotated[
-        bool,
-        Option("Show scores without their intervals, as the official scripts print them.", names=("--no-interval",)),
-    ] = False
-    baseline: Annotated[
-        str, Option(f"Compare the other runs with this run: {RUN_FORMS}.", "RUN", completion="runs")
-    ] = ""
-    baseline_file: Annotated[
-        Path | None,
-        Option(
-            "The results file with the baseline, perhaps of another revision of the data: questions with equal content "
-            "are compared.",
-            "FILE",
-        ),
-    ] = None
-    margin: Annotated[
-        float, Option(f"Largest difference in points that counts as equal; default: {_MARGIN:g}.", "POINTS", least=0.0)
-    ] = _MARGIN
-    force: Annotated[bool, FORCE.with_help("Compare runs even if their settings differ; each line notes it.")] = False
-    tasks: Annotated[Sequence[str], TASKS] = ()
-    limit: Annotated[int, ROWS.with_help(f"changes: show at most N; default: {_LIMIT}.")] = _LIMIT
-    keep: Annotated[
-        float | None,
-        Option(
-            "Effective context: the share of the score at the shortest length to keep; default: 0.85.",
-            "SHARE",
-            least=0.0,
-            most=1.0,
-        ),
-    ] = None
-    at_least: Annotated[
-        float | None,
-        Option("Effective context: the score to reach instead.", "SCORE", least=0.0, most=1.0),
-    ] = None
-
-
-ALL = ReportQuery()

@@ -1,101 +1,136 @@
-"""Registry of reports, and functions that read their rows."""
+"""Registry of reports, and functions that read them by name.
+
+Names are known without loading the reports, for ``lbx report --help`` and shell completion.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lbx.base.errors import UsageError
 from lbx.base.tables import nearest
-from lbx.opinions import agreement
-from lbx.opinions import tables as opinion_tables
-from lbx.opinions.reports import OPINIONS
-from lbx.report import (
-    boards,
-    comparing,
-    cost,
-    effective_context,
-    expecting,
-    guards,
-    harnesses,
-    leaderboard,
-    needles,
-    papers,
-    reference,
-    revisions,
-    truncation_effect,
+from lbx.report.query import ALL, ReportQuery
+
+if TYPE_CHECKING:
+    from lbx.report.report import Report
+    from lbx.results import Store, Table
+
+_OBJECTS = (
+    "report.rows.leaderboard:LEADERBOARD",
+    "report.rows.task_scores:TASK_SCORES",
+    "report.rows.paper:PAPER",
+    "report.rows.group_scores:GROUP_SCORES",
+    "report.rows.guards:GUARDS",
+    "report.rows.length_curve:LENGTH_CURVE",
+    "report.rows.truncation:TRUNCATION",
+    "report.rows.truncation_effect:TRUNCATION_EFFECT",
+    "report.rows.effective_context:EFFECTIVE_CONTEXT",
+    "report.rows.needles:NEEDLES",
+    "report.rows.cost:COST",
+    "report.rows.failures:FAILURES",
+    "report.rows.estimates:ESTIMATES",
+    "report.rows.comparison:COMPARISON",
+    "report.rows.changes:CHANGES",
+    "report.rows.revisions:REVISIONS",
+    "report.rows.reference:REFERENCE",
+    "report.rows.harness:HARNESS",
+    "report.rows.expected:EXPECTED",
+    "report.rows.judges:JUDGE_RESULTS",
+    "report.rows.judges:JUDGE_BIAS",
+    "report.rows.judges:RATING_RESULTS",
+    "report.rows.judges:AGREEMENT",
+    "report.rows.board:BOARD",
 )
-from lbx.report.cells import sheet, without_intervals
-from lbx.report.comparison_reports import COMPARISONS
-from lbx.report.labels import labels, with_labels, with_model_labels
-from lbx.report.papers import curves, paper_numbers, with_table_positions, without_keys
-from lbx.report.report_types import ALL, BOARD, ReportDefinition, ReportQuery
-from lbx.report.score_reports import SCORES
-from lbx.report.sheets import Sheet
-from lbx.results import Store, Table
-from lbx.results.file.texts import require_texts
-from lbx.results.read.queries import export_report, export_rows
-from lbx.results.read.runs import check_runs
-from lbx.results.rows import INTERVAL_COLUMNS
-from lbx.results.scoring.score_columns import runs_by_id as named_runs
+"""Reports in the order of the help, by module and object; the object is the name in upper case."""
+_PLACES = {place.partition(":")[2].lower(): place for place in _OBJECTS}
+NAMES = tuple(_PLACES)
+"""Names of all reports."""
 
-REPORTS: Mapping[str, ReportDefinition] = {
-    **SCORES,
-    **COMPARISONS,
-    **OPINIONS,
-    **{name: boards.board_report(entry.board) for name, entry in boards.BOARDS.items()},
-}
 
-ON_A_PAGE = tuple(
-    dict.fromkeys(
-        BOARD if name in boards.BOARDS else name
-        for name, report in sorted(REPORTS.items(), key=lambda item: item[1].page)
-        if report.page
-    )
-)
-"""Reports on the page of a whole file, in its order."""
+@cache
+def load_report(name: str) -> Report:
+    """Import a report of ``NAMES``."""
+    module, _, attribute = _PLACES[name].partition(":")
+    report: Report = getattr(import_module(f"lbx.{module}"), attribute)
+    return report
 
-TEXT_REPORTS = ("changes",)
-"""Reports of texts, which a file without them refuses. The report ``failures`` shows that messages were removed."""
 
-TABLE_BUILDERS: Mapping[str, Callable[[Store, ReportQuery], Table]] = {
-    "leaderboard": leaderboard.table,
-    "guards": guards.table,
-    "harness": harnesses.table,
-    "truncation_effect": truncation_effect.table,
-    "effective_context": effective_context.table,
-    "needles": needles.table,
-    "cost": cost.table,
-    "comparison": comparing.table,
-    "changes": comparing.changes,
-    "revisions": revisions.table,
-    "reference": reference.table,
-    "expected": expecting.table,
-    "judge_results": opinion_tables.results,
-    "judge_bias": opinion_tables.bias,
-    "rating_results": opinion_tables.ratings,
-    "agreement": agreement.table,
-    **{name: partial(boards.table, name=name) for name in boards.BOARDS},
-}
-"""Functions that compute the rows of reports that are not SQL queries."""
+class _Tables(Mapping[str, "Report"]):
+    """Reports of one table each, by name: a report of several sections is represented by these."""
+
+    def __getitem__(self, name: str) -> Report:
+        owner = name if name in _PLACES else next((known for known in _PLACES if name.startswith(f"{known}_")), "")
+        if not owner:
+            raise KeyError(name)
+        return _tables_of(owner)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for owner in _PLACES for name in _tables_of(owner))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+@cache
+def _tables_of(name: str) -> Mapping[str, Report]:
+    report = load_report(name)
+    return report.sections() if report.sections else {name: report}
+
+
+REPORTS: Mapping[str, Report] = _Tables()
 
 
 def reports_of(view: str) -> list[str]:
-    """Resolve a report's name, or the common name of the boards. Raises UsageError if it is unknown."""
-    if view == BOARD:
-        return list(boards.BOARDS)
+    """Return the tables of a report by its name, or of one section by its own. Raises UsageError if it is unknown."""
+    if view in _PLACES:
+        return list(_tables_of(view))
     if view not in REPORTS:
-        raise UsageError(f"There is no report {view!r}.", fix=nearest(view, [*REPORTS, BOARD]))
+        tables = [name for name in REPORTS if name not in _PLACES]
+        raise UsageError(f"There is no report {view!r}.", fix=nearest(view, [*_PLACES, *tables]))
     return [view]
 
 
+def listed_name(name: str) -> str:
+    """Return the name in ``NAMES`` of a report or a section."""
+    return name if name in _PLACES else REPORTS[name].section_of
+
+
+def reports_with(option: str) -> list[str]:
+    """Return the names of the reports that take an option."""
+    takers = (name for name, report in REPORTS.items() if option in report.takes)
+    return list(dict.fromkeys(map(listed_name, takers)))
+
+
+def reports_on_page() -> list[str]:
+    """Return the names of the reports on the page of a whole file, in its order."""
+    return _names_in_order(lambda report: report.page.order if report.page else 0)
+
+
+def default_reports() -> list[str]:
+    """Return the names of the reports that a file has if none is named, in its order."""
+    return _names_in_order(lambda report: report.default)
+
+
+def recommended_reports() -> list[str]:
+    """Return the names of the reports that the overview recommends, in its order."""
+    return _names_in_order(lambda report: report.next_step)
+
+
+def _names_in_order(position_of: Callable[[Report], int]) -> list[str]:
+    positions = {name: position for name in NAMES if (position := position_of(load_report(name)))}
+    return sorted(positions, key=positions.__getitem__)
+
+
 def check_options(names: Collection[str], options: Iterable[str]) -> None:
-    """Raise UsageError if an option applies only to other reports (``ReportDefinition.takes``)."""
+    """Raise UsageError if an option applies only to other reports (``Report.takes``)."""
     for option in options:
-        takers = [name for name, report in REPORTS.items() if option in report.takes]
-        if takers and not {*takers} & {*names}:
-            *first, last = dict.fromkeys(BOARD if name in boards.BOARDS else name for name in takers)
+        takers = reports_with(option)
+        if takers and not {*takers} & {*map(listed_name, names)}:
+            *first, last = takers
             who = f"reports {', '.join(first)} and {last} take" if first else f"report {last} takes"
             fix = f"Name {'one of them' if first else 'it'}, or omit {option}. `lbx sql` selects rows of any view."
             raise UsageError(f"Only the {who} {option}.", fix=fix)
@@ -107,71 +142,10 @@ def has_number_reports(names: Collection[str]) -> bool:
 
 
 def read_report(store: Store | None, name: str, query: ReportQuery = ALL, among: Collection[str] = ()) -> Table:
-    """Read a report's rows, with labels of its runs; only ``reference`` works without a store.
-
-    Args:
-        among: Runs shown together with these, as on a page.
-
-    Raises:
-        UsageError: A run does not exist, or the report refuses the query.
-    """
-    if store is None:
-        return reference.table(None, query)
-    if name in TEXT_REPORTS:
-        require_texts(store, f"The report {name} needs questions and answers.")
-    check_runs(store, query.runs)
-    if REPORTS[name].reads == "coverage":
-        store.materialise_views("coverage", "distinctions")
-    if name == "paper":
-        table = without_keys(read_paper(store, query))
-    else:
-        table = TABLE_BUILDERS[name](store, query) if name in TABLE_BUILDERS else store.query(*_query(name, query.runs))
-    table = with_model_labels(store, table) if name in boards.BOARDS else with_labels(store, table, among)
-    return without_intervals(REPORTS[name], table) if query.without_intervals else table
-
-
-def read_paper(store: Store, query: ReportQuery) -> Table:
-    """Read rows of the report ``paper`` with the keys of their numbers, but without labels."""
-    table = paper_numbers(store, query.runs)
-    if query.with_published_models:
-        table = reference.add_published_rows(table, reference.find_published(store, query))
-    return opinion_tables.with_judge_warnings(
-        store, with_table_positions(table, lambda benchmark: curves(store, benchmark, query.runs))
-    )
-
-
-def _query(name: str, runs: Sequence[str]) -> tuple[str, list[object]]:
-    report = REPORTS[name]
-    condition = ""
-    if runs:
-        placeholders = ", ".join("?" for _ in runs)
-        condition = " WHERE " + " AND ".join(f"{column} IN ({placeholders})" for column in report.run_columns)
-    rows = report.rows or f"SELECT * FROM {name}"  # noqa: S608 (our own names)
-    return f"{rows}{condition} ORDER BY {report.order}", [*runs] * len(report.run_columns)
-
-
-def sheets(name: str, table: Table, failures: Sequence[str] = (), *, in_text: bool = False) -> Sequence[Sheet]:
-    """Format a report's rows for reading.
-
-    Args:
-        failures: Notes on failures that the report ``paper`` leaves out, see ``papers.failures``.
-        in_text: Whether to draw with characters, too.
-    """
-    if name == "paper" and table.rows:
-        return papers.sheets(table, failures)
-    if name == "needles" and table.rows and in_text:
-        return needles.sheets(table)
-    return [sheet(REPORTS[name], table, curves=in_text)]
+    """Read a report's rows, see ``Report.read``."""
+    return REPORTS[name].read(store, query, among)
 
 
 def write_parquet(store: Store, name: str, query: ReportQuery, path: Path) -> int:
-    """Write a report's rows to a parquet file, in the types of the view, and return their number. Raises UsageError."""
-    if name in TABLE_BUILDERS or name == "paper":
-        return export_rows(store, read_report(store, name, query), path)
-    check_runs(store, query.runs)
-    sql, parameters = _query(name, query.runs)
-    runs = {str(run) for (run,) in store.query(f"SELECT DISTINCT run_id FROM ({sql})", parameters).rows}  # noqa: S608 (our own names)
-    label_of = labels(row for run, row in named_runs(store).items() if run in runs)
-    sql = f"SELECT v.*, map(?::VARCHAR[], ?::VARCHAR[])[run_id] AS label FROM ({sql}) v"  # noqa: S608 (our own names)
-    parameters = [list(label_of), list(label_of.values()), *parameters]
-    return export_report(store, sql, parameters, path, INTERVAL_COLUMNS if query.without_intervals else ())
+    """Write a report's rows, see ``Report.write_parquet``."""
+    return REPORTS[name].write_parquet(store, query, path)

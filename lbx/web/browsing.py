@@ -32,7 +32,7 @@ from lbx.base.records import sha256_text
 from lbx.base.units import duration
 from lbx.benchmarks.base.benchmark import needs_model
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.report.labels import headline, labels, progress
+from lbx.report.format.labels import headline, labels, progress
 from lbx.results import Store
 from lbx.results.file.sessions import progress_of_runs
 from lbx.results.file.snapshots import has_writer

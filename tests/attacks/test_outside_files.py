@@ -44,7 +44,7 @@ from lbx.exchange.annotation import dataset as pairs
 from lbx.exchange.annotation.dataset import ANSWERS, Dataset, open_dataset
 from lbx.opinions.journal import Journal, read_journal
 from lbx.options.run_spec import RunSpec
-from lbx.report.reference import read_reference
+from lbx.report.rows.reference import read_reference
 from lbx.results.file.opening import connect
 from lbx.running.forecast.shards import read_shards
 

@@ -15,7 +15,7 @@ from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.ruler import aggregates
 from lbx.benchmarks.ruler.aggregates import EFFECTIVE, FALLING, LABELS, RISING, effective_length, groups, length_weights
 from lbx.benchmarks.ruler.tasks import LENGTHS, TASKS, task_name
-from lbx.report.reference import load_published
+from lbx.report.rows.reference import load_published
 from lbx.statistics.estimates import interval
 
 Shared = Callable[[str], Path]

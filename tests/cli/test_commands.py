@@ -12,7 +12,7 @@ import pytest
 from command_line import Lbx, fails
 
 from lbx.report import reports
-from lbx.report.report_types import ReportQuery
+from lbx.report.query import ReportQuery
 from lbx.results.scoring.reading import open_with_numbers
 
 

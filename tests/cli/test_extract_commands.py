@@ -15,9 +15,9 @@ from planted_texts import PLANTED_RUNS, write_planted_file
 from small_disks import small_disk
 
 from lbx.base.errors import StoreError
-from lbx.report import render
-from lbx.report.report_types import ReportQuery
-from lbx.report.reports import REPORTS, TEXT_REPORTS, read_report
+from lbx.report.format import render
+from lbx.report.query import ReportQuery
+from lbx.report.reports import REPORTS, read_report
 from lbx.results import RunRow, Store
 from lbx.results.file.texts import TEXT_COLUMNS
 from lbx.results.scoring.reading import open_with_numbers
@@ -76,7 +76,7 @@ def test_every_report_without_texts_is_byte_equal(folder: Path, mode: str, basel
     unequal, filled = [], set()
     with open_with_numbers(folder / "source.duckdb") as source, open_with_numbers(folder / f"{mode}.duckdb") as copy:
         for name in REPORTS:
-            if name in TEXT_REPORTS and mode != "all":
+            if REPORTS[name].needs_texts and mode != "all":
                 continue
             before, after = report(source, name, query), report(copy, name, query)
             filled |= {name} if before != "[]" else set()

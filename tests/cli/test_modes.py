@@ -151,8 +151,9 @@ def test_every_report_in_every_format_of_a_file_with_failures(lbx: Lbx, pro: Pat
     for more in ((), ("--thinking",)):
         done = lbx("run", "-b", pro, "-m", table, "-t", "longbench_pro/t4.2", "-o", out, "--iterations", 1, *more)
         assert done.returncode == 3
-    from lbx.report import page, render
-    from lbx.report.cells import sheet
+    from lbx.report import page
+    from lbx.report.format import render
+    from lbx.report.format.cells import sheet
     from lbx.report.reports import read_report
     from lbx.results import Store
 

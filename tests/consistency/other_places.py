@@ -26,7 +26,7 @@ from lbx.base.errors import LbxError
 from lbx.benchmarks.registry import unit_of
 from lbx.exchange.exporting import export
 from lbx.report import overview
-from lbx.report.report_types import ALL
+from lbx.report.query import ALL
 from lbx.report.reports import REPORTS
 from lbx.results import Store, Table
 from lbx.results.read.answers import AnswerFilter, count_answers, list_answers

@@ -17,7 +17,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from lbx.base.columns import Column
-from lbx.report.report_types import ReportDefinition
+from lbx.report.report import Report
 from lbx.results import Table
 
 Row = Mapping[str, Any]
@@ -227,7 +227,7 @@ def _at_its_digits(text: str, value: float) -> bool:
     return abs(float(text) - value) <= 0.5000001 * unit + 1e-12 * abs(value)
 
 
-def misprints(view: ReportDefinition, table: Table, grid: Grid) -> Iterator[str]:
+def misprints(view: Report, table: Table, grid: Grid) -> Iterator[str]:
     """What a printed table says otherwise than the rows."""
     rows = [row for row in table.dicts() if view.says is None or view.says(row)]
     if not rows:
@@ -238,7 +238,7 @@ def misprints(view: ReportDefinition, table: Table, grid: Grid) -> Iterator[str]
         yield from _pivoted(view, rows, grid)
 
 
-def shown_columns(view: ReportDefinition, rows: Sequence[Row], grid: Grid) -> list[Column]:
+def shown_columns(view: Report, rows: Sequence[Row], grid: Grid) -> list[Column]:
     """Those that have something; how a run was asked may stand in its label instead."""
     return [
         column
@@ -249,7 +249,7 @@ def shown_columns(view: ReportDefinition, rows: Sequence[Row], grid: Grid) -> li
     ]
 
 
-def _plain(view: ReportDefinition, rows: Sequence[Row], grid: Grid) -> Iterator[str]:
+def _plain(view: Report, rows: Sequence[Row], grid: Grid) -> Iterator[str]:
     columns = shown_columns(view, rows, grid)
     places = _places(columns, grid)
     if len(places) != len(columns) or len(grid.lines) != len(rows):
@@ -269,7 +269,7 @@ def _places(columns: Sequence[Column], grid: Grid) -> list[int]:
     return [grid.heads.index(head) for head in heads if grid.heads.count(head) == 1]
 
 
-def _pivoted(view: ReportDefinition, rows: Sequence[Row], grid: Grid) -> Iterator[str]:
+def _pivoted(view: Report, rows: Sequence[Row], grid: Grid) -> Iterator[str]:
     """A line for each key, a column for each of the pivot's values: as many numbers as rows, in the rows' order."""
     assert view.pivot is not None
     across, number = view.pivot

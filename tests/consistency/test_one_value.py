@@ -20,12 +20,14 @@ from readers import VIEWS, boards, faults
 from stored_file import File, read_file
 
 import lbx
-from lbx.report import page, papers, render
-from lbx.report.boards import BOARDS
-from lbx.report.cells import sheet
-from lbx.report.report_types import ReportQuery
-from lbx.report.reports import ON_A_PAGE, REPORTS, read_report, write_parquet
-from lbx.report.terminal import lines
+from lbx.report import page
+from lbx.report.format import render
+from lbx.report.format.cells import sheet
+from lbx.report.format.terminal import lines
+from lbx.report.query import ReportQuery
+from lbx.report.reports import REPORTS, read_report, reports_on_page, write_parquet
+from lbx.report.rows import paper as papers
+from lbx.report.rows.board import BOARDS
 from lbx.results import Store, Table
 from lbx.results.scoring.reading import open_with_numbers
 
@@ -140,7 +142,7 @@ def on_page(text: str, tables: dict[str, Table]) -> Iterator[str]:
     for grid in from_html(text):
         grids.setdefault(grid.title, []).append(grid)
     for name, table in tables.items():
-        if (name not in ON_A_PAGE and name not in BOARDS) or not table.rows or name == "paper":
+        if (name not in reports_on_page() and name not in BOARDS) or not table.rows or name == "paper":
             continue
         view = REPORTS[name]
         title = view.title.split(" (")[0]

@@ -22,7 +22,7 @@ from import_parts import bundle_of, import_predictions, real_bundle
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.exchange.exporting import export
-from lbx.report.report_types import ReportQuery
+from lbx.report.query import ReportQuery
 from lbx.report.reports import read_report
 from lbx.results import Store
 from lbx.results.whole.changes import score_with

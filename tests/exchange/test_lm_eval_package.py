@@ -12,7 +12,7 @@ import pytest
 from export_readers import tool
 from import_parts import import_predictions
 
-from lbx.report.report_types import ReportQuery
+from lbx.report.query import ReportQuery
 from lbx.report.reports import read_report
 from lbx.results import Store
 from lbx.results.whole.changes import score_with

@@ -30,10 +30,10 @@ from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.cluster.folder import RunFolder
-from lbx.report import render
-from lbx.report.boards import BOARDS
-from lbx.report.cells import sheet
+from lbx.report.format import render
+from lbx.report.format.cells import sheet
 from lbx.report.reports import REPORTS, read_report
+from lbx.report.rows.board import BOARDS
 from lbx.results import Store
 
 FINISHED = pytest.mark.parametrize("family", profiles.chosen([*FAMILIES], ["longbench_e", "longbench_v2", "leval"]))

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from made_runs import add_run, trec
 
-from lbx.report.comparing import mark_ties
-from lbx.report.papers import sheets
-from lbx.report.report_types import ALL, ReportQuery
+from lbx.report.query import ALL, ReportQuery
 from lbx.report.reports import read_report
+from lbx.report.rows.paper import mark_ties, sheets
 from lbx.results import Store, Table
 
 

@@ -13,9 +13,7 @@ from lbx.benchmarks.longbench_pro.tables import CATEGORIES as DIMENSIONS
 from lbx.benchmarks.lveval import LEVELS
 from lbx.benchmarks.mrcr import LENGTHS
 from lbx.benchmarks.ruler.aggregates import LABELS
-from lbx.report import figures
-from lbx.report.boards import BOARDS
-from lbx.report.figures import MOST
+from lbx.report.rows.board import BOARDS, MOST, draw_charts
 
 Row = dict[str, Any]
 HOSTILE = "</svg><script>alert(1)</script>&\"'\x00\x1b[31m\u202e"
@@ -26,7 +24,7 @@ def row(model: str, at: int, **values: Any) -> Row:
 
 
 def drawn(name: str, rows: list[Row]) -> list[tuple[str, str]]:
-    return figures.draw_charts(BOARDS[name].board, rows, who)
+    return draw_charts(BOARDS[name].board, rows, who)
 
 
 def who(one: Row) -> tuple[str, int]:

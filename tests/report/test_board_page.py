@@ -11,7 +11,7 @@ from page_parts import Page
 from test_boards import HOSTILE, lveval, pro, v2
 
 from lbx.benchmarks.lveval import LEVELS
-from lbx.report.boards import BOARDS
+from lbx.report.rows.board import BOARDS
 from lbx.results import Store
 
 

@@ -21,10 +21,10 @@ from lbx.benchmarks.longbench.tables import CATEGORIES
 from lbx.benchmarks.longbench.tasks import TASKS
 from lbx.benchmarks.longbench_pro.tables import CATEGORIES as DIMENSIONS
 from lbx.benchmarks.lveval import LEVELS
-from lbx.report.boards import BOARDS
-from lbx.report.cells import sheet
-from lbx.report.report_types import ReportQuery
+from lbx.report.format.cells import sheet
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
+from lbx.report.rows.board import BOARDS
 from lbx.results import Store
 
 Shared = Callable[[str], Path]

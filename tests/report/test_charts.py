@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbx.report import charts, svg
-from lbx.report.charts import Point, ScatterPoint, Series, short_names, spread
+from lbx.report.draw import charts, svg
+from lbx.report.draw.charts import Point, ScatterPoint, Series, short_names, spread
 
 EVIL = "<b>\"x\" & 'y'</b>\0\x1b[31m\u202e日本語"
 SHOWN = "<b>\"x\" & 'y'</b>\\x00\\x1b[31m\\u202e日本語"

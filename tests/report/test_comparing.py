@@ -19,9 +19,9 @@ from scipy import stats
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.report.comparison_reports import cautions
-from lbx.report.report_types import ReportQuery
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
+from lbx.report.rows.comparison import cautions
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.results.scoring.adding_up import add_up
 
@@ -332,7 +332,7 @@ def test_published_predictions(shared: Callable[[str], Path], tmp_path: Path) ->
 
 
 def test_the_report_s_columns_are_there() -> None:
-    from lbx.report.comparing import COLUMNS
+    from lbx.report.rows.comparison import COLUMNS
 
     assert {column.name for column in REPORTS["comparison"].columns} <= {*COLUMNS}
     assert COLUMNS[:13] == (

@@ -12,8 +12,8 @@ from judged_rounds import PAIR, add_judge, calibration, like_gpt4
 from made_answers import Answer, make
 from scipy import stats
 
-from lbx.report.cells import sheet
-from lbx.report.report_types import ReportQuery
+from lbx.report.format.cells import sheet
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import SessionRow, Store
 from lbx.results.file.sessions import store_sessions

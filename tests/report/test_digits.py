@@ -20,13 +20,15 @@ from lbx.base.errors import LbxError
 from lbx.base.records import Sample, Score
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.opinions.rating_rows import RatingRow
-from lbx.report import overview, papers, render
-from lbx.report.cells import sheet
-from lbx.report.digits import short_length
-from lbx.report.report_types import ReportQuery
+from lbx.report import overview
+from lbx.report.format import render
+from lbx.report.format.cells import sheet
+from lbx.report.format.digits import short_length
+from lbx.report.format.sheets import Sheet
+from lbx.report.format.terminal import lines
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.sheets import Sheet
-from lbx.report.terminal import lines
+from lbx.report.rows import paper as papers
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
 from lbx.results.scoring.adding_up import add_up
 from lbx.results.scoring.scores import score_rows

@@ -12,10 +12,10 @@ from made_answers import Answer, make
 from scipy import stats
 
 from lbx.base.errors import UsageError
-from lbx.report.cells import sheet
-from lbx.report.effective_context import choose_lengths
-from lbx.report.report_types import ReportQuery
+from lbx.report.format.cells import sheet
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
+from lbx.report.rows.effective_context import choose_lengths
 from lbx.results import Store
 from lbx.statistics.estimates import binomial_interval
 

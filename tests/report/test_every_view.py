@@ -22,12 +22,14 @@ from lbx.base.errors import LbxError
 from lbx.base.records import Sample
 from lbx.exchange.importing import parse_predictions, write_predictions
 from lbx.opinions.rating_rows import RatingRow
-from lbx.report import overview, page, papers, render
-from lbx.report.cells import sheet, without_intervals
-from lbx.report.report_types import ReportQuery
+from lbx.report import overview, page
+from lbx.report.format import render
+from lbx.report.format.cells import sheet, without_intervals
+from lbx.report.format.sheets import Sheet
+from lbx.report.format.terminal import lines
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report, reports_of, write_parquet
-from lbx.report.sheets import Sheet
-from lbx.report.terminal import lines
+from lbx.report.rows import paper as papers
 from lbx.results import GenerationRow, RunRow, SampleRow, Store, Table
 
 NASTY = (

@@ -11,9 +11,9 @@ from command_line import Lbx
 from made_runs import add_run, trec
 
 from lbx.base.errors import UsageError
-from lbx.report.expecting import table, verdict
-from lbx.report.reference import Figure, PublishedModel
-from lbx.report.report_types import ReportQuery
+from lbx.report.query import ReportQuery
+from lbx.report.rows.expected import table, verdict
+from lbx.report.rows.reference import Figure, PublishedModel
 from lbx.results import Store
 
 

@@ -19,11 +19,11 @@ from page_parts import EVIL, NAMES, SPELLED, results_file
 from lbx.base.errors import LbxError, UsageError
 from lbx.opinions.numbers import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
-from lbx.report import figures as drawings
-from lbx.report import figures as files
+from lbx.report.draw import figures as drawings
+from lbx.report.draw import figures as files
 from lbx.report.page import pieces
 from lbx.report.page.source import PageSource
-from lbx.report.report_types import ALL
+from lbx.report.query import ALL
 from lbx.results import Store
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from page_parts import results_file
 from rich.cells import cell_len
 
 from lbx.base.columns import Column
-from lbx.report.cells import sheet, spark
+from lbx.report.format.cells import sheet, spark
+from lbx.report.format.sheets import Sheet
+from lbx.report.format.terminal import lines
 from lbx.report.reports import REPORTS
-from lbx.report.sheets import Sheet
-from lbx.report.terminal import lines
 from lbx.results import Table
 
 BOARD = (

@@ -11,8 +11,8 @@ from made_answers import Answer, make
 from scipy import stats
 
 from lbx.base.marks import MARKS
-from lbx.report.cells import sheet
-from lbx.report.report_types import ReportQuery
+from lbx.report.format.cells import sheet
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import Store
 from lbx.statistics.estimates import binomial_interval

@@ -14,13 +14,13 @@ from command_line import Lbx
 from made_runs import Answer, add_run
 
 from lbx.base.records import Sample
-from lbx.report import render
-from lbx.report.cells import sheet
-from lbx.report.labels import LABELS, labels
-from lbx.report.papers import sheets
-from lbx.report.report_types import ReportQuery
+from lbx.report.format import render
+from lbx.report.format.cells import sheet
+from lbx.report.format.labels import LABELS, labels
+from lbx.report.format.terminal import lines
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report, write_parquet
-from lbx.report.terminal import lines
+from lbx.report.rows.paper import sheets
 from lbx.results import Store
 
 RUNS: Mapping[str, Mapping[str, Any]] = {

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lbx.base.columns import Column
-from lbx.report.render import escape, pieces
-from lbx.report.sheets import Sheet
+from lbx.report.format.render import escape, pieces
+from lbx.report.format.sheets import Sheet
 
 NASTY = (
     "a\\b_c%d&e#f$g{h}i~j^k<l>m|n\"o`p'q--r,,s[t]*u",

@@ -15,11 +15,10 @@ from made_runs import add_run, trec
 from scipy import stats
 
 from lbx.base.records import Sample
-from lbx.report.cells import sheet
-from lbx.report.leaderboard import rank_ranges, sort_score
-from lbx.report.report_types import ReportQuery
+from lbx.report.format.cells import sheet
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.score_reports import describe_few_documents
+from lbx.report.rows.leaderboard import describe_few_documents, rank_ranges, sort_score
 from lbx.results import Store
 
 

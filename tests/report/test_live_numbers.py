@@ -12,7 +12,7 @@ from scored_parts import TASKS, made_sample, made_scores
 
 from lbx.base.records import Sample, Score
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.report.report_types import ReportQuery
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, has_number_reports, read_report
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
 from lbx.results.scoring.adding_up import add_up

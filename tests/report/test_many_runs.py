@@ -11,7 +11,7 @@ import pytest
 from command_line import Lbx
 from made_runs import add_run, trec
 
-from lbx.report import leaderboard
+from lbx.report.rows import leaderboard
 from lbx.results import Store
 
 

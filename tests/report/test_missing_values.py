@@ -15,11 +15,12 @@ from made_runs import add_run, trec
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.opinions.rating_rows import RatingRow
-from lbx.report import overview, papers
-from lbx.report.cells import sheet
-from lbx.report.report_types import ReportQuery
+from lbx.report import overview
+from lbx.report.format.cells import sheet
+from lbx.report.format.terminal import lines
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.terminal import lines
+from lbx.report.rows import paper as papers
 from lbx.results import Store
 from lbx.results.schema import SCHEMA
 

@@ -11,8 +11,8 @@ from command_line import Lbx
 from made_answers import Answer, make
 from screen import on_screen
 
-from lbx.report.cells import sheet
-from lbx.report.report_types import ReportQuery
+from lbx.report.format.cells import sheet
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import Store, Table
 from lbx.statistics.estimates import binomial_interval

@@ -17,7 +17,7 @@ import lbx
 from lbx.cli.read_options import ReportOptions
 from lbx.options.option import fields_of
 from lbx.report.notebook import Report
-from lbx.report.report_types import ReportQuery
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS
 
 

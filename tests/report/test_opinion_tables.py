@@ -35,12 +35,12 @@ from lbx.cluster.merge import merge
 from lbx.opinions.fitness import fitness
 from lbx.opinions.rating_rows import RatingRow
 from lbx.opinions.reports import judge_notes
-from lbx.report import papers
-from lbx.report.figures import figures
+from lbx.report.draw.figures import figures
 from lbx.report.page import pieces
 from lbx.report.page.source import PageSource
-from lbx.report.report_types import ReportQuery
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
+from lbx.report.rows import paper as papers
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
 from lbx.results.scoring.scores import Rescoring, add_up, rescore, score_rows
 

@@ -17,10 +17,10 @@ from page_parts import EVIL, NAMES, SPELLED, Page, results_file, style_and_scrip
 from lbx.base.errors import LbxError
 from lbx.base.records import Sample
 from lbx.report import page
-from lbx.report.boards import BOARDS
 from lbx.report.page import answers
-from lbx.report.report_types import ReportQuery
-from lbx.report.reports import ON_A_PAGE, REPORTS
+from lbx.report.query import ReportQuery
+from lbx.report.reports import REPORTS, reports_on_page
+from lbx.report.rows.board import BOARDS
 from lbx.results import Store
 
 HIDDEN = {*map(chr, range(32)), *map(chr, range(127, 160)), *"\u200b\u202e\u2066\ufeff\U000e0041"} - {"\n", "\t"}
@@ -271,7 +271,7 @@ def test_of_any_file_there_is_a_page(odd: dict[str, Path], name: str) -> None:
     assert found.headings()
     if name == "empty":
         assert "This file has no runs yet." in found.text
-    others = [view for view in REPORTS if view not in (*ON_A_PAGE, *BOARDS, "reference", "expected")]
+    others = [view for view in REPORTS if view not in (*reports_on_page(), *BOARDS, "reference", "expected")]
     sound(made(odd[name], names=others))
 
 

@@ -8,8 +8,8 @@ from itertools import combinations
 
 import pytest
 
-from lbx.report import svg
-from lbx.report.figures import CHART_STYLE
+from lbx.report.draw import svg
+from lbx.report.draw.figures import CHART_STYLE
 
 
 def palettes() -> dict[str, dict[str, str]]:

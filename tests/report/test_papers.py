@@ -13,11 +13,11 @@ from scored_parts import made_sample
 
 from lbx.base.number_key import NumberKey, group_number, task_number
 from lbx.base.records import Sample
-from lbx.report import render
-from lbx.report.labels import number_label
-from lbx.report.papers import KEY, failures, paper_numbers, sheets, with_table_positions
+from lbx.report.format import render
+from lbx.report.format.labels import number_label
+from lbx.report.format.sheets import Sheet
 from lbx.report.reports import read_report
-from lbx.report.sheets import Sheet
+from lbx.report.rows.paper import KEY, failures, paper_numbers, sheets, with_table_positions
 from lbx.results import Store, Table
 
 NAMES = ["run", "run_id", "benchmark", "line", "official", "part", "place", "position", "low", "high", "method", KEY]

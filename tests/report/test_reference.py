@@ -15,7 +15,8 @@ from lbx.benchmarks.longbench_v2 import DOMAINS
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.ruler.aggregates import EFFECTIVE, LABELS
 from lbx.benchmarks.ruler.benchmark import HEADINGS
-from lbx.report.reference import (
+from lbx.report.query import ReportQuery
+from lbx.report.rows.reference import (
     Figure,
     PublishedModel,
     add_published_rows,
@@ -24,7 +25,6 @@ from lbx.report.reference import (
     select_published,
     table,
 )
-from lbx.report.report_types import ReportQuery
 from lbx.results import Table
 
 ROOT = Path(__file__).parents[2]

@@ -14,10 +14,10 @@ from made_runs import Answer, add_run
 
 from lbx.base.records import Sample
 from lbx.benchmarks.longbench.tables import MIN_ANSWERS
-from lbx.report.cells import sheet
-from lbx.report.papers import sheets
-from lbx.report.report_types import ReportQuery
+from lbx.report.format.cells import sheet
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
+from lbx.report.rows.paper import sheets
 from lbx.results import Store
 
 BUCKETS = ("0-4k", "4-8k", "8k+")

@@ -12,10 +12,10 @@ import re
 import pytest
 
 from lbx.base.columns import Column
-from lbx.report import render
-from lbx.report.cells import sheet
-from lbx.report.report_types import ReportDefinition
-from lbx.report.sheets import Sheet
+from lbx.report.format import render
+from lbx.report.format.cells import sheet
+from lbx.report.format.sheets import Sheet
+from lbx.report.report import Report
 from lbx.results import Table
 
 NASTY = "<b>\"x\" & 'y'</b>{0}|\\ \n</td>"
@@ -30,7 +30,7 @@ def _json(table: Table) -> str:
 
 
 def test_markdown_keeps_a_cell_in_its_cell() -> None:
-    view = ReportDefinition("Title", "", (Column("a", "text"), Column("b", "n", "count")))
+    view = Report("", "Title", (Column("a", "text"), Column("b", "n", "count")))
     text = render.markdown(sheet(view, Table(["a", "b"], [("x|y\\\nz", 12345.4)])))
     assert text == "## Title\n\n| text | n |\n| --- | ---: |\n| x\\|y\\\\ z | 12,345 |\n"
 

@@ -7,11 +7,11 @@ import math
 import pytest
 
 from lbx.base.columns import Column
-from lbx.report.cells import cells, sheet, without_intervals
-from lbx.report.digits import number, quantity, quantity_with_interval, with_interval
-from lbx.report.report_types import ReportDefinition
+from lbx.report.format.cells import cells, sheet, without_intervals
+from lbx.report.format.digits import number, quantity, quantity_with_interval, with_interval
+from lbx.report.format.sheets import plain_columns
+from lbx.report.report import Report
 from lbx.report.reports import REPORTS
-from lbx.report.sheets import plain_columns
 from lbx.results import Table
 
 
@@ -83,7 +83,7 @@ def test_one_cluster_may_be_one_of_something_else() -> None:
 def test_the_interval_of_a_row_stands_beside_its_score() -> None:
     names = ["task", "score", "low", "high", "method"]
     table = Table(names, [("qasper", 0.449, 0.386, 0.512, "t"), ("trec", 0.5, None, None, "all alike")])
-    view = ReportDefinition("", "", (Column("task", "task"), Column("score", "score", "percent", interval=True)))
+    view = Report("", "", (Column("task", "task"), Column("score", "score", "percent", interval=True)))
     assert cells(view, table)[1] == [["qasper", "44.9 ± 6.3"], ["trec", "50.00 (all alike)"]]
     alone = without_intervals(view, table)
     assert alone.columns == ["task", "score"] and alone.rows[0] == ("qasper", 0.449)
@@ -91,9 +91,7 @@ def test_the_interval_of_a_row_stands_beside_its_score() -> None:
 
 
 def test_what_is_no_number_is_missing() -> None:
-    view = ReportDefinition(
-        "", "", (Column("a", "a", "count", unknown=True), Column("b", "b", "percent", interval=True))
-    )
+    view = Report("", "", (Column("a", "a", "count", unknown=True), Column("b", "b", "percent", interval=True)))
     table = Table(["a", "b"], [(None, math.nan), (math.nan, math.inf), (0, 0.0)])
     assert cells(view, table)[1] == [["-", "-"], ["-", "-"], ["0", "0.00"]]
     assert plain_columns(table)[1] == [["", ""], ["", ""], ["0", "0.0"]]
@@ -118,7 +116,7 @@ def test_numbers_beside_an_interval_have_its_digits() -> None:
 
 def test_what_nobody_knows_is_a_sentence_once() -> None:
     columns = (Column("model", "model"), Column("a", "a", "count", unknown=True), Column("b", "b", unknown=True))
-    view = ReportDefinition("", "", columns, says=lambda row: row["a"] is not None)
+    view = Report("", "", columns, says=lambda row: row["a"] is not None)
     made = sheet(
         view, Table(["model", "a", "b"], [("m", 1, None), ("n", None, None), ("o", None, None), ("n", None, "")])
     )
@@ -133,7 +131,7 @@ def test_what_nobody_knows_is_a_sentence_once() -> None:
 
 
 def test_a_pivot_has_a_column_for_what_is_unknown() -> None:
-    view = ReportDefinition("", "", (Column("task", "task"),), pivot=("length", Column("score", "score", "percent")))
+    view = Report("", "", (Column("task", "task"),), pivot=("length", Column("score", "score", "percent")))
     columns, body = cells(view, Table(["run_id", "task", "length", "score"], [("r", "t", None, 0.5), ("r", "t", 8, 1)]))
     assert [column.heading for column in columns] == ["task", "8", "unknown"]
     assert body == [["t", "100.00", "50.00"]]
@@ -146,7 +144,7 @@ def test_a_pivot_has_a_column_for_what_is_unknown() -> None:
 
 def test_kinds() -> None:
     kinds = ("count", "percent", "points", "number", "text")
-    view = ReportDefinition("", "", [Column(kind, kind, kind) for kind in kinds])
+    view = Report("", "", [Column(kind, kind, kind) for kind in kinds])
     rows = [(1234567, 0.12345, -0.5, 33.33, 7), (0, 1.0, 0.004, 100.0, "x"), (None,) * 5]
     assert cells(view, Table(kinds, rows))[1] == [
         ["1,234,567", "12.35", "-50.00", "33.33", "7"],
@@ -156,7 +154,7 @@ def test_kinds() -> None:
 
 
 def test_an_optional_column_is_there_where_a_row_has_it() -> None:
-    view = ReportDefinition("", "", (Column("a", "A"), Column("b", "B", optional=True)))
+    view = Report("", "", (Column("a", "A"), Column("b", "B", optional=True)))
     for values, shown in (([None, None], ["A"]), ([None, ""], ["A", "B"]), ([None, 0], ["A", "B"]), ([], ["A"])):
         columns, body = cells(view, Table(["a", "b"], [("x", value) for value in values]))
         assert [column.heading for column in columns] == shown

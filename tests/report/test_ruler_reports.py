@@ -14,10 +14,10 @@ from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.ruler.tasks import LENGTHS, TASKS, task_name
 from lbx.report import page
-from lbx.report.cells import sheet
-from lbx.report.papers import sheets
-from lbx.report.report_types import ReportQuery
+from lbx.report.format.cells import sheet
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
+from lbx.report.rows.paper import sheets
 from lbx.results import Store
 from lbx.results.file.store import Store as OpenStore
 from lbx.results.scoring.adding_up import add_up

@@ -11,9 +11,9 @@ from page_parts import EVIL, SPELLED, Page, results_file
 
 from lbx.base.records import Sample
 from lbx.report import page
-from lbx.report.leaderboard import ranked_runs
 from lbx.report.page.source import PageSource
-from lbx.report.report_types import ALL
+from lbx.report.query import ALL
+from lbx.report.rows.leaderboard import ranked_runs
 from lbx.results import Store
 
 

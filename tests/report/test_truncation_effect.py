@@ -10,10 +10,10 @@ import pytest
 from made_answers import Answer, make
 from scipy import special, stats
 
-from lbx.report.cells import sheet
-from lbx.report.report_types import ReportQuery
+from lbx.report.format.cells import sheet
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.report.truncation_effect import BOTH, CUT, LESS, LOST, PAIRED, UNKNOWN, WHOLE
+from lbx.report.rows.truncation_effect import BOTH, CUT, LESS, LOST, PAIRED, UNKNOWN, WHOLE
 from lbx.results import Store
 
 

@@ -16,7 +16,7 @@ import pytest
 from lbx.base.layout import Bundle
 from lbx.benchmarks.registry import BENCHMARKS, select
 from lbx.options.run_spec import RunSettings
-from lbx.report.report_types import ReportQuery
+from lbx.report.query import ReportQuery
 from lbx.report.reports import read_report
 from lbx.results import Store
 

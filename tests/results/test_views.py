@@ -13,9 +13,9 @@ from store_rows import RUN
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
 from lbx.benchmarks.longbench.benchmark import LongBench
-from lbx.report import render
-from lbx.report.cells import cells, sheet
-from lbx.report.report_types import ReportQuery
+from lbx.report.format import render
+from lbx.report.format.cells import cells, sheet
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import GenerationRow, GroupRow, ResultRow, SampleRow, ScoreRow, Store
 from lbx.results.scoring.reading import add_missing_numbers

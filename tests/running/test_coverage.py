@@ -16,9 +16,9 @@ from lbx.benchmarks.leval.prompts import CONFIG, SCRIPT
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.options.run_spec import RunSettings
 from lbx.options.selection import EVERYTHING, Selection
-from lbx.report import render
-from lbx.report.cells import sheet
-from lbx.report.report_types import ReportQuery
+from lbx.report.format import render
+from lbx.report.format.cells import sheet
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import Store
 from lbx.results.scoring.scores import Rescoring, rescore

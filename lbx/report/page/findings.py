@@ -13,12 +13,11 @@ from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.marks import MARKS
 from lbx.opinions.fitness import FIT
-from lbx.report.labels import Row
-from lbx.report.leaderboard import sort_score
+from lbx.report.format.labels import Row
 from lbx.report.page.html import Html, Section, quiet, run_name, table, tag, truncate_text
+from lbx.report.page.scoreboard import coverage_words
 from lbx.report.page.source import PageSource
-from lbx.report.score_reports import describe_few_documents
-from lbx.report.scoreboard import coverage_words
+from lbx.report.rows.leaderboard import describe_few_documents, sort_score
 
 _MANY = 0.05
 """Share of a run's answers above which a mark is reported."""

@@ -18,8 +18,8 @@ from markupsafe import Markup
 from lbx.base.columns import Column
 from lbx.base.templates import template_environment
 from lbx.base.visible import one_line, visible
-from lbx.report.figures import Figure
-from lbx.report.svg import run_class, symbol
+from lbx.report.draw.figures import Figure
+from lbx.report.draw.svg import run_class, symbol
 
 MOST_ROWS = 1000
 _LONG_WORD, _LONG_TEXT = 40, 60

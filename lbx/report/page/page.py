@@ -17,8 +17,9 @@ from pathlib import PurePath
 
 from lbx.base.version import __version__
 from lbx.base.visible import as_command, one_line
-from lbx.report.figures import CHART_STYLE, MOST_RUNS, figures
-from lbx.report.labels import headline
+from lbx.report.draw.figures import CHART_STYLE, MOST_RUNS, figures
+from lbx.report.draw.svg import symbol_styles
+from lbx.report.format.labels import headline
 from lbx.report.page import answers
 from lbx.report.page.findings import failures, leading_sentences, remarks, settings
 from lbx.report.page.html import (
@@ -33,11 +34,11 @@ from lbx.report.page.html import (
     tag,
     truncate_text,
 )
-from lbx.report.page.sections import boards, report_section, scoreboard_part, switch_styles
+from lbx.report.page.sections import report_section, scoreboard_part, switch_styles
 from lbx.report.page.source import PageRun, PageSource
-from lbx.report.report_types import ALL, BOARD, ReportQuery
-from lbx.report.reports import ON_A_PAGE, REPORTS
-from lbx.report.svg import symbol_styles
+from lbx.report.query import ALL, ReportQuery
+from lbx.report.report import PagePlace
+from lbx.report.reports import REPORTS, load_report, reports_on_page
 from lbx.results import Store
 from lbx.results.file.texts import removal_notice
 from lbx.results.read.runs import check_runs
@@ -49,19 +50,17 @@ _REST = 50_000
 _USES_OF_A_NAME = 6
 """In the choice of runs, the filters and the data of the answers."""
 _LEAST_FOR_ANSWERS = 500_000
-_FIRST_FIGURES = "effective_context"
-"""Report whose figures are in the first section."""
 _SIZES = ((400, True), (100, True), (25, True), (25, False))
 """Maximum number of rows of a table, and whether sections have figures; the first with which the page is small."""
 _GROUPS = {
     "": ("scores", "answers"),
-    "Scores": ("leaderboard", "paper", "board", "task_scores", "comparison", "harness"),
-    "Judges and people": ("judge_results", "judge_bias", "rating_results", "agreement"),
-    "Length": ("effective_context", "length_curve", "needles", "truncation_effect", "truncation"),
-    "Cost and faults": ("cost", "guards", "failures"),
+    "Scores": (),
+    "Judges and people": (),
+    "Length": (),
+    "Cost and faults": ("failures",),
     "About": ("runs", "notes"),
 }
-"""Sections by group in the contents; sections of other reports follow."""
+"""Groups of the contents with their sections that are no reports; ``PagePlace.group`` is the group of a report."""
 _MANY_ROWS = 1000
 """Number of scores of runs on tasks from which a page has fewer rows of each report."""
 _MOST_LEADERS = 2
@@ -128,11 +127,11 @@ def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
     if not source.runs and not source.rows("judge_results"):
         empty = "This file has no runs yet. Add one with `lbx run -o FILE` or `lbx import -o FILE`."
         return [Section("empty", "Nothing to report", [tag("p", empty)])]
-    # The first section has these curves, and all scores with shades, like the map of many runs by tasks.
-    shown = {_FIRST_FIGURES, *(["task_scores"] if len(source.runs) > MOST_RUNS else [])}
+    # The first section has some curves, and all scores with shades, like the map of many runs by tasks.
+    shown = {"first section", *(["few runs"] if len(source.runs) > MOST_RUNS else [])}
     of_reports = (
-        boards(source) if name == BOARD else report_section(source, name, has_figures=has_figures and name not in shown)
-        for name in ON_A_PAGE
+        report_section(source, name, has_figures=has_figures and place.figures not in shown)
+        for name, place in _places().items()
     )
     candidates = [*of_reports, failures(source), settings(source) if source.runs else None]
     sections = _with_each_note_once([section for section in candidates if section])
@@ -142,7 +141,8 @@ def _all_sections(source: PageSource, *, has_figures: bool) -> list[Section]:
 def _first_section(source: PageSource) -> Section:
     """Build what a reader looks for first: the leader, all scores, remarkable results."""
     sentences, points = list(leading_sentences(source)), remarks(source)
-    curves = drawings(figures(source, _FIRST_FIGURES))
+    first_figures = [name for name, place in _places().items() if place.figures == "first section"]
+    curves = drawings(figure for name in first_figures for figure in figures(source, name))
     parts = [
         *(tag("p", sentence, class_="lead") for sentence in sentences[:_MOST_LEADERS]),
         scoreboard_part(source),
@@ -185,10 +185,20 @@ def _page(
 
 
 def _contents(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
-    """Return the sections by group, for the list of contents."""
+    """Return the sections by group, for the list of contents; sections of other reports follow."""
     by_name = {section.name: section for section in sections}
-    groups = [(group, [by_name.pop(name) for name in names if name in by_name]) for group, names in _GROUPS.items()]
+    # The report whose figures are in the first section is first in its group.
+    places = sorted(_places().items(), key=lambda item: item[1].figures != "first section")
+    names_of = {
+        group: [*(name for name, place in places if place.group == group), *names] for group, names in _GROUPS.items()
+    }
+    groups = [(group, [by_name.pop(name) for name in names if name in by_name]) for group, names in names_of.items()]
     return [(group, some) for group, some in [*groups, ("", list(by_name.values()))] if some]
+
+
+def _places() -> dict[str, PagePlace]:
+    """Return the places of the reports on the page of a whole file, in its order."""
+    return {name: place for name in reports_on_page() if (place := load_report(name).page)}
 
 
 def _name(run: PageRun) -> str:

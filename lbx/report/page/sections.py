@@ -12,30 +12,29 @@ from typing import Any
 
 from lbx.base.errors import UsageError
 from lbx.base.visible import as_command
-from lbx.report.boards import BOARDS
-from lbx.report.cells import rows_for_people, sheet
-from lbx.report.figures import board_mark, figures
-from lbx.report.labels import LABELS
+from lbx.report.draw.figures import figures
+from lbx.report.draw.svg import run_class
+from lbx.report.format.cells import rows_for_people, sheet
+from lbx.report.format.labels import LABELS
 from lbx.report.page.html import Best, Html, Section, drawings, html, part, quiet, run_name, table, tag, truncate_text
+from lbx.report.page.scoreboard import Scoreboard, ScoreCell, ScoreColumn, build_scoreboard
 from lbx.report.page.source import PageSource
-from lbx.report.papers import average_numbers, doubts, has_paper
-from lbx.report.report_types import ReportDefinition
-from lbx.report.reports import REPORTS, read_paper
-from lbx.report.scoreboard import Scoreboard, ScoreCell, ScoreColumn, build_scoreboard
-from lbx.report.svg import run_class
+from lbx.report.report import Report
+from lbx.report.reports import NAMES, REPORTS, load_report
+from lbx.report.rows.board import BOARDS, board_mark
+from lbx.report.rows.paper import PAPER, average_numbers, doubts, has_paper, read_paper
 from lbx.results import Table
 
 
-def boards(source: PageSource) -> Section | None:
+def _boards(source: PageSource, report: Report) -> Section | None:
     """Build the benchmarks' results in their authors' tables and charts; None without such benchmarks."""
     benchmarks = {row["benchmark"] for row in source.rows("leaderboard")}
     names = [name for name in BOARDS if BOARDS[name].benchmark in benchmarks]
     parts = [part for name in names if (table := source.table(name)) for part in _board(source, name, table)]
-    return Section("board", "The benchmarks' leaderboards", parts) if parts else None
+    return Section(report.name, report.title, parts) if parts else None
 
 
-def board(source: PageSource, name: str) -> Section:
-    """Build the section of one board."""
+def _board_section(source: PageSource, name: str) -> Section:
     table = source.table(name)
     return Section(name, _title_and_unit(name)[0], _board(source, name, table) if table else [])
 
@@ -71,20 +70,6 @@ def _title_and_unit(name: str) -> tuple[str, str]:
 
 _ACROSS = 8  # columns of runs in one table, limited by the width of paper
 _LONGEST_REASON = 400  # characters; a comparison lists every two runs that differ
-_TITLES = {
-    "paper": "The papers' tables",
-    "task_scores": "Scores by task",
-    "comparison": "Comparison",
-    "harness": "Answers from other harnesses",
-    "length_curve": "Score by length, task by task",
-    "effective_context": "Score by length over all tasks, effective context",
-    "needles": "Needles by length and depth",
-    "truncation_effect": "Effect of truncation",
-    "cost": "Cost",
-}
-"""Titles of sections, if shorter than those of the reports or more specific."""
-_LINKED = ("leaderboard", "task_scores", "guards")
-"""Reports with a row for each run and benchmark or task: their numbers are links to the answers."""
 
 
 def report_section(
@@ -94,6 +79,9 @@ def report_section(
 
     If the report refuses the query, the section has the reason; on a page without others, UsageError is raised.
     """
+    report = load_report(name) if name in NAMES else REPORTS[name]
+    if report.sections:
+        return _boards(source, report)
     try:
         if source.table(name) is None:
             return None
@@ -104,7 +92,7 @@ def report_section(
         return Section(name, _title(name), [tag("p", truncate_text(exc.cause, _LONGEST_REASON)), tag("p", remedy)])
     if not has_figures:
         return Section(name, _title(name), list(_tables(source, name)))
-    return _SECTIONS.get(name, _plain)(source, name)
+    return _LAYOUTS[report.page.layout if report.page else "plain"](source, name)
 
 
 def _plain(source: PageSource, name: str) -> Section:
@@ -112,12 +100,8 @@ def _plain(source: PageSource, name: str) -> Section:
 
 
 def _title(name: str) -> str:
-    return _TITLES.get(name) or _caption(name)
-
-
-def _caption(name: str) -> str:
-    """Return a report's title without the units, which is also the title of its tables in other formats."""
-    return REPORTS[name].title.split(" (")[0]
+    report = REPORTS[name]
+    return (report.page.title if report.page else "") or report.caption
 
 
 def _note(name: str) -> Html:
@@ -132,10 +116,10 @@ def _tables(source: PageSource, name: str) -> Iterable[Html]:
     if table is None:
         return
     if "benchmark" not in table.columns:
-        yield from _table(source, name, table, _caption(name))
+        yield from _table(source, name, table, REPORTS[name].caption)
         return
     for benchmark, rows in _split(table, "benchmark"):
-        yield from _table(source, name, rows, f"{_caption(name)}: {benchmark}", without=("benchmark",))
+        yield from _table(source, name, rows, f"{REPORTS[name].caption}: {benchmark}", without=("benchmark",))
 
 
 def _split(report_table: Table, column: str) -> Iterable[tuple[str, Table]]:
@@ -147,8 +131,9 @@ def _split(report_table: Table, column: str) -> Iterable[tuple[str, Table]]:
 
 
 def _table(source: PageSource, name: str, report_table: Table, title: str, without: Sequence[str] = ()) -> list[Html]:
-    view = REPORTS[name]
-    view = replace(view, columns=[c for c in view.columns if c.name not in without])
+    place = REPORTS[name].page
+    has_links = place is not None and place.has_answer_links and "benchmark" in without
+    view = replace(REPORTS[name], columns=[c for c in REPORTS[name].columns if c.name not in without])
     report_sheet, report_table = sheet(view, report_table), rows_for_people(view, report_table)
     if not report_sheet.rows:
         return _notes(report_sheet.notes)
@@ -168,7 +153,7 @@ def _table(source: PageSource, name: str, report_table: Table, title: str, witho
         marks=marks,
         most_rows=source.most_rows,
         more=f"`{as_command('lbx', 'report', 'FILE', name, '-f', 'csv')}` has all.",
-        benchmark=str(rows[0]["benchmark"]) if name in _LINKED and "benchmark" in without else None,
+        benchmark=str(rows[0]["benchmark"]) if has_links else None,
     )
     return [table_html, *_notes(report_sheet.notes)]
 
@@ -181,7 +166,7 @@ def _notes(notes: Iterable[str]) -> list[Html]:
     return [quiet(note) for note in notes]
 
 
-def _row_marks(source: PageSource, view: ReportDefinition, report_table: Table, lines: int) -> list[int | None]:
+def _row_marks(source: PageSource, view: Report, report_table: Table, lines: int) -> list[int | None]:
     rows = report_table.dicts()
     if view.pivot is None:
         return [source.mark(row.get("run_id", row.get("run_b"))) for row in rows]
@@ -189,12 +174,12 @@ def _row_marks(source: PageSource, view: ReportDefinition, report_table: Table, 
     return [source.mark(key[0]) for key in gathered] if len(gathered) == lines else [None] * lines
 
 
-def _leaderboard(source: PageSource, name: str) -> Section:
+def _tables_first(source: PageSource, name: str) -> Section:
     parts = [_note(name)]
     table, drawn = source.table(name), figures(source, name)
     for benchmark, rows in _split(table, "benchmark") if table else ():
         parts.append(tag("h3", benchmark))
-        parts += _table(source, name, rows, f"Leaderboard: {benchmark}", without=("benchmark",))
+        parts += _table(source, name, rows, f"{REPORTS[name].caption}: {benchmark}", without=("benchmark",))
         parts += drawings(figure for figure in drawn if figure.benchmark == benchmark)
     return Section(name, _title(name), parts)
 
@@ -229,7 +214,7 @@ def _best_numbers(paper_table: Table) -> set[tuple[str, str]]:
 def _paper_table(
     paper_table: Table, runs: Mapping[str, int | None], best: Collection[tuple[str, str]], title: str
 ) -> list[Html]:
-    view = replace(REPORTS["paper"], columns=[c for c in REPORTS["paper"].columns if c.name != "benchmark"])
+    view = replace(PAPER, columns=[c for c in PAPER.columns if c.name != "benchmark"])
     paper_sheet = sheet(view, paper_table)
     ranks = {name: rank for rank, name in enumerate(runs)}
     order = sorted(range(len(paper_sheet.columns)), key=lambda at: ranks.get(paper_sheet.columns[at].name, -1))
@@ -243,21 +228,23 @@ def _paper_table(
     return [table(title, columns, lines, column_marks=marks), *notes]
 
 
-def _tasks(source: PageSource, name: str) -> Section:
+def _figures_first(source: PageSource, name: str) -> Section:
     parts = [_note(name)]
     table, drawn = source.table(name), figures(source, name)
     for benchmark, rows in _split(table, "benchmark") if table else ():
         parts += drawings(figure for figure in drawn if figure.benchmark == benchmark)
-        parts += _table(source, name, rows, f"Scores by task: {benchmark}", without=("benchmark",))
+        parts += _table(source, name, rows, f"{REPORTS[name].caption}: {benchmark}", without=("benchmark",))
     return Section(name, _title(name), parts)
 
 
-_SECTIONS: Mapping[str, Callable[[PageSource, str], Section]] = {
-    **dict.fromkeys(BOARDS, board),
-    "leaderboard": _leaderboard,
+_LAYOUTS: Mapping[str, Callable[[PageSource, str], Section]] = {
+    "plain": _plain,
+    "tables": _tables_first,
+    "figures": _figures_first,
     "paper": _paper,
-    "task_scores": _tasks,
+    "boards": _board_section,
 }
+"""Functions that build a section, by ``PagePlace.layout``."""
 
 
 SHADES = 10

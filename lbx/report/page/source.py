@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lbx.base.errors import UsageError
-from lbx.report.labels import labels, progress
-from lbx.report.leaderboard import ranked_runs
+from lbx.report.format.labels import labels, progress
 from lbx.report.page.html import MOST_ROWS, truncate_text
 from lbx.report.pairs import MOST_RUNS
-from lbx.report.report_types import ReportQuery
+from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
+from lbx.report.rows.leaderboard import ranked_runs
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import runs_by_id
 
@@ -40,7 +40,7 @@ class PageRun:
 
     Attributes:
         mark: Place on the leaderboard from 0, which determines colour and shape.
-        label: Name for readers, see ``lbx.report.labels``.
+        label: Name for readers, see ``lbx.report.format.labels``.
     """
 
     mark: int
@@ -100,8 +100,9 @@ class PageSource:
         return self._tables[name] if self._tables[name].rows else None
 
     def _query_of(self, name: str) -> ReportQuery:
-        """Return the query of a report; comparisons of more than ``MOST_RUNS`` runs get the best one as baseline."""
-        if name != "comparison" or self.query.baseline or len(self.runs) <= MOST_RUNS:
+        """Return the query of a report; a comparison of more than ``MOST_RUNS`` runs gets the best one."""
+        place = REPORTS[name].page
+        if not (place and place.has_best_baseline) or self.query.baseline or len(self.runs) <= MOST_RUNS:
             return self.query
         scores = [row for row in self.rows("leaderboard") if row["score"] is not None]
         best = max(scores, key=lambda row: (row["n"], row["score"]), default=None)

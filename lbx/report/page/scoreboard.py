@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from lbx.benchmarks.registry import unit_of
-from lbx.report.labels import Row
-from lbx.report.papers import OVERALL_COLUMNS
+from lbx.report.format.labels import Row
+from lbx.report.rows.paper import OVERALL_COLUMNS
 
 Kind = Literal["average", "category", "task"]
 

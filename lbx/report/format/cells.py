@@ -5,17 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lbx.base.columns import Column
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks.registry import unit_of
-from lbx.report.digits import WHY_NONE, interval_decimals, number, quantity, quantity_with_interval, with_interval
-from lbx.report.labels import LABELS
-from lbx.report.report_types import ReportDefinition
-from lbx.report.sheets import BLOCKS, Cells, Sheet
+from lbx.report.format.digits import (
+    WHY_NONE,
+    interval_decimals,
+    number,
+    quantity,
+    quantity_with_interval,
+    with_interval,
+)
+from lbx.report.format.labels import LABELS
+from lbx.report.format.sheets import BLOCKS, Cells, Sheet
 from lbx.results import Table
 from lbx.results.rows import BOUND_COLUMNS, INTERVAL_COLUMNS
+
+if TYPE_CHECKING:
+    from lbx.report.report import Report
 
 _FORMATTERS: Mapping[str, Callable[[Any], str]] = {
     "count": quantity,
@@ -34,7 +43,7 @@ _LABEL_PARTS = ("mode", "differs_in")
 """Columns that run labels include if needed to distinguish runs."""
 
 
-def sheet(view: ReportDefinition, table: Table, *, curves: bool = False) -> Sheet:
+def sheet(view: Report, table: Table, *, curves: bool = False) -> Sheet:
     """Format a view's rows for reading; ``curves`` adds a sparkline to pivots by length."""
     if not table.rows:
         return Sheet(view.title, view.columns, [], [view.empty])
@@ -50,7 +59,7 @@ def sheet(view: ReportDefinition, table: Table, *, curves: bool = False) -> Shee
     return Sheet(view.title, columns, rows, notes)
 
 
-def rows_for_people(view: ReportDefinition, table: Table) -> Table:
+def rows_for_people(view: Report, table: Table) -> Table:
     """Filter out rows without information, which only programs need."""
     if view.says is None:
         return table
@@ -58,7 +67,7 @@ def rows_for_people(view: ReportDefinition, table: Table) -> Table:
     return Table(table.columns, [row for fields, row in rows if view.says(fields)])
 
 
-def _unknown_notes(view: ReportDefinition, full_table: Table, table: Table) -> list[str]:
+def _unknown_notes(view: Report, full_table: Table, table: Table) -> list[str]:
     """Notes on unknown values, instead of a word in each row."""
     notes, rows = [], table.dicts()
     columns = [column for column in view.columns if column.unknown and column.name in table.columns]
@@ -94,7 +103,7 @@ def interval_notes(table: Table) -> list[str]:
     return notes
 
 
-def cells(view: ReportDefinition, table: Table) -> Cells:
+def cells(view: Report, table: Table) -> Cells:
     """Format a view's rows as texts, in the order of its columns."""
     rows = table.dicts()
     present = [c for c in view.columns if c.name in table.columns]  # --no-interval omits some
@@ -116,7 +125,7 @@ def cells(view: ReportDefinition, table: Table) -> Cells:
 
 
 def _pivot_rows(
-    view: ReportDefinition, rows: Sequence[Mapping[str, Any]]
+    view: Report, rows: Sequence[Mapping[str, Any]]
 ) -> tuple[list[Any], list[dict[Any, Mapping[str, Any]]]]:
     """Pivot values in order, unknown last, and for each table line its rows by pivot value.
 
@@ -134,7 +143,7 @@ def _pivot_rows(
     return values, list(lines.values())
 
 
-def _curves(view: ReportDefinition, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _curves(view: Report, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     values, lines = _pivot_rows(view, rows)
     known_values = [value for value in values if value is not None]
     return [spark([line[value]["score"] if value in line else None for value in known_values]) for line in lines]
@@ -154,7 +163,7 @@ def _heading(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else one_line(str(value))
 
 
-def without_intervals(view: ReportDefinition, table: Table) -> Table:
+def without_intervals(view: Report, table: Table) -> Table:
     """Remove the columns of intervals, leaving plain scores."""
     sure = {*INTERVAL_COLUMNS, *(c.of + name for c in view.columns if c.interval for name in BOUND_COLUMNS)}
     remaining = [at for at, name in enumerate(table.columns) if name not in sure]

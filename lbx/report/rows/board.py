@@ -1,4 +1,4 @@
-"""The reports ``board_...``: results in the columns of each benchmark's own leaderboards.
+"""The report ``board``: results in the columns of each benchmark's own leaderboards, a section for each of them.
 
 Benchmarks define the tables as data (``benchmarks.base.layout``). Numbers are official ones. A run without an official
 number (with only some samples or tasks) shows its score so far and a note, and follows the others.
@@ -26,16 +26,28 @@ from lbx.benchmarks.base.layout import (
     BoardEntry,
     BoardPart,
     BoardRow,
+    Chart,
+    DotChart,
+    HeatMap,
     IntervalValues,
+    LineChart,
+    ModelDotChart,
+    RadarChart,
     file_names,
 )
 from lbx.benchmarks.registry import BENCHMARKS, unit_of
-from lbx.report.cells import interval_notes
-from lbx.report.expecting import answer_counts
-from lbx.report.labels import number_label
-from lbx.report.papers import Curves, curves
-from lbx.report.reference import PublishedModel, find_published, load_published
-from lbx.report.report_types import PUBLISHED, ReportDefinition, ReportQuery
+from lbx.report.draw.charts import Point, Series, curve, dots, extent, heat, radar
+from lbx.report.draw.figures import (
+    Figure,
+    FigureSource,
+)
+from lbx.report.format.cells import interval_notes
+from lbx.report.format.labels import Row, number_label, with_model_labels
+from lbx.report.query import PUBLISHED, ReportQuery
+from lbx.report.report import PagePlace, Report
+from lbx.report.rows.expected import answer_counts
+from lbx.report.rows.paper import Curves, curves
+from lbx.report.rows.reference import PublishedModel, find_published, load_published
 from lbx.results import Store, Table
 from lbx.results.file.imports import harness_of
 from lbx.results.file.numbers import key_of
@@ -235,20 +247,6 @@ _WORDS = """
 """
 
 
-def board_report(board: Board) -> ReportDefinition:
-    """Report definition of a board."""
-    who = (
-        Column("model", "model"),
-        Column("backend", "backend", optional=True, rank=3),
-        Column("differs_in", "differs in", optional=True),
-    )
-    columns = (*board.first, *who, *board.columns, Column("note", "note", optional=True))
-    return ReportDefinition(
-        board.title, "", columns, notes=partial(_notes, further=board.note), empty=board.empty, takes=PUBLISHED,
-        reads="coverage", page=3,
-    )  # fmt: skip
-
-
 def _notes(board_table: Table, further: str) -> list[str]:
     lows = [at for at, name in enumerate(board_table.columns) if name.endswith("_low")]
     by = board_table.columns.index("cluster_by") if lows else 0
@@ -262,10 +260,10 @@ def table(store: Store, query: ReportQuery, name: str) -> Table:
     benchmark, board = BOARDS[name]
     rows = _rows(store, query, benchmark, board)
     runs = _RUNS if board.pairs_modes else _RUNS[:1]
-    board_columns = board_report(board).columns
+    board_columns = _columns(board)
     sure = [f"{column.name}_{end}" for column in board_columns if column.interval for end in BOUND_COLUMNS]
     columns = (*runs, *(column.name for column in board_columns), *sure, *(["cluster_by"] if sure else []))
-    return Table(columns, [tuple(row.get(column) for column in columns) for row in rows])
+    return with_model_labels(store, Table(columns, [tuple(row.get(column) for column in columns) for row in rows]))
 
 
 def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> list[BoardRow]:
@@ -379,3 +377,180 @@ def _mean_words(store: Store, benchmark: str, rule: AnswerLengthRule) -> dict[st
         if rule.counts(task, marks):
             words_of.setdefault(run_id, []).append((words, n))
     return {run: sum(w * n for w, n in some) / sum(n for _, n in some) for run, some in words_of.items()}
+
+
+NameAndMark = Callable[[Row], tuple[str, int]]
+"""Function that returns a model's name and mark in a chart."""
+
+
+Picture = tuple[str, str]
+"""Title and SVG."""
+
+
+MOST = 8
+"""Maximum number of models in a line chart, runs first. Heat maps and dots have up to ``MOST_ROWS``."""
+
+
+MOST_ROWS = 40
+
+
+def draw_charts(board: Board, rows: Sequence[Row], name_and_mark: NameAndMark) -> list[Picture]:
+    """Draw a board's charts from its rows, best first; [] if its authors have none or there are too few rows."""
+    return [picture for chart in board.charts for picture in _DRAW_FUNCTIONS[type(chart)](chart, rows, name_and_mark)]
+
+
+def _parts(chart: Chart, rows: Sequence[Row]) -> dict[str, list[Row]]:
+    parts: dict[str, list[Row]] = {}
+    for row in rows:
+        parts.setdefault(row[chart.by] if chart.by else "", []).append(row)
+    return {value: some for value, some in parts.items() if not chart.only or value == chart.only}
+
+
+def _series(chart: Chart, rows: Iterable[Row], who: NameAndMark, columns: Iterable[str]) -> list[Series]:
+    names = list(columns)
+    series = []
+    for row in rows:
+        points = [None if row[name] is None else _point(row, name, chart.scale) for name in names]
+        if any(points):
+            series.append(Series(*who(row), points))
+    return series
+
+
+def _point(row: Row, name: str, scale: float) -> Point:
+    low, high = (None if end is None else scale * end for end in (row.get(f"{name}_low"), row.get(f"{name}_high")))
+    return Point(scale * row[name], low, high, row["note"] or "")
+
+
+def _select_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return the first ``MOST`` rows, runs before published models, in the order of the board."""
+    published = [row["run_id"] is None and row.get("reasoning_run_id") is None for row in rows]
+    places = sorted(range(len(rows)), key=published.__getitem__)[:MOST]
+    return [rows[place] for place in sorted(places)]
+
+
+def _draw_columns(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[Picture]:
+    """Draw charts with the columns as axes or ticks, and a shape or line per model."""
+    labels = list(chart.columns.values())
+    shapes_of = {
+        value: shapes
+        for value, some in _parts(chart, rows).items()
+        if (shapes := _series(chart, _select_rows(some), who, chart.columns))
+    }
+    ends = extent(shape for shapes in shapes_of.values() for shape in shapes)
+    pictures = []
+    for value, shapes in shapes_of.items():
+        title, models = chart.title.format(value), "model" if len(shapes) == 1 else "models"
+        about = f"{chart.about}, of {len(shapes)} {models}; the numbers are in the table."
+        is_radar = isinstance(chart, RadarChart)
+        svg = radar(title, about, labels, shapes) if is_radar else curve(title, about, labels, shapes, ends=ends)
+        pictures.append((title, svg))
+    return pictures
+
+
+def _draw_dots(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[Picture]:
+    top_rows = rows[:MOST]
+    lines = [(group, series) for group in chart.columns for series in _series(chart, top_rows, who, [group])]
+    about = f"{len(top_rows)} models {chart.about}; the numbers are in the table."
+    return [(chart.title, dots(chart.title, about, lines))] if lines else []
+
+
+def _draw_model_dots(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[Picture]:
+    lines = []
+    for row in rows[:MOST_ROWS]:
+        name, mark = who(row)
+        for column, words in chart.columns.items():
+            if row[column] is not None:
+                label = f"{name}, {words}" if words else name
+                lines.append((label, Series(label, mark, [Point(row[column], note=row["note"] or "")])))
+    about = f"{len(rows)} models, {chart.about}."
+    return [(chart.title, dots(chart.title, about, lines))] if lines else []
+
+
+def _draw_heat(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[Picture]:
+    if not chart.by:
+        some = rows[:MOST_ROWS]
+        models = [who(row) for row in some]
+        return _draw_map(chart, chart.title, "models", models, list(enumerate(some)))
+    names = list(dict.fromkeys(row[chart.by] for row in rows if row[chart.by] != chart.only))
+    heats = []
+    for group in dict.fromkeys(who(row) for row in rows[:MOST]):
+        indexed_rows = [
+            (names.index(row[chart.by]), row) for row in rows if row[chart.by] in names and who(row) == group
+        ]
+        labels = [(name, None) for name in names]
+        heats += _draw_map(chart, chart.title.format(group[0]), chart.about, labels, indexed_rows)
+    return heats
+
+
+def _draw_map(
+    chart: Chart, title: str, what: str, names: Sequence[tuple[str, int | None]], rows: Sequence[tuple[int, Row]]
+) -> list[Picture]:
+    cells = {
+        (at, column): Point(chart.scale * row[name], note=row["note"] or "")
+        for at, row in rows
+        for column, name in enumerate(chart.columns)
+        if row[name] is not None
+    }
+    about = f"{len(names)} {what} by {len(chart.columns)} lengths, the darker the higher; the numbers are in the cells."
+    if not cells:
+        return []
+    columns, marks, ends = list(chart.columns.values()), [mark for _, mark in names], (0, 100) if chart.by else None
+    labels = [name for name, _ in names]
+    return [(title, heat(title, about, rows=labels, columns=columns, cells=cells, ends=ends, marks=marks))]
+
+
+_DRAW_FUNCTIONS: Mapping[type[Chart], Callable[[Chart, Sequence[Row], NameAndMark], list[Picture]]] = {
+    RadarChart: _draw_columns,
+    LineChart: _draw_columns,
+    DotChart: _draw_dots,
+    ModelDotChart: _draw_model_dots,
+    HeatMap: _draw_heat,
+}
+
+
+def board_mark(source: FigureSource, row: Row) -> int:
+    """Return the mark of a board's row: a run's, or a published model's."""
+    mark = source.mark(row["run_id"] or row.get("reasoning_run_id"))
+    return source.mark_of(row["model"]) if mark is None else mark
+
+
+def _draw_figures(source: FigureSource, name: str) -> list[Figure]:
+    """Draw the charts of a board."""
+    data = BOARDS[name]
+    pictures = draw_charts(data.board, source.rows(name), lambda row: (str(row["label"]), board_mark(source, row)))
+    return [Figure(*picture, benchmark=data.benchmark, is_small=data.board.small_charts) for picture in pictures]
+
+
+def _columns(board: Board) -> tuple[Column, ...]:
+    who = (
+        Column("model", "model"),
+        Column("backend", "backend", optional=True, rank=3),
+        Column("differs_in", "differs in", optional=True),
+    )
+    return (*board.first, *who, *board.columns, Column("note", "note", optional=True))
+
+
+def _section(name: str, board: Board) -> Report:
+    return Report(
+        name=name,
+        title=board.title,
+        columns=_columns(board),
+        rows=partial(table, name=name),
+        notes=partial(_notes, further=board.note),
+        empty=board.empty,
+        takes=PUBLISHED,
+        reads="coverage",
+        draw=partial(_draw_figures, name=name) if board.charts else None,
+        page=BOARD.page,
+        section_of=BOARD.name,
+    )
+
+
+BOARD = Report(
+    name="board",
+    title="The benchmarks' leaderboards",
+    columns=(),
+    page=PagePlace("Scores", 3, layout="boards"),
+    next_step=3,
+    sections=lambda: {name: _section(name, entry.board) for name, entry in BOARDS.items()},
+)

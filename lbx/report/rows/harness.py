@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
+from lbx.base.columns import Column
 from lbx.base.units import format_count
-from lbx.report.report_types import ReportQuery
+from lbx.report.query import ReportQuery
+from lbx.report.report import PagePlace, Report
 from lbx.results import Store, Table
 from lbx.results.file.imports import Harness, harnesses_of_runs
 
@@ -75,3 +78,45 @@ def _is_asked_alike(first: Harness, second: Harness) -> bool:
 def _describe(run: str, harness: Harness) -> str:
     tasks = [name for name in harness.tasks if name in harness.unofficial_tasks]
     return f"{run} was asked by {harness.title}, and not like officially in {', '.join(tasks)}" if tasks else ""
+
+
+def _harness_notes(table: Table) -> list[str]:
+    notes = {
+        "comparable": "comparable: asked like the official script, as far as known",
+        "differs": "differs: comparable only with answers under the same conditions",
+        "not comparable": "not comparable: another measurement",
+        "unknown": "unknown: the files do not record enough",
+    }
+    rows = table.dicts()
+    verdicts = {row["verdict"] for row in rows}
+    texts = [text for verdict, text in notes.items() if verdict in verdicts]
+    unknowns = Counter(text for row in rows for text in (row["unknown"] or "").split("; ") if text)
+    return [
+        *([f"Verdicts: {'; '.join(texts)}. Only comparable tasks have an official number."] if texts else []),
+        *(f"Unknown for {format_count(count, 'task')}: {text}." for text, count in unknowns.items()),
+    ]
+
+
+HARNESS = Report(
+    name="harness",
+    title="Answers from other harnesses: their own score and lbx's (percent; points: lbx's minus theirs)",
+    columns=(
+        Column("model", "model"),
+        Column("harness", "harness"),
+        Column("harness_version", "version", optional=True, rank=3),
+        Column("benchmark", "benchmark", rank=4),
+        Column("task", "task"),
+        Column("task_version", "task version", "quantity", optional=True, rank=3),
+        Column("n", "scored", "count", rank=2),
+        Column("harness_score", "harness's", "percent"),
+        Column("score", "lbx's", "percent"),
+        Column("difference", "points", "points"),
+        Column("verdict", "verdict"),
+        Column("why", "why", optional=True, missing=""),
+    ),
+    notes=_harness_notes,
+    empty="No run was imported from another evaluation harness.",
+    reads="numbers",
+    rows=table,
+    page=PagePlace("Scores", 17, title="Answers from other harnesses"),
+)

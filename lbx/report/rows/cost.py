@@ -20,8 +20,17 @@ from typing import Any
 
 import numpy as np
 
+from lbx.base.columns import Column
+from lbx.base.units import format_count
 from lbx.benchmarks.base.aggregates import Array, Bools, ScoredRows
-from lbx.report.report_types import ReportQuery
+from lbx.report.draw.charts import Point, ScatterPoint, scatter
+from lbx.report.draw.figures import (
+    Figure,
+    FigureSource,
+    point_of_row,
+)
+from lbx.report.query import ReportQuery
+from lbx.report.report import TWIN, WHO, PagePlace, Report, says_any_of
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import (
     INTERVAL_COLUMNS,
@@ -342,3 +351,90 @@ def _ratio(above: float | None, below: float | None) -> float | None:
 
 def _as_integer(value: float | None) -> int | None:
     return None if value is None else round(value)
+
+
+def _cost_notes(table: Table) -> list[str]:
+    rows, notes = table.dicts(), []
+    if any(row["unbeaten"] is not None for row in rows):
+        notes.append(
+            "Unbeaten: no other run on the same tasks scores as high in fewer seconds per answer. Seconds on "
+            "different hardware are not comparable."
+        )
+    if any(row["benchmark"] == "judge" for row in rows):
+        notes.append("A judge has no score, so it has no cost per correct answer.")
+    if uncounted := {row["run_id"] for row in rows if row["uncounted"]}:
+        notes.append(
+            f"Tokens of {format_count(len(uncounted), 'run')} leave out answers whose server or file gives no counts."
+        )
+    if untimed := {row["run_id"] for row in rows if row["untimed_sessions"]}:
+        notes.append(
+            f"Hours of {format_count(len(untimed), 'run')} are a lower bound: a session was killed or is still running."
+        )
+    return notes
+
+
+def _draw_figures(source: FigureSource) -> Iterator[Figure]:
+    """Draw score against time per answer, by benchmark."""
+    rows = [row for row in source.rows("cost") if row["task"] is None]
+    for benchmark in dict.fromkeys(row["benchmark"] for row in rows):
+        points = [
+            ScatterPoint(
+                source.label(row["run_id"]),
+                mark,
+                Point(row["seconds_per_answer"]),
+                point_of_row(row),
+                row["unbeaten"] is True,
+            )
+            for row in rows
+            if row["benchmark"] == benchmark and None not in (row["score"], row["seconds_per_answer"])
+            if (mark := source.mark(row["run_id"])) is not None
+        ]
+        if len(points) > 1:
+            title = f"{benchmark}: score against cost"
+            about = f"{len(points)} runs; the line joins the unbeaten ones. The numbers are in the table below."
+            plot = scatter(title, about, x_name="seconds per answer", y_name="score, percent", points=points)
+            yield Figure(title, plot, benchmark=benchmark)
+
+
+COST = Report(
+    name="cost",
+    title="Cost of scores (score in percent; seconds of the model, computed tokens)",
+    columns=(
+        *WHO,
+        TWIN,
+        *(Column("benchmark", "benchmark"), Column("task", "task", missing="all tasks")),
+        Column("n", "samples", "count", rank=5),
+        Column("score", "score", "percent", interval=True),
+        Column("seconds_per_answer", "s per answer", "quantity", unknown=True),
+        Column("unbeaten", "unbeaten", "flag", missing="", optional=True),
+        Column(
+            "seconds_per_correct",
+            "s per correct one",
+            "quantity",
+            interval=True,
+            of="seconds_per_correct_",
+            optional=True,
+        ),
+        Column(
+            "tokens_per_correct",
+            "tokens per correct one",
+            "quantity",
+            interval=True,
+            of="tokens_per_correct_",
+            optional=True,
+            rank=1,
+        ),
+        Column("prefill_tokens_s", "prefill tokens/s", "quantity", unknown=True, rank=2),
+        Column("decode_tokens_s", "decode tokens/s", "quantity", unknown=True, rank=2),
+        Column("cached_share", "prompt tokens cached %", "percent", unknown=True, rank=3),
+        Column("seconds_saved", "s saved by cache", "quantity", unknown=True, rank=4),
+        Column("hours", "hours", "quantity", unknown=True, rank=1),
+        Column("hours_of", "hours of", optional=True, rank=1),
+    ),
+    notes=_cost_notes,
+    empty="No answer has been scored yet.",
+    says=says_any_of("seconds_per_answer", "tokens_per_correct", "hours"),
+    rows=table,
+    draw=_draw_figures,
+    page=PagePlace("Cost and faults", 15, title="Cost"),
+)

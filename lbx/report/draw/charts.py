@@ -3,7 +3,7 @@
 These are pure functions of data. Each chart is self-contained (role, title and description), takes its colours from the
 style sheet ``charts.css`` (``c0`` to ``c7``, ``axis``, ``grid``, ``label``), repeats every value in a tooltip, and
 names each run at its line, in its row, or in a legend. A run is a mark, a number that sets its colour and shape in
-every chart. ``lbx.report.svg`` has the building blocks. Values that are not finite are omitted; labels that would
+every chart. ``lbx.report.draw.svg`` has the building blocks. Values that are not finite are omitted; labels that would
 overlap are moved, thinned out or left to the tooltip.
 
 A script can rescale a chart when runs are hidden. Everything that belongs to a run is in a group of its class ``rN``. A
@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from lbx.base.visible import one_line
-from lbx.report import svg
-from lbx.report.digits import interval_decimals
+from lbx.report.draw import svg
+from lbx.report.format.digits import interval_decimals
 
 _KEY = 14.0  # room of a mark before its name, px
 _LONGEST_NAME = 220.0

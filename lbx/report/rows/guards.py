@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from lbx.base.marks import MARKS, OF_ANSWERS, Mark
-from lbx.report.report_types import ReportQuery
+from lbx.base.columns import Column
+from lbx.base.marks import MARKS, OF_ANSWERS, WORST_FIRST, Mark
+from lbx.report.query import ReportQuery
+from lbx.report.report import TASK, WHO, PagePlace, Report
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import Samples, as_table, match_keys, starts_of
 from lbx.statistics.estimates import Codes, Design, Estimate, Stratum, binomial_interval, interval_of
@@ -94,3 +96,37 @@ def _design(samples: Codes, clusters: Codes) -> Design:
 def _zero_share_interval(documents: float) -> tuple[float, float]:
     """Interval of a share of 0 in answers on this many documents, as computed by ``interval``."""
     return binomial_interval(0.0, documents)
+
+
+def _guards_notes(table: Table) -> list[str]:
+    sure = any(value is not None for row in table.dicts() for name, value in row.items() if name.endswith("_low"))
+    return ["Rates are followed by 95% intervals. JSON and csv also have counts."] if sure else []
+
+
+GUARDS = Report(
+    name="guards",
+    title="Possible faults in scores (percent of the answers with known values)",
+    columns=(
+        *TASK,
+        *WHO,
+        Column("n", "asked", "count"),
+        *(
+            Column(
+                f"{mark.name}_rate",
+                mark.heading,
+                "percent",
+                interval=True,
+                of=f"{mark.name}_",
+                unknown=True,
+                rank=mark.rank,
+            )
+            for mark in WORST_FIRST
+        ),
+        Column("tokens_cut", "tokens cut", "count", unknown=True, rank=7),
+    ),
+    notes=_guards_notes,
+    empty="No run has answers yet.",
+    rows=table,
+    page=PagePlace("Cost and faults", 16, has_answer_links=True),
+    next_step=4,
+)

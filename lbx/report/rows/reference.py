@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lbx import benchmarks
+from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, read_input
 from lbx.benchmarks.base.layout import PublishedFigures
 from lbx.benchmarks.registry import BENCHMARKS
-from lbx.report.labels import number_label
-from lbx.report.report_types import ReportQuery
+from lbx.report.format.labels import number_label
+from lbx.report.query import PUBLISHED, ReportQuery
+from lbx.report.report import Report
 from lbx.results import Store, Table
 
 _MOST_NAMES = 12
@@ -236,3 +238,21 @@ def add_published_rows(table: Table, every: Iterable[PublishedModel]) -> Table:
 def starred_name(model: PublishedModel) -> str:
     """Return a published model's name for tables of runs: with an asterisk, and doubts about its figures."""
     return f"{model.model}*" + (f" ({model.doubt})" if model.doubt else "")
+
+
+REFERENCE = Report(
+    name="reference",
+    title="Published figures for these benchmarks (lines and units of the report paper)",
+    columns=(
+        Column("benchmark", "benchmark"),
+        Column("line", "task"),
+        Column("model", "model"),
+        Column("figure", "figure", "number"),
+        Column("source", "source", rank=1),
+        Column("doubt", "doubt", optional=True),
+    ),
+    empty="No published figures for these benchmarks.",
+    takes=PUBLISHED,
+    rows=table,
+    needs_file=False,
+)

@@ -20,13 +20,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lbx.base.columns import Column
 from lbx.base.errors import UsageError
 from lbx.benchmarks.base.aggregates import ScoredRows, average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.registry import BENCHMARKS, unit_of
-from lbx.report.labels import number_label
-from lbx.report.reference import PublishedModel, find_published, starred_name
-from lbx.report.report_types import ReportQuery
+from lbx.report.draw.figures import (
+    Figure,
+    FigureSource,
+    LengthChart,
+    draw_length_charts,
+    lines_by_length,
+    select_leaders,
+)
+from lbx.report.format.labels import number_label
+from lbx.report.query import PUBLISHED, ReportQuery
+from lbx.report.report import TWIN, WHO, PagePlace, Report
+from lbx.report.rows.reference import PublishedModel, find_published, starred_name
 from lbx.results import Store, Table
 from lbx.results.rows import PROMPT_TOKENS
 from lbx.results.scoring.score_columns import (
@@ -362,3 +372,68 @@ def _estimate(benchmark: str, task: str, rows: ScoredRows) -> Estimate | None:
 
 def _sample_count(rows: ScoredRows) -> int:
     return len(np.unique(rows.column("ids")))
+
+
+def _effective_context_notes(table: Table) -> list[str]:
+    rows = table.dicts()
+    notes = [
+        f"Effective: the longest length such that it and all shorter lengths score {rule}. Retained and lost depend on "
+        "each length's 95% interval. Lengths with at least 30 samples are compared, on tasks with at least 10 samples "
+        "at each of these lengths."
+        for rule in dict.fromkeys(row["rule"] for row in rows)
+    ]
+    if any(row["why"] for row in rows):
+        notes.append(
+            "A length is not claimed if more than 5% of its prompts were cut or may have been cut, or if its score is "
+            "not significantly above guessing (or above 10, if guessing scores less)."
+        )
+    runs = [row for row in rows if row["run_id"] is not None]
+    if len(runs) < len(rows):
+        notes.append("* published elsewhere, without an interval")
+    for row in runs:
+        location = f"{row['benchmark']}, {row['length_unit']}"
+        omitted = f"; left out, with too few samples at some length: {row['left_out']}" if row["left_out"] else ""
+        notes.append(
+            f"{location}: {row['task_names']}{omitted}."
+            if row["tasks"]
+            else f"{location}: no two lengths can be compared on the same tasks."
+        )
+    return list(dict.fromkeys(notes))
+
+
+def _draw_figures(source: FigureSource) -> Iterator[Figure]:
+    """Draw a chart for each benchmark, of the mean over the tasks that have all lengths."""
+    rows = [row | {"run_id": row["run_id"] or row["model"]} for row in source.rows("effective_context")]
+    leaders, leading_note = select_leaders(source, rows)
+    charts = []
+    for benchmark, unit in sorted({(row["benchmark"], row["length_unit"]) for row in rows}):
+        group = [row for row in rows if (row["benchmark"], row["length_unit"]) == (benchmark, unit)]
+        if lines := lines_by_length(source, group, leaders):
+            title = f"{benchmark}: tasks that have every length, percent"
+            about = f"{unit}; each run on its own tasks, named below"
+            charts.append(LengthChart(f"{benchmark}, {unit}", title, benchmark, about, *lines))
+    yield from draw_length_charts(charts, leading_note)
+
+
+EFFECTIVE_CONTEXT = Report(
+    name="effective_context",
+    title="Effective context (scores in percent; each column covers lengths up to its heading)",
+    columns=(
+        *WHO,
+        TWIN,
+        Column("benchmark", "benchmark"),
+        Column("length_unit", "unit", rank=2),
+        Column("tasks", "tasks", "count", rank=1),
+        Column("effective", "effective", "count", missing="no claim"),
+        Column("kept_to", "retained to (95%)", "count", missing="no claim"),
+        Column("lost_from", "lost from (95%)", "count", missing="not seen"),
+        Column("why", "limited because", optional=True),
+    ),
+    pivot=("length_up_to", Column("score", "score", "percent", interval=True)),
+    notes=_effective_context_notes,
+    empty="No answer of known length has been scored yet.",
+    takes=("--keep", "--at-least", *PUBLISHED),
+    rows=table,
+    draw=_draw_figures,
+    page=PagePlace("Length", 11, title="Score by length over all tasks, effective context", figures="first section"),
+)

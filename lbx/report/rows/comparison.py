@@ -15,16 +15,32 @@ from typing import Any
 
 import numpy as np
 
-from lbx.base.marks import WORST_FIRST
-from lbx.report.labels import number_label
-from lbx.report.pairs import cautions_of, runs_unlike, select_pairs
-from lbx.report.report_types import ReportQuery
-from lbx.report.sides import CommonStrata, ComparisonSide, RunScore, have_equal_strata, restrict_to_common
+from lbx.base.columns import Column
+from lbx.base.units import format_count
+from lbx.report.draw.charts import Point, dots
+from lbx.report.draw.figures import (
+    MOST_RUNS,
+    Figure,
+    FigureSource,
+    group_rows,
+    point_of_row,
+    run_series,
+)
+from lbx.report.format.labels import Row
+from lbx.report.pairs import (
+    CommonStrata,
+    ComparisonSide,
+    RunScore,
+    cautions_of,
+    have_equal_strata,
+    restrict_to_common,
+    select_pairs,
+)
+from lbx.report.query import ReportQuery
+from lbx.report.report import COVERAGE, PagePlace, Report
 from lbx.results import Store, Table
-from lbx.results.read.answers import resolve_tasks
 from lbx.results.rows import interval_columns
 from lbx.results.scoring.score_columns import INTERVAL_COLUMNS, find_benchmark, read_scores
-from lbx.results.views import HEADS
 from lbx.statistics import LEVEL
 from lbx.statistics.differences import Difference, difference, holm, required_clusters
 
@@ -221,90 +237,89 @@ def _scorable_samples(store: Store) -> dict[tuple[str, str, str], int]:
     return {(run, name, task): count for run, name, task, count in rows if count is not None}
 
 
-def changes(store: Store, query: ReportQuery) -> Table:
-    """The report ``changes``: answers of two runs with different scores or outputs, with question and references.
-
-    Each row has the other known differences of the runs.
-
-    Raises:
-        UsageError: a run or task does not exist, or there are too many runs without a baseline.
-    """
-    pairs, tasks = select_pairs(store, query), resolve_tasks(store, query.tasks)
-    answers = store.query(
-        f"""
-        WITH pairs AS (SELECT unnest(?::VARCHAR[]) AS run_a, unnest(?::VARCHAR[]) AS run_b),
-        heads AS ({HEADS.format(scores="scores")}),
-        scored AS (FROM scores SEMI JOIN heads USING (run_id, benchmark, task, metric)),
-        answers AS (
-            SELECT run_id, benchmark, task, sample_id, iteration, score, metric, md5_number(output) AS output
-            FROM generations JOIN scored USING (run_id, benchmark, task, sample_id, iteration)
-            WHERE run_id IN (SELECT unnest([run_a, run_b]) FROM pairs)
-                AND (len(?) = 0 OR list_contains(?::VARCHAR[], benchmark || '/' || task))
-        ),
-        shown AS MATERIALIZED (  -- without texts, which are read for these rows only
-            SELECT run_a, run_b, x.benchmark, x.task, x.sample_id, x.iteration, x.score AS score_a, y.score AS score_b,
-                   y.score - x.score AS difference
-            FROM pairs
-            JOIN answers x ON x.run_id = run_a
-            JOIN answers y ON y.run_id = run_b AND (x.benchmark, x.task, x.sample_id, x.iteration, x.metric)
-                                                 = (y.benchmark, y.task, y.sample_id, y.iteration, y.metric)
-            WHERE x.score <> y.score OR x.output <> y.output
-            ORDER BY abs(difference) DESC, run_a, run_b, x.benchmark, x.task, x.sample_id, x.iteration
-            LIMIT ?
-        )
-        SELECT shown.*, s.question, s."references", a.output AS output_a, b.output AS output_b,
-               {_flags("a")} AS flags_a, {_flags("b")} AS flags_b
-        FROM shown
-        JOIN generations a ON (a.run_id, a.benchmark, a.task, a.sample_id, a.iteration)
-                            = (run_a, shown.benchmark, shown.task, shown.sample_id, shown.iteration)
-        JOIN generations b ON (b.run_id, b.benchmark, b.task, b.sample_id, b.iteration)
-                            = (run_b, shown.benchmark, shown.task, shown.sample_id, shown.iteration)
-        LEFT JOIN samples s ON (s.benchmark, s.task, s.sample_id) = (shown.benchmark, shown.task, shown.sample_id)
-        ORDER BY abs(difference) DESC, run_a, run_b, shown.benchmark, shown.task, shown.sample_id, shown.iteration
-        """,  # noqa: S608 (our own names)
-        [[a for a, _ in pairs], [b for _, b in pairs], tasks, tasks, query.limit],
+def _comparison_notes(table: Table) -> list[str]:
+    rows = table.dicts()
+    pairs = {(row["run_a"], row["run_b"]) for row in rows}
+    texts = (
+        "A benchmark's average is one test, uncorrected" if len(pairs) == 1 else "Averages are corrected for the pairs"
     )
-    unlike = runs_unlike(store, query)
-    cautions = {(a, b): "; ".join(unlike(a, b)) or None for a, b in pairs}
-    return Table([*answers.columns, "caution"], [(*row, cautions[row[0], row[1]]) for row in answers.rows])
+    lines = [
+        "Samples are paired, each with the mean of its answers. "
+        f"{texts}; tasks and groups are corrected for their number (Holm). Verdicts are at the 5% level."
+    ]
+    return [*lines, *_undecided_notes(rows), *cautions(table)]
 
 
-def _flags(row: str) -> str:
-    """SQL expression that joins an answer's marks as words; NULL for an answer without marks."""
-    marks = (f"CASE WHEN {mark.of(row)} THEN '{mark.words}' END" for mark in WORST_FIRST if not mark.of_score)
-    return f"nullif(concat_ws(', ', {', '.join(marks)}), '')"
-
-
-LineValues = dict[tuple[str, str], dict[str, Any]]
-"""Values per run, by (benchmark, line)."""
-
-TIES_NOTE = "Bold: the best, and all that do not differ significantly from it (paired tests, 5%, Holm within a column)."
-
-
-def mark_ties(store: Store, query: ReportQuery, paper: Table) -> Table:
-    """Add a last column ``alike``: whether a number of the paper does not differ significantly from the best run's.
-
-    A line led by a published figure has no ties, since a figure has no samples to compare.
-    """
-    rows = paper.dicts()
-    scores: LineValues = {}
+def _undecided_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say why the verdict on a difference is open although its interval excludes 0, once for each reason."""
+    reasons: dict[str, None] = {}
     for row in rows:
-        if row["official"] is not None:
-            by_run = scores.setdefault((row["benchmark"], row["line"]), {})
-            by_run[row["run_id"]] = max(row["official"], by_run.get(row["run_id"], row["official"]))
-    best = {key: max(by_run, key=lambda run: by_run[run]) for key, by_run in scores.items() if len(by_run) > 1}
-    tests: LineValues = {}
-    for comparison in compare_runs(store, replace(query, baseline="", force=True)):  # all pairs, to read samples once
-        number = (comparison.benchmark, number_label(comparison.first.key))
-        pair = (comparison.run_a, comparison.run_b)
-        if (top := best.get(number)) in pair:
-            tests.setdefault(number, {})[pair[pair[0] == top]] = comparison.difference.p
-    alike = {(*key, run) for key, by_run in tests.items() for run in _ties(by_run)}
-    same = [(row["benchmark"], row["line"], row["run_id"]) in alike for row in rows]
-    return Table([*paper.columns, "alike"], [(*row, is_tie) for row, is_tie in zip(paper.rows, same, strict=True)])
+        low, high, verdict = row.get("low"), row.get("high"), row.get("verdict") or ""
+        if low is None or high is None or low <= 0 <= high or not verdict.startswith("undecided"):
+            continue
+        p, p_holm = row["p"] or 0.0, row["p_holm"] or 0.0
+        differing = 1 - round(math.log2(p)) if p else 0
+        if p >= LEVEL and row["test"] != "t" and p == 2.0 ** (1 - differing):  # the least p of so few
+            reasons[f"the exact test over {format_count(differing, 'document')} cannot go below p = {p:.3g}"] = None
+        elif p < LEVEL <= p_holm:
+            reasons["p is corrected for the number of comparisons (Holm), intervals are not"] = None
+        else:
+            reasons["fewer than ten documents differ, so that an exact test decides"] = None
+    return [f"An interval may exclude 0 where the verdict is undecided: {'; '.join(reasons)}."] if reasons else []
 
 
-def _ties(p_values: dict[str, float | None]) -> list[str]:
-    """Runs without a significant difference from the best one, or without a test of it."""
-    corrected = holm([1.0 if p is None else p for p in p_values.values()])
-    return [run for run, p in zip(p_values, corrected, strict=True) if p >= LEVEL]
+def cautions(table: Table) -> list[str]:
+    """Known or possible differences between the compared runs, other than the model."""
+    return [f"Caution: {text}." for text in dict.fromkeys(row["caution"] for row in table.dicts()) if text]
+
+
+def _draw_figures(source: FigureSource) -> Iterator[Figure]:
+    """Draw differences from each baseline, by benchmark."""
+    rows = sorted(source.rows("comparison"), key=lambda row: (row["run_a"], row["benchmark"]))
+    for (run_a, benchmark), group in group_rows(rows, "run_a", "benchmark"):
+        others = list(dict.fromkeys(row["run_b"] for row in group))
+        if len(others) > MOST_RUNS:  # of each the first line, which is the benchmark's average
+            first = {row["run_b"]: row for row in reversed(group)}
+            lines = [(source.label(run), run_series(source, run, [_difference(first[run])])) for run in others]
+        else:
+            task_rows = sorted(group, key=lambda row: list(dict.fromkeys(r["task"] for r in group)).index(row["task"]))
+            lines = [(row["task"], run_series(source, row["run_b"], [_difference(row)])) for row in task_rows]
+        title = f"{benchmark}: points more than {source.label(run_a)}"
+        about = f"{len(others)} runs; right of 0 is better. The numbers are in the table below."
+        yield Figure(title, dots(title, about, lines, zero=True), benchmark=benchmark)
+
+
+def _difference(row: Row) -> Point:
+    return replace(point_of_row(row, value="difference"), note=str(row.get("verdict") or ""))
+
+
+COMPARISON = Report(
+    name="comparison",
+    title="Runs side by side, on the samples that both answered (percent; points: second minus first)",
+    columns=(
+        Column("run_a", "first run"),
+        Column("run_b", "second run"),
+        Column("benchmark", "benchmark"),
+        Column("task", "task"),
+        Column("n", "paired samples", "count"),
+        Column("clusters", "clusters", "count", rank=7),
+        COVERAGE,
+        Column("score_a", "first", "percent", digits_of=""),
+        Column("score_b", "second", "percent", digits_of=""),
+        Column("difference", "points", "points", interval=True),
+        Column("p_holm", "p", "p", rank=3),
+        Column("wins", "wins", "count", rank=5),
+        Column("ties", "ties", "count", rank=6),
+        Column("losses", "losses", "count", rank=5),
+        Column("same_outputs", "same outputs", "count", rank=4),
+        Column("detectable", "detectable", "percent", rank=2, digits_of=""),
+        Column("verdict", "verdict"),
+    ),
+    notes=_comparison_notes,
+    empty="No two runs have answers to the same samples.",
+    takes=("--baseline", "--baseline-file", "--margin", "--force"),
+    rows=table,
+    draw=_draw_figures,
+    page=PagePlace("Scores", 5, title="Comparison", has_best_baseline=True),
+    default=5,
+)

@@ -13,11 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lbx.base.columns import Column
 from lbx.base.database import RESULTS
 from lbx.base.errors import UsageError
 from lbx.base.marks import QUESTION_REMOVED
 from lbx.base.units import format_count
-from lbx.report.report_types import ReportQuery
+from lbx.report.query import ReportQuery
+from lbx.report.report import Report
 from lbx.results import Store, Table
 from lbx.results.file.identity import ASKED_META, RULES, part_hash
 from lbx.results.read.runs import only_run, resolve_runs, run_names
@@ -282,3 +284,42 @@ def _describe(store: Store, name: str) -> str:
     ).rows
     changes = "; ".join(f"{task}: {before} in the first run, {after} in the second" for task, before, after in metrics)
     return f"the same answers scored twice{f' ({changes})' if changes else ''}"
+
+
+def _revisions_notes(table: Table) -> list[str]:
+    rows = table.dicts()
+    reasons = {
+        "changed": "Changed: the same id, but another document, question or choices.",
+        "ambiguous": "Ambiguous: several questions with the same content and different references.",
+        "unknown": "Unknown: the document or the question is not in the file, as in imports without a bundle.",
+        "asked_again": "Asked again: the answers of the same run differ between the files.",
+    }
+    return [
+        "Only paired questions are compared.",
+        *(note for name, note in reasons.items() if any(row[name] for row in rows)),
+    ]
+
+
+REVISIONS = Report(
+    name="revisions",
+    title="Questions of the baseline's file and of this file, paired by document, question and choices",
+    columns=(
+        Column("run_a", "baseline"),
+        Column("benchmark", "benchmark"),
+        Column("task", "task"),
+        Column("paired", "paired", "count"),
+        Column("only_in_baseline", "only in baseline", "count"),
+        Column("only_in_file", "only in this file", "count"),
+        Column("changed", "changed", "count"),
+        Column("references_changed", "references changed", "count"),
+        Column("rules_changed", "rules changed", "count"),
+        Column("ambiguous", "ambiguous", "count", rank=1),
+        Column("unknown", "unknown", "count", rank=1),
+        Column("asked_again", "asked again", "count", rank=1),
+    ),
+    notes=_revisions_notes,
+    empty="No other results file given. Name it with --baseline-file.",
+    takes=("--baseline", "--baseline-file"),
+    rows=table,
+    added_by="--baseline-file",
+)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lbx.base.visible import escape_json, one_line, spreadsheet_cell
-from lbx.report.sheets import Sheet, plain
+from lbx.report.format.sheets import Sheet, plain
 from lbx.results import Table
 
 _MARKDOWN = re.compile(r"`|<[a-z/!?]|&(?:#|\w+;)|\]\s*[(\[:]|\[\^|!\[|@[\w-]|://|www\.", re.IGNORECASE)

@@ -5,16 +5,24 @@ As text it is a shaded grid of depths and lengths for each run and task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from lbx.base.columns import Column
 from lbx.base.records import ScoredSample, TaskScore
 from lbx.benchmarks.base.aggregates import average
-from lbx.report.digits import short_length
-from lbx.report.report_types import ReportQuery
-from lbx.report.sheets import SHADES, Sheet
+from lbx.report.draw.charts import heat
+from lbx.report.draw.figures import (
+    Figure,
+    FigureSource,
+    point_of_row,
+)
+from lbx.report.format.digits import short_length
+from lbx.report.format.labels import Row
+from lbx.report.format.sheets import SHADES, Sheet
+from lbx.report.query import ReportQuery
+from lbx.report.report import TWIN, WHO, PagePlace, Report
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import (
     INTERVAL_COLUMNS,
@@ -147,3 +155,51 @@ def _interval_notes(table: Table) -> list[str]:
     low, high = max(intervals, key=lambda ends: ends[1] - ends[0])
     widest = f"{100 * low:.0f} to {100 * high:.0f}"
     return [f"The widest 95% interval is {widest} percent. --format markdown and csv have all intervals."]
+
+
+def _draw_figures(source: FigureSource) -> Iterator[Figure]:
+    """Draw a heat map for each run and unit of length: of the mean of all tasks, or of the only task."""
+    rows = [row for row in source.rows("needles") if row["score"] is not None]
+    means = {_needle_key(row) for row in rows if row["task"] is None}
+    maps: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        if row["task"] is None or _needle_key(row) not in means:
+            maps.setdefault(_needle_key(row), []).append(row)
+    for (run, benchmark, unit), cells in sorted(
+        maps.items(), key=lambda item: (item[0][1:], source.mark_of(item[0][0]))
+    ):
+        what = f"mean of {cells[0]['tasks']} tasks" if cells[0]["task"] is None else cells[0]["task"]
+        title = f"{source.label(run)}, {benchmark}, {unit}"
+        about = f"{what}: percent of needles found, by length across and depth in percent of the document down."
+        yield Figure(title, needle_map(title, about, cells), "", benchmark, is_small=True, mark=source.mark(run))
+
+
+def _needle_key(row: Row) -> tuple[str, str, str]:
+    return row["run_id"], row["benchmark"], row["length_unit"]
+
+
+def needle_map(title: str, about: str, rows: Sequence[Row]) -> str:
+    """Draw a run's scores by length and depth, on a scale from 0 to 100."""
+    lengths, depths = (sorted({row[name] for row in rows}) for name in ("length", "depth"))
+    cells = {(depths.index(row["depth"]), lengths.index(row["length"])): point_of_row(row) for row in rows}
+    columns, names = list(map(short_length, lengths)), [f"{100 * depth:.3g}" for depth in depths]
+    return heat(title, about, rows=names, columns=columns, cells=cells, ends=(0, 100), corner="depth %")
+
+
+NEEDLES = Report(
+    name="needles",
+    title="Needles found, by length and depth (percent; one length per column)",
+    columns=(
+        *WHO,
+        TWIN,
+        *(Column("benchmark", "benchmark"), Column("task", "task", missing="mean of tasks")),
+        Column("length_unit", "unit", rank=3),
+        Column("depth", "depth %", "share"),
+    ),
+    pivot=("length", Column("score", "score", "percent", interval=True)),
+    empty="No needle task has been run yet. Run one with --tasks needle.",
+    rows=table,
+    make_sheets=lambda table, _, in_text: sheets(table) if in_text else [],
+    draw=_draw_figures,
+    page=PagePlace("Length", 12, title="Needles by length and depth"),
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from statistics import NormalDist
 from typing import Any
@@ -17,13 +17,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lbx.base.columns import Column
+from lbx.base.units import format_count
 from lbx.benchmarks.base.benchmark import ScoringRules
-from lbx.report.comparing import compare_averages
-from lbx.report.report_types import ReportQuery
-from lbx.report.sides import ComparisonSide
+from lbx.report.draw.charts import dots
+from lbx.report.draw.figures import (
+    Figure,
+    FigureSource,
+    group_rows,
+    point_of_row,
+    run_series,
+)
+from lbx.report.pairs import ComparisonSide
+from lbx.report.query import ReportQuery
+from lbx.report.report import COVERAGE, TWIN, WHO, PagePlace, Report
+from lbx.report.rows.comparison import compare_averages
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import find_benchmark, read_scores
-from lbx.statistics import LEVEL
+from lbx.statistics import FEW, LEVEL
 from lbx.statistics.differences import holm
 from lbx.statistics.estimates import t_tail
 
@@ -206,3 +217,80 @@ def _error(row: Mapping[str, Any], end: str) -> float:
     if row.get("method") in ("logit", "exact") and row[end] is not None:
         return abs(float(row["score"] - row[end])) / _Z
     return row["se"] or 0.0
+
+
+def _leaderboard_notes(table: Table) -> list[str]:
+    notes = [
+        f"{row.get('label') or row['model']}, {row['benchmark']}: {row['answered']:,} of {row['asked']:,} answers; "
+        f"the score is {100 * row['failed_as_0']:.1f} to {100 * row['failed_as_1']:.1f} with the others all "
+        "wrong to all right."
+        for row in table.dicts()
+        if None not in (row["answered"], row["asked"], row["failed_as_0"], row["failed_as_1"])
+        and row["answered"] < row["asked"]
+    ]
+    rows = table.dicts()
+    for same in {(row["benchmark"], row.get("place")): None for row in rows}:
+        group = [row for row in rows if (row["benchmark"], row.get("place")) == same]
+        if text := describe_few_documents(group):
+            notes.append(f"{same[0]}: {text}.")
+    if any(row.get("place") for row in rows):
+        notes.append("A place is a range if some other runs are not significantly better or worse (Holm, 5%).")
+    return notes
+
+
+def describe_few_documents(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Describe that runs with one range of places have too few documents for any difference, or return "".
+
+    Few documents are compared by an exact test, with p of at least 2^(1 - documents), which Holm's correction
+    multiplies by the number of pairs.
+    """
+    documents, pairs = max((row.get("clusters") or 0 for row in rows), default=0), len(rows) * (len(rows) - 1) // 2
+    if not pairs or not documents or any(row.get("place") != f"1-{len(rows)}" for row in rows):
+        return ""
+    least = next((n for n in range(1, FEW) if pairs * 2.0 ** (1 - n) < LEVEL), FEW)
+    if documents >= least:
+        return ""
+    noun = next((row["cluster_by"] for row in rows if row.get("cluster_by")), "document")
+    return f"{format_count(documents, noun)} cannot separate {len(rows):,} runs: at least {least} are needed"
+
+
+_MOST_ROWS = 60
+
+
+def _draw_figures(source: FigureSource) -> Iterator[Figure]:
+    """Draw a line for each run, by benchmark."""
+    for benchmark, group in group_rows(source.rows("leaderboard"), "benchmark"):
+        rows = [row for row in group if row["score"] is not None][:_MOST_ROWS]
+        lines = [(source.label(r["run_id"]), run_series(source, r["run_id"], [point_of_row(r)])) for r in rows]
+        title = f"{benchmark}: score, percent"
+        best = ", ".join(f"{source.label(row['run_id'])} {100 * row['score']:.1f}" for row in rows[:3])
+        if len(lines) > 1:
+            svg = dots(title, f"A line for each run, best first: {best}", lines)
+            yield Figure(title, svg, benchmark=benchmark)
+
+
+LEADERBOARD = Report(
+    name="leaderboard",
+    title="Leaderboard (the headline score of each benchmark, percent)",
+    columns=(
+        Column("place", "place", optional=True),
+        *WHO,
+        TWIN,
+        Column("benchmark", "benchmark"),
+        Column("tasks", "tasks", "count", rank=6),
+        Column("n", "scored", "count", rank=4),
+        COVERAGE,
+        Column("score", "score", "percent", interval=True),
+        Column("score_of", "score is", missing="", rank=2),
+        Column("failed", "failed", "count", rank=1),
+        Column("truncated", "truncated", "count", unknown=True, rank=7),
+        Column("status", "status", rank=5),
+    ),
+    notes=_leaderboard_notes,
+    empty="No answer has a score yet. The reports judge_results and rating_results have verdicts and ratings.",
+    reads="coverage",
+    rows=table,
+    draw=_draw_figures,
+    page=PagePlace("Scores", 1, layout="tables", has_answer_links=True),
+    default=1,
+)

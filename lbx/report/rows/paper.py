@@ -17,15 +17,21 @@ from lbx.base.units import format_count
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks.base.layout import LengthCurve, Paper, TableCell
 from lbx.benchmarks.registry import BENCHMARKS, CustomBenchmark
-from lbx.report.cells import cell_text, interval_notes
-from lbx.report.comparing import TIES_NOTE
-from lbx.report.labels import number_label
-from lbx.report.sheets import Sheet
+from lbx.opinions import tables as opinion_tables
+from lbx.report.format.cells import cell_text, interval_notes
+from lbx.report.format.labels import number_label
+from lbx.report.format.sheets import Sheet
+from lbx.report.query import PUBLISHED, ReportQuery
+from lbx.report.report import PagePlace, Report
+from lbx.report.rows import reference
+from lbx.report.rows.comparison import compare_runs
 from lbx.results import Store, Table
 from lbx.results.file.numbers import KEY_COLUMNS, key_of
 from lbx.results.rows import interval_columns
 from lbx.results.scoring.score_columns import read_scores
 from lbx.results.views import PAPER_NUMBERS
+from lbx.statistics import LEVEL
+from lbx.statistics.differences import holm
 
 Curves = Mapping[tuple[str, str], LengthCurve]
 """Curves by (run, group of lines)."""
@@ -257,3 +263,68 @@ def _best_cells(
             for number, score in scores.items() if len(scores) > 1 else ():
                 if score == top or cells[*keys[number], column].get("alike"):
                     yield number, n_head_columns + at
+
+
+LineValues = dict[tuple[str, str], dict[str, Any]]
+"""Values per run, by (benchmark, line)."""
+
+
+TIES_NOTE = "Bold: the best, and all that do not differ significantly from it (paired tests, 5%, Holm within a column)."
+
+
+def mark_ties(store: Store, query: ReportQuery, paper: Table) -> Table:
+    """Add a last column ``alike``: whether a number of the paper does not differ significantly from the best run's.
+
+    A line led by a published figure has no ties, since a figure has no samples to compare.
+    """
+    rows = paper.dicts()
+    scores: LineValues = {}
+    for row in rows:
+        if row["official"] is not None:
+            by_run = scores.setdefault((row["benchmark"], row["line"]), {})
+            by_run[row["run_id"]] = max(row["official"], by_run.get(row["run_id"], row["official"]))
+    best = {key: max(by_run, key=lambda run: by_run[run]) for key, by_run in scores.items() if len(by_run) > 1}
+    tests: LineValues = {}
+    for comparison in compare_runs(store, replace(query, baseline="", force=True)):  # all pairs, to read samples once
+        number = (comparison.benchmark, number_label(comparison.first.key))
+        pair = (comparison.run_a, comparison.run_b)
+        if (top := best.get(number)) in pair:
+            tests.setdefault(number, {})[pair[pair[0] == top]] = comparison.difference.p
+    alike = {(*key, run) for key, by_run in tests.items() for run in _ties(by_run)}
+    same = [(row["benchmark"], row["line"], row["run_id"]) in alike for row in rows]
+    return Table([*paper.columns, "alike"], [(*row, is_tie) for row, is_tie in zip(paper.rows, same, strict=True)])
+
+
+def _ties(p_values: dict[str, float | None]) -> list[str]:
+    """Runs without a significant difference from the best one, or without a test of it."""
+    corrected = holm([1.0 if p is None else p for p in p_values.values()])
+    return [run for run, p in zip(p_values, corrected, strict=True) if p >= LEVEL]
+
+
+def read_paper(store: Store, query: ReportQuery) -> Table:
+    """Read rows of the report ``paper`` with the keys of their numbers, but without labels."""
+    table = paper_numbers(store, query.runs)
+    if query.with_published_models:
+        table = reference.add_published_rows(table, reference.find_published(store, query))
+    return opinion_tables.with_judge_warnings(
+        store, with_table_positions(table, lambda benchmark: curves(store, benchmark, query.runs))
+    )
+
+
+PAPER = Report(
+    name="paper",
+    title="Numbers as printed in the papers (official; tasks in the paper's order, then its averages)",
+    order="benchmark, part, place, position, line, run",
+    columns=(Column("benchmark", "benchmark"), Column("line", "task")),
+    pivot=("run", Column("official", "official", "number", interval=True)),
+    empty="No answer has been scored yet.",
+    takes=PUBLISHED,
+    reads="coverage",
+    rows=lambda store, query: without_keys(read_paper(store, query)),
+    make_sheets=lambda table, notes, _: sheets(table, notes),
+    read_notes=failures,
+    mark_ties=mark_ties,
+    page=PagePlace("Scores", 2, title="The papers' tables", layout="paper"),
+    default=3,
+    next_step=2,
+)

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from lbx.base.columns import Column
 from lbx.base.visible import one_line
-from lbx.report.sheets import BLOCKS, SHADES, Sheet
+from lbx.report.format.sheets import BLOCKS, SHADES, Sheet
 
 _GAP = "  "
 _LEAST_TEXT = 24

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from lbx.base.columns import Column
 from lbx.base.number_key import task_number
 from lbx.base.records import TaskScore
 from lbx.benchmarks.base.aggregates import Array, ScoredRows, average
 from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.report.pairs import find_run
-from lbx.report.report_types import ReportQuery
-from lbx.report.sides import RunScore, restrict_to_common
+from lbx.report.pairs import RunScore, find_run, restrict_to_common
+from lbx.report.query import ReportQuery
+from lbx.report.report import TWIN, WHO, PagePlace, Report
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import (
     INTERVAL_COLUMNS,
@@ -148,3 +149,39 @@ def _unpaired_difference(
     return _numbers(
         family, Estimate(complete.strata + turned, complete.clustered and truncated.clustered), bounded=False
     )
+
+
+def _truncation_effect_notes(table: Table) -> list[str]:
+    parts = {row["prompts"] for row in table.dicts()}
+    notes = []
+    if "whole less cut, unpaired" in parts:
+        notes.append(
+            "Longer prompts are cut more often: the cut is not the only cause of the difference between whole and cut."
+        )
+    if "second less first, paired" in parts:
+        notes.append("Pairs: the run's score minus the other run's, on samples with prompts that neither run cut.")
+    return notes
+
+
+TRUNCATION_EFFECT = Report(
+    name="truncation_effect",
+    title="Scores of complete and of truncated prompts (scores and differences in percent)",
+    columns=(
+        *WHO,
+        TWIN,
+        *(Column("benchmark", "benchmark"), Column("task", "task", missing="mean of tasks")),
+        Column("tasks", "tasks", "count", optional=True, rank=3),
+        Column("prompts", "prompts"),
+        Column("against", "against", optional=True, rank=4),
+        Column("n", "samples", "count"),
+        Column("clusters", "clusters", "count", rank=5),
+        Column("score", "score", "percent", interval=True),
+        Column("p", "p", "p", optional=True),
+    ),
+    notes=_truncation_effect_notes,
+    empty="No answer has been scored yet.",
+    says=lambda row: row["prompts"] != "unknown",
+    takes=("--baseline",),
+    rows=table,
+    page=PagePlace("Length", 13, title="Effect of truncation"),
+)

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from lbx.base.columns import Column
 from lbx.base.errors import UsageError
-from lbx.report.labels import number_label
-from lbx.report.reference import Figure, PublishedModel, find_published, join_names
-from lbx.report.report_types import ReportQuery
+from lbx.report.format.labels import number_label
+from lbx.report.query import ReportQuery
+from lbx.report.report import Report
+from lbx.report.rows.reference import Figure, PublishedModel, find_published, join_names
 from lbx.results import Store, Table
 from lbx.results.file.numbers import key_of
 from lbx.results.views import PAPER_NUMBERS
@@ -151,3 +153,26 @@ def verdict(figure: Figure, number: Mapping[str, Any], hindrance: str | None = N
     if figure.unit > high - low:
         return CANNOT_TELL, "the figure is printed too coarsely"
     return AGREES, None
+
+
+EXPECTED = Report(
+    name="expected",
+    title="Runs compared with published figures (agrees: in the run's 95% interval, plus or minus half a last digit)",
+    columns=(
+        Column("benchmark", "benchmark"),
+        Column("line", "task"),
+        Column("model", "published model", rank=1),
+        Column("figure", "published", "number"),
+        Column("run", "run"),
+        Column("official", "official", "number", interval=True),
+        Column("difference", "difference", "number"),
+        Column("verdict", "verdict"),
+        Column("why", "why", optional=True),
+    ),
+    empty="No expected model given. Name a published model with --expect.",
+    takes=("--expect", "--reference"),
+    reads="coverage",
+    rows=table,
+    needs_option="--expect",
+    has_failed=lambda row: row["verdict"] == DIFFERS,
+)

@@ -1,0 +1,1 @@
+"""Tables for readers and programs: cells, labels, and output formats."""

@@ -1,0 +1,188 @@
+"""The class ``Report``: a table of a results file with everything that any output needs to know about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lbx.base.columns import Column
+from lbx.report.format.cells import sheet, without_intervals
+from lbx.report.format.labels import labels, with_labels
+from lbx.report.format.sheets import Sheet
+from lbx.report.query import ALL, ReportQuery
+from lbx.results import Store, Table
+from lbx.results.file.texts import require_texts
+from lbx.results.read.queries import export_report, export_rows
+from lbx.results.read.runs import check_runs
+from lbx.results.rows import INTERVAL_COLUMNS
+from lbx.results.scoring.score_columns import runs_by_id
+
+if TYPE_CHECKING:
+    from lbx.report.draw.figures import Figure, FigureSource
+
+WHO = (Column("model", "model"), Column("backend", "backend", rank=9), Column("mode", "mode", optional=True, rank=3))
+"""Columns that name a run."""
+TWIN = Column("differs_in", "differs in", optional=True, rank=2)
+"""Settings in which a run differs from runs of the same model, backend and mode."""
+TASK = (Column("benchmark", "benchmark"), Column("task", "task"))
+COVERAGE = Column("coverage", "samples", optional=True, rank=4)
+"""Coverage of a score that counts only some of the samples: "3 of 269"."""
+
+
+@dataclass(frozen=True, slots=True)
+class PagePlace:
+    """Place of a report on the page of a whole results file.
+
+    Attributes:
+        group: Heading in the contents.
+        order: Position among the page's reports, from 1.
+        title: Title of the section, if shorter than the report's or more specific.
+        layout: "plain" (figures, then a table for each benchmark), "tables" or "figures" (for each benchmark both, in
+            this order), "paper" (runs side by side) or "boards" (a table with its figures for each section).
+        has_answer_links: Whether a row is a run on a benchmark or task, so that numbers link to its answers.
+        figures: Place of the figures: the report's "section"; the "first section"; or the section, unless the page has
+            many runs, whose scores all are in the first section ("few runs").
+        has_best_baseline: Whether many runs are compared with the best one, if the query has no baseline.
+    """
+
+    group: str
+    order: int
+    title: str = ""
+    layout: Literal["plain", "tables", "figures", "paper", "boards"] = "plain"
+    has_answer_links: bool = False
+    figures: Literal["section", "first section", "few runs"] = "section"
+    has_best_baseline: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report: its rows, how to show them, and its place among other reports.
+
+    Rows come from a view or query (``sql``, ``order``, ``run_columns``), or from a function (``rows``).
+
+    Attributes:
+        rows: Function that computes the rows, if no query can. A report without ``needs_file`` may get None as store.
+        sql: Query of the rows, without an order; by default the view of the report's name.
+        order: Sort order, as SQL.
+        run_columns: Columns that ``--run`` filters by.
+        pivot: (column, value): one table column for each of the column's values. A line of such a table belongs to one
+            run, unless the columns are the runs themselves.
+        notes: Function from the rows to the sentences below the table.
+        empty: Sentence for a report without rows.
+        says: Predicate for rows worth showing; other rows appear only in formats for programs, and a note counts them.
+        takes: Options of ``lbx report`` that affect the rows, besides the options of every report.
+        reads: "numbers": stored at the end of a run; "coverage": these plus the number of samples with an answer, or
+            the settings that distinguish runs; "answers": answers and scores.
+        draw: Function that draws the figures.
+        make_sheets: Function from the rows, further notes, and whether to draw with characters, to tables for readers;
+            by default a table of the columns.
+        read_notes: Function that reads further notes for ``make_sheets`` from the file.
+        mark_ties: Function that adds a last column "alike": whether a score does not differ significantly from the
+            best one.
+        page: Place on the page of a whole results file; None: not on it.
+        default: Position among the reports that files contain if no report is named, from 1; 0: not among them.
+        next_step: Position among the reports that the overview recommends, from 1; 0: not among them.
+        needs_file: Whether it needs a results file.
+        needs_texts: Whether it shows texts, and refuses a file without them. (``failures`` shows that messages were
+            removed.)
+        has_ratings: Whether it shows people's ratings, of which a journal may have more than the file.
+        needs_option: Option without which it has no rows, and which selects it if no report is named.
+        added_by: Option with which it follows a requested report that takes the option.
+        has_failed: Predicate for rows with which ``lbx report`` fails.
+        sections: Function that returns the reports of which this one consists, by name: each begins with this name.
+        section_of: Name of the report whose section this is; "" if it is none.
+    """
+
+    name: str
+    title: str
+    columns: Sequence[Column]
+    rows: Callable[[Any, ReportQuery], Table] | None = None
+    sql: str = ""
+    order: str = ""
+    run_columns: Sequence[str] = ("run_id",)
+    pivot: tuple[str, Column] | None = None
+    notes: Callable[[Table], Sequence[str]] | None = None
+    empty: str = "This file has no rows for the report."
+    says: Callable[[Mapping[str, Any]], bool] | None = None
+    takes: Collection[str] = ()
+    reads: Literal["answers", "numbers", "coverage"] = "answers"
+    draw: Callable[[FigureSource], Iterable[Figure]] | None = None
+    make_sheets: Callable[[Table, Sequence[str], bool], Sequence[Sheet]] | None = None
+    read_notes: Callable[[Store, Table], Sequence[str]] | None = None
+    mark_ties: Callable[[Store, ReportQuery, Table], Table] | None = None
+    page: PagePlace | None = None
+    default: int = 0
+    next_step: int = 0
+    needs_file: bool = True
+    needs_texts: bool = False
+    has_ratings: bool = False
+    needs_option: str = ""
+    added_by: str = ""
+    has_failed: Callable[[Mapping[str, Any]], bool] | None = None
+    sections: Callable[[], Mapping[str, Report]] | None = None
+    section_of: str = ""
+
+    @property
+    def caption(self) -> str:
+        """The title without its units, which are in parentheses."""
+        return self.title.split(" (")[0]
+
+    def read(self, store: Store | None, query: ReportQuery = ALL, among: Collection[str] = ()) -> Table:
+        """Read the rows, with labels of their runs; without a store only if no file is needed.
+
+        Args:
+            among: Runs shown together with these, as on a page.
+
+        Raises:
+            UsageError: A run does not exist, or the report refuses the query.
+        """
+        if store is None:
+            no_rows = Table([column.name for column in self.columns], [])
+            return no_rows if self.needs_file or self.rows is None else self.rows(None, query)
+        if self.needs_texts:
+            require_texts(store, f"The report {self.name} needs questions and answers.")
+        check_runs(store, query.runs)
+        if self.reads == "coverage":
+            store.materialise_views("coverage", "distinctions")
+        table = self.rows(store, query) if self.rows else store.query(*self._query(query.runs))
+        if "label" not in table.columns:
+            table = with_labels(store, table, among)
+        return without_intervals(self, table) if query.without_intervals else table
+
+    def _query(self, runs: Sequence[str]) -> tuple[str, list[object]]:
+        condition = ""
+        if runs:
+            placeholders = ", ".join("?" for _ in runs)
+            condition = " WHERE " + " AND ".join(f"{column} IN ({placeholders})" for column in self.run_columns)
+        rows = self.sql or f"SELECT * FROM {self.name}"  # noqa: S608 (our own names)
+        return f"{rows}{condition} ORDER BY {self.order}", [*runs] * len(self.run_columns)
+
+    def sheets(self, table: Table, further_notes: Sequence[str] = (), *, in_text: bool = False) -> Sequence[Sheet]:
+        """Format rows for reading.
+
+        Args:
+            further_notes: Notes of ``read_notes``.
+            in_text: Whether to draw with characters, too.
+        """
+        if self.make_sheets and table.rows and (sheets := self.make_sheets(table, further_notes, in_text)):
+            return sheets
+        return [sheet(self, table, curves=in_text)]
+
+    def write_parquet(self, store: Store, query: ReportQuery, path: Path) -> int:
+        """Write the rows to a parquet file, in the types of the view, and return their number. Raises UsageError."""
+        if self.rows:
+            return export_rows(store, self.read(store, query), path)
+        check_runs(store, query.runs)
+        sql, parameters = self._query(query.runs)
+        runs = {str(run) for (run,) in store.query(f"SELECT DISTINCT run_id FROM ({sql})", parameters).rows}  # noqa: S608 (our own names)
+        label_of = labels(row for run, row in runs_by_id(store).items() if run in runs)
+        sql = f"SELECT v.*, map(?::VARCHAR[], ?::VARCHAR[])[run_id] AS label FROM ({sql}) v"  # noqa: S608 (our own names)
+        parameters = [list(label_of), list(label_of.values()), *parameters]
+        return export_report(store, sql, parameters, path, INTERVAL_COLUMNS if query.without_intervals else ())
+
+
+def says_any_of(*columns: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Return a predicate for rows with a value in any of these columns."""
+    return lambda row: any(row.get(name) is not None for name in columns)

@@ -1,0 +1,1 @@
+"""Reports: one file each, with the object that defines it."""

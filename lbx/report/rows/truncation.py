@@ -1,0 +1,27 @@
+"""The report ``truncation``: how many prompts and answers were cut."""
+
+from __future__ import annotations
+
+from lbx.base.columns import Column
+from lbx.report.report import TASK, WHO, PagePlace, Report, says_any_of
+
+TRUNCATION = Report(
+    name="truncation",
+    title="Truncation",
+    order="benchmark, task, model, backend, run_id",
+    columns=(
+        *TASK,
+        *WHO,
+        Column("n", "answered", "count"),
+        Column("truncated", "prompts cut", "count", unknown=True),
+        Column("share", "share %", "percent", unknown=True),
+        Column("mean_tokens_cut", "tokens cut, mean", "count", unknown=True, rank=4),
+        Column("longest_prompt", "longest prompt", "count", unknown=True, rank=3),
+        Column("longest_prompt_sent", "as sent", "count", unknown=True, rank=3),
+        Column("answers_cut", "answers at their limit", "count", unknown=True, rank=2),
+    ),
+    empty="No run has answers yet.",
+    says=says_any_of("truncated", "longest_prompt", "longest_prompt_sent", "answers_cut"),
+    page=PagePlace("Length", 14),
+    default=6,
+)

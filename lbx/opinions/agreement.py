@@ -13,8 +13,8 @@ from statistics import mean, median_low
 from typing import Any, NamedTuple
 
 from lbx.opinions.tables import matches_query
-from lbx.report.labels import Row, labels
-from lbx.report.report_types import ReportQuery
+from lbx.report.format.labels import Row, labels
+from lbx.report.query import ReportQuery
 from lbx.results import Store, Table
 from lbx.results.scoring.score_columns import as_table, runs_by_id
 from lbx.statistics.agreement import Level, alpha, kappa, kendall_tau, majority, percent_agreement

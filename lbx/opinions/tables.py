@@ -11,8 +11,8 @@ from typing import Any
 from lbx.base.number_key import ALL, NumberKey
 from lbx.opinions import numbers as opinions
 from lbx.opinions.fitness import Fitness, fitness_of
-from lbx.report.labels import labels
-from lbx.report.report_types import ReportQuery
+from lbx.report.format.labels import labels
+from lbx.report.query import ReportQuery
 from lbx.results import Store, Table
 from lbx.results.rows import BOUND_COLUMNS
 from lbx.results.scoring.score_columns import INTERVAL_COLUMNS, as_table, runs_by_id

@@ -39,10 +39,10 @@ _OBJECTS = (
     "report.rows.reference:REFERENCE",
     "report.rows.harness:HARNESS",
     "report.rows.expected:EXPECTED",
-    "report.rows.judges:JUDGE_RESULTS",
-    "report.rows.judges:JUDGE_BIAS",
-    "report.rows.judges:RATING_RESULTS",
-    "report.rows.judges:AGREEMENT",
+    "opinions.reports:JUDGE_RESULTS",
+    "opinions.reports:JUDGE_BIAS",
+    "opinions.reports:RATING_RESULTS",
+    "opinions.reports:AGREEMENT",
     "report.rows.board:BOARD",
 )
 """Reports in the order of the help, by module and object; the object is the name in upper case."""

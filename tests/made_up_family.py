@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lbx.base.columns import number_column
 from lbx.base.layout import Bundle
-from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
-from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, Task, TaskScore
+from lbx.base.number import OVERALL, Number, NumberKey, group_number, task_number
+from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task
 from lbx.benchmarks import registry
 from lbx.benchmarks.base.aggregates import Average, numbers_by_task, task_score
 from lbx.benchmarks.base.benchmark import Benchmark, ScoringRules, TaskCatalogue
@@ -82,16 +83,16 @@ class Colours(Benchmark):
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         return [Score("right", float(output in sample.references))]
 
-    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         made = task_score("right", rows, "right", 2)
-        return [TaskScore(one.metric, one.n, one.score, round(one.score, 4), estimate=one.estimate) for one in made]
+        return [replace(one, official=round(one.score, 4)) for one in made]
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
         heads = [found["right"] for found in numbers_by_task(self.aggregate, tasks).values()]
         mean = Average.of(heads, complete=len(heads) == len(TASKS))
         if mean is None:
             return []
-        return [GroupScore(OVERALL, "all", "average", mean.n, mean.score, mean.score, mean.partial, mean.estimate)]
+        return [replace(mean.group(OVERALL, "all"), official=mean.score)]
 
 
 def main(folder: Path) -> None:

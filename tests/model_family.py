@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from lbx.base.layout import Bundle
-from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
+from lbx.base.number import Number
+from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task, Truncation
 from lbx.benchmarks.base.aggregates import task_score
 from lbx.benchmarks.base.benchmark import AskedModel, AskingProtocol, Benchmark, TaskCatalogue, no_model_error
 from lbx.benchmarks.own.benchmark import CustomFormat
@@ -64,5 +65,5 @@ class Words(Benchmark):
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         return [Score("right", float(output in sample.references))]
 
-    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         return task_score("right", rows, "right", 2)

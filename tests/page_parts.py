@@ -12,10 +12,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from made_numbers import task_row
+
 from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report import page as report_page
-from lbx.results import GenerationRow, ResultRow, RunRow, SampleRow, ScoreRow, Store
+from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.results.scoring.adding_up import add_up
 
 EVIL = "</script><b onload=x>&amp;\0\x1b[31m\u202e\u2066]]>--><!--"
@@ -83,7 +85,9 @@ def _write_task(store, run, task, samples, r, output, failed, score, iterations,
     store.write(samples=asked, generations=generations, scores=scores)
     if scores and benchmark not in BENCHMARKS:
         mean = math.fsum(row.score for row in scores) / len(scores)
-        store.write_results([ResultRow(run, benchmark, task, metric, version, len(scores), mean, 100 * mean, True, 0)])
+        store.write_results(
+            [task_row(run, benchmark, task, metric, len(scores), mean, official=100 * mean, metric_version=version)]
+        )
 
 
 def write_page(path: Path) -> str:

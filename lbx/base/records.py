@@ -6,11 +6,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from lbx.statistics.estimates import Estimate
+    pass
 
 
 def sha256_text(text: str) -> str:
@@ -382,44 +383,25 @@ class ScoredSample:
     reasoned: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TaskScore:
-    """Aggregate score of a task.
-
-    Attributes:
-        score: in 0..1.
-        official: the number that the benchmark's own script prints; None if it prints none, or none for these rows.
-        estimate: the samples' contributions to ``score``, from which its interval is computed.
-    """
-
-    metric: str
-    n: int
-    score: float
-    official: float | None
-    partial: bool = False
-    estimate: Estimate | None = field(default=None, compare=False, repr=False)
+NO_COLUMN = {"column": False}
+"""Metadata of a field of ``TableRow`` that is no column."""
 
 
 @dataclass(frozen=True, slots=True)
-class GroupScore:
-    """Aggregate score over several tasks, or over a subset of the samples across tasks.
+class TableRow:
+    """A row of a table, with a field for each column (and others with ``NO_COLUMN``). Times are timezone-aware."""
 
-    Attributes:
-        grouping: the criterion: "overall", "category", "length", "language", "domain" ...
-        name: the group: "single-document QA", "8k", "en"; "all" under "overall".
-        metric: the statistic: "average", "accuracy", "pass@3" ...
-        answers: number of answers, if ``n`` counts questions.
-    """
+    def values(self) -> dict[str, object]:
+        """Return the values in JSON's types.
 
-    grouping: str
-    name: str
-    metric: str
-    n: int
-    score: float
-    official: float | None = None
-    partial: bool = False
-    estimate: Estimate | None = field(default=None, compare=False, repr=False)
-    answers: int | None = field(default=None, compare=False)
+        ``dataclasses.asdict`` would copy each value, for some hundred thousand rows.
+        """
+        pairs = ((column.name, getattr(self, column.name)) for column in fields(self) if not column.metadata)
+        return {name: _utc(value) if isinstance(value, datetime) else value for name, value in pairs}
+
+
+def _utc(time: datetime) -> str:
+    return time.astimezone(UTC).replace(tzinfo=None).isoformat()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,16 +26,14 @@ from pathlib import Path
 
 from lbx.base.columns import Column, number_column
 from lbx.base.layout import Bundle
-from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
+from lbx.base.number import OVERALL, Number, NumberKey, group_number, task_number
 from lbx.base.records import (
     Chunk,
-    GroupScore,
     Prompt,
     Sample,
     Score,
     ScoredSample,
     Task,
-    TaskScore,
     Truncation,
     sha256_text,
 )
@@ -165,16 +163,16 @@ class GraphWalks(Benchmark):
         values = zip(METRICS, (f1, f1_card, float(nodes is not None)), strict=True)
         return [Score(metric, value, extracted) for metric, value in values]
 
-    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         """Return the mean F1 in percent with one decimal, as OpenAI publishes it, then the other metrics."""
         return [
             score for metric in METRICS for score in task_score(metric, rows, metric, 1 if metric == "f1" else None)
         ]
 
-    def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
+    def headline(self, task: str, rows: Sequence[ScoredSample]) -> Number | None:
         return next(iter(task_score("f1", rows, "f1", 1)), None)
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
         """Return means of the tasks, overall, by operation and by length: lbx's own, official if no task is missing."""
         scores = {task: score for task, rows in tasks.items() if (score := self.headline(task, rows))}
         members = {("overall", "all"): TASKS}

@@ -15,6 +15,7 @@ from itertools import groupby
 
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
+from lbx.base.number import Number
 from lbx.base.records import (
     JUDGE,
     Chunk,
@@ -25,7 +26,6 @@ from lbx.base.records import (
     Score,
     ScoredSample,
     Task,
-    TaskScore,
     Truncation,
     canonical_json,
     sha256_text,
@@ -204,7 +204,7 @@ class JudgeBenchmark(Benchmark):
         """Return the judged sample's document."""
         return sample.subject.document_sha256 if isinstance(sample, RoundSample) else ""
 
-    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         """Return []: a judge's verdicts are numbers of the models that it judged."""
         return []
 

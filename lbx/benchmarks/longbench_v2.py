@@ -42,8 +42,16 @@ from typing import Any
 from lbx.base.columns import Column, number_column
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.number_key import OVERALL, NumberKey, group_number
-from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
+from lbx.base.number import OVERALL, Number, NumberKey, group_number
+from lbx.base.records import (
+    Chunk,
+    Prompt,
+    Sample,
+    Score,
+    ScoredSample,
+    Task,
+    Truncation,
+)
 from lbx.base.visible import one_line
 from lbx.benchmarks.base.aggregates import ScoredRows, task_score
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
@@ -533,7 +541,7 @@ class LongBenchV2(Benchmark):
             Score("empty", float(output == "")),
         ]
 
-    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         """Return result.py's row, percent with one decimal: accuracy, accuracy/easy, ... /long, then compensated.
 
         Rows that do not count are not part of these. ``accuracy_all`` is over every row, ``empty`` the share of
@@ -548,10 +556,10 @@ class LongBenchV2(Benchmark):
                 scores += task_score(f"{metric}/{group}", members, metric, 1)
         return [*scores, *task_score("accuracy_all", rows, "accuracy", 1), *task_score("empty", rows, "empty", 1)]
 
-    def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
+    def headline(self, task: str, rows: Sequence[ScoredSample]) -> Number | None:
         return next(iter(task_score("accuracy", ScoredRows.of(rows).filter(self.scoring.counts), "accuracy", 1)), None)
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
         """Return the paper's tables: "overall", "difficulty", "length", then "domain" and "sub_domain".
 
         Each has the metrics accuracy and compensated. Overall, difficulty and length are result.py's, with one
@@ -600,11 +608,9 @@ def _sort_names(names: Iterable[str], order: Iterable[str]) -> list[str]:
 
 def _group(
     metrics: Sequence[str], grouping: str, name: str, rows: Sequence[ScoredSample], *, official: bool = True
-) -> list[GroupScore]:
+) -> list[Number]:
     return [
-        GroupScore(
-            grouping, name, metric, found.n, found.score, found.official if official else None, estimate=found.estimate
-        )
+        replace(found, kind="group", grouping=grouping, name=name, official=found.official if official else None)
         for metric in metrics
         for found in task_score(metric, rows, metric, 1)
     ]

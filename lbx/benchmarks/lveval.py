@@ -37,8 +37,16 @@ from typing import Any, TypeVar
 
 from lbx.base.columns import Column, number_column
 from lbx.base.layout import Bundle
-from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
-from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
+from lbx.base.number import OVERALL, Number, NumberKey, group_number, task_number
+from lbx.base.records import (
+    Chunk,
+    Prompt,
+    Sample,
+    Score,
+    ScoredSample,
+    Task,
+    Truncation,
+)
 from lbx.base.resources import usable_cpu_count
 from lbx.benchmarks.base.aggregates import Average, task_score
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark, ScoringRules, TaskCatalogue
@@ -409,13 +417,13 @@ class LVEval(Benchmark):
         """Return the question, which recurs at five lengths, each time in another document."""
         return sample.question
 
-    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         """Return evaluation.py's number of a file, 100 x mean with two decimals by Python's ``round``, then others."""
         headline, *other_metrics = METRICS[kind_of(task).metric]
         other_scores = (score for metric in other_metrics for score in task_score(metric, rows, metric, None))
         return [*task_score(headline, rows, headline, 2), *other_scores]
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
         """Return the published averages: of each level over the datasets, and of each dataset over the levels.
 
         The authors' README has the means of the numbers of ``aggregate``, every task alike; the official number is left
@@ -454,8 +462,8 @@ def _keyword_f1(kind: DatasetRules, output: str, reference: str, keywords: objec
 
 
 def _group(
-    scores: Mapping[str, TaskScore], grouping: str, name: str, members: Sequence[str], *, is_published: bool = True
-) -> GroupScore | None:
+    scores: Mapping[str, Number], grouping: str, name: str, members: Sequence[str], *, is_published: bool = True
+) -> Number | None:
     """Return the mean over the members that have a score; None for fewer than two, which is not an average."""
     values = [scores[task] for task in members if task in scores]
     if len(values) < 2:

@@ -33,16 +33,14 @@ from cydifflib import SequenceMatcher  # type: ignore[import-untyped]
 
 from lbx.base.columns import Column, number_column
 from lbx.base.layout import Bundle
-from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
+from lbx.base.number import OVERALL, Number, NumberKey, group_number, task_number
 from lbx.base.records import (
     Chunk,
-    GroupScore,
     Prompt,
     Sample,
     Score,
     ScoredSample,
     Task,
-    TaskScore,
     Truncation,
     sha256_text,
 )
@@ -167,7 +165,7 @@ class Mrcr(Benchmark):
         ratio = max((grade(output, answer, prefix) for answer in sample.references), default=0.0)
         return [Score("ratio", ratio), Score("prefix", float(output.startswith(prefix)))]
 
-    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         """Return the mean ratio in percent with one decimal, as OpenAI publishes it; by length; then the prefixes."""
         columns = ScoredRows.of(rows)
         by_length = [
@@ -177,10 +175,10 @@ class Mrcr(Benchmark):
         ]
         return [*task_score("ratio", rows, "ratio", 1), *by_length, *task_score("prefix", rows, "prefix", None)]
 
-    def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
+    def headline(self, task: str, rows: Sequence[ScoredSample]) -> Number | None:
         return next(iter(task_score("ratio", rows, "ratio", 1)), None)
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
         """Return means of the tasks, overall and by length in characters: lbx's own, official if no task is missing."""
         numbers = numbers_by_task(self.aggregate, tasks)
         parts = {("overall", "all"): "ratio"}

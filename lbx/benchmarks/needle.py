@@ -30,7 +30,16 @@ from typing import Any, TypeVar
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
+from lbx.base.number import Number
+from lbx.base.records import (
+    Chunk,
+    Prompt,
+    Sample,
+    Score,
+    ScoredSample,
+    Task,
+    Truncation,
+)
 from lbx.base.tables import check_keys, read_table
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.aggregates import task_score
@@ -468,11 +477,11 @@ class Needle(Benchmark):
         hits = [value for value in sample.references if value in numbers]
         return [Score("recall", len(hits) / len(sample.references), " ".join(hits) or None)]
 
-    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         """Return mean recall over all lengths and depths; ``official`` is the mean in percent."""
         return [replace(score, official=100 * score.score) for score in task_score("recall", rows, "recall", None)]
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
         """Return mean recall by "kind", "language", "length" (words and characters separate), "depth" and "overall"."""
         cells: dict[tuple[str, str], list[ScoredSample]] = {}
         rows = [row for scored in tasks.values() for row in scored]
@@ -481,7 +490,7 @@ class Needle(Benchmark):
             for row in rows:
                 cells.setdefault((grouping, _group_name(grouping, row.sample)), []).append(row)
         return [
-            GroupScore(grouping, name, "recall", score.n, score.score, 100 * score.score, estimate=score.estimate)
+            replace(score, kind="group", grouping=grouping, name=name, official=100 * score.score)
             for (grouping, name), members in cells.items()
             for score in task_score("recall", members, "recall", None)
         ]

@@ -23,11 +23,12 @@ from lbx.base.errors import StoreError
 from lbx.base.inputs import read_file_or_pipe
 from lbx.base.journal_file import JournalFile, split_lines
 from lbx.base.limits import JOURNAL_BYTES
+from lbx.base.records import TableRow
 from lbx.opinions.numbers import write_ratings
 from lbx.opinions.rating_rows import EARLIEST, LATEST, RatingItemRow, RatingRow, RatingSetRow
 from lbx.opinions.rating_sets import PAIR, SCORE, VERDICTS
 from lbx.results import Store
-from lbx.results.rows import TableRow, as_json
+from lbx.results.rows import as_json
 
 _MAX_COUNT, _MAX_SEED = 2**31, 2**63
 """Limits of the database's integers."""

@@ -7,15 +7,13 @@ the judged question, and the rows of ``numbers`` for reports on the judged run.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from lbx.base.number_key import ALL
+from lbx.base.number import ALL, COMPLETENESS_COLUMNS, INTERVAL_COLUMNS, Number
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow, insert_ratings
 from lbx.results import Store
-from lbx.results.rows import INTERVAL_COLUMNS, NumberRow, OpinionRow
 from lbx.results.rows import interval_columns as columns_of
 from lbx.statistics.estimates import Estimate, Stratum, encode_labels, interval
 
@@ -27,7 +25,7 @@ _OF_RUNS = "WHERE len($1::VARCHAR[]) = 0 OR list_contains($1::VARCHAR[], run_id)
 
 
 def read_judge_results(store: Store, run_ids: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Rows of ``judge_results``, of all judged runs or of some, with the columns of ``IntervalRow``."""
+    """Rows of ``judge_results``, of all judged runs or of some, with the columns of ``INTERVAL_COLUMNS``."""
     order = (
         "benchmark, run_id, against_run_id NULLS FIRST, judge_id, array_position(['all', 'llm', 'human'], questions), "
         "task NULLS FIRST"
@@ -36,7 +34,7 @@ def read_judge_results(store: Store, run_ids: Collection[str] = ()) -> list[dict
 
 
 def read_rating_results(store: Store, run_ids: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Rows of ``rating_results``, of all rated runs or of some, with the columns of ``IntervalRow``."""
+    """Rows of ``rating_results``, of all rated runs or of some, with the columns of ``INTERVAL_COLUMNS``."""
     order = "set_id, benchmark, task NULLS FIRST, score DESC NULLS LAST, run_id, against_run_id NULLS FIRST"
     return _with_intervals(store, f"rating_results {_OF_RUNS} ORDER BY {order}", "rated_answers", "set_id", run_ids)
 
@@ -72,7 +70,7 @@ def estimate(rows: Iterable[Mapping[str, Any]], *, copies: bool = False) -> Esti
 
 
 def opinion_interval_columns(mean: Estimate) -> dict[str, Any]:
-    """Interval of an estimate as the columns of ``IntervalRow``."""
+    """Interval of an estimate as the columns of ``INTERVAL_COLUMNS``."""
     if not mean.strata:
         return dict.fromkeys(INTERVAL_COLUMNS) | {"method": "no number"}
     return columns_of(interval(mean), "document" if mean.clustered else "sample")
@@ -84,7 +82,7 @@ def add_up(store: Store, run_ids: Collection[str]) -> None:
     if not somebody:
         return
     run_ids = sorted(filter(None, {*run_ids, *_compared_with(store, run_ids)}))  # a file may have empty run names
-    rows: dict[tuple[str, str], list[OpinionRow]] = {}
+    rows: dict[tuple[str, str], list[Number]] = {}
     for row in (
         (*_judges(read_judge_results(store, run_ids)), *_people(read_rating_results(store, run_ids))) if run_ids else ()
     ):
@@ -173,13 +171,26 @@ def _people(rows: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any]]:
             yield row | mean
 
 
-def _group(row: dict[str, Any], position: int) -> OpinionRow:
+def _group(row: dict[str, Any], position: int) -> Number:
     pair, ends = row["kind"] == "pair", (row["scale_low"], row["scale_high"])
     unit = 100.0 if pair else None if None in ends else ends[1] - ends[0]
-    values = {column.name: row.get(column.name) for column in fields(NumberRow)}
-    return OpinionRow(
-        row["run_id"], row["benchmark"], row["grouping"], row["name"], "win_rate" if pair else "rating", _VERSION,
-        row["n"], row["score"], 100 * row["win_rate"] if pair else row["rating"], row["partial"], position, unit,
-        judge=row["judge_id"] if row["grouping"] == "judge" else row["set_id"], against=row["against_run_id"] or "",
-        questions=row.get("questions", ALL), **values,
-    )  # fmt: skip
+    values: dict[str, Any] = {name: row.get(name) for name in (*INTERVAL_COLUMNS, *COMPLETENESS_COLUMNS)}
+    return Number(
+        run_id=row["run_id"],
+        benchmark=row["benchmark"],
+        kind="opinion",
+        grouping=row["grouping"],
+        name=row["name"],
+        metric="win_rate" if pair else "rating",
+        judge=row["judge_id"] if row["grouping"] == "judge" else row["set_id"],
+        against=row["against_run_id"] or "",
+        questions=row.get("questions", ALL),
+        metric_version=_VERSION,
+        n=row["n"],
+        score=row["score"],
+        official=100 * row["win_rate"] if pair else row["rating"],
+        unit=unit,
+        partial=row["partial"],
+        position=position,
+        **values,
+    )

@@ -15,9 +15,10 @@ from typing import Any
 import duckdb
 
 from lbx.base.errors import StoreError
+from lbx.base.records import TableRow
 from lbx.results.file.inserting import as_parameter, insert, rows_of_json
 from lbx.results.file.store import Store
-from lbx.results.rows import Table, TableRow
+from lbx.results.rows import Table
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 """Bounds of a rating's time: at or after the first, before the second."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lbx.base.number_key import ALL, NumberKey
+from lbx.base.number import ALL, NumberKey
 from lbx.opinions import numbers as opinions
 from lbx.opinions.fitness import Fitness, fitness_of
 from lbx.report.format.labels import labels

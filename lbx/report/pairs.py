@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lbx.base.errors import UsageError
-from lbx.base.number_key import ALL as ONLY_GROUP
-from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
+from lbx.base.number import ALL as ONLY_GROUP
+from lbx.base.number import OVERALL, NumberKey, group_number, task_number
 from lbx.benchmarks.base.aggregates import Array, Bools, first_overall
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.report.query import ALL, ReportQuery

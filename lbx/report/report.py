@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lbx.base.columns import Column
+from lbx.base.number import INTERVAL_COLUMNS
 from lbx.report.format.cells import sheet, without_intervals
 from lbx.report.format.labels import labels, with_labels
 from lbx.report.format.sheets import Sheet
@@ -16,7 +17,6 @@ from lbx.results import Store, Table
 from lbx.results.file.texts import require_texts
 from lbx.results.read.queries import export_report, export_rows
 from lbx.results.read.runs import check_runs
-from lbx.results.rows import INTERVAL_COLUMNS
 from lbx.results.scoring.score_columns import runs_by_id
 
 if TYPE_CHECKING:

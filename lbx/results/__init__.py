@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lbx.results.file.store import Store as Store
     from lbx.results.rows import GenerationRow as GenerationRow
-    from lbx.results.rows import GroupRow as GroupRow
-    from lbx.results.rows import ResultRow as ResultRow
     from lbx.results.rows import RunRow as RunRow
     from lbx.results.rows import SampleRow as SampleRow
     from lbx.results.rows import ScoreRow as ScoreRow
     from lbx.results.rows import SessionRow as SessionRow
     from lbx.results.rows import Table as Table
 
-_ROWS = ("GenerationRow", "GroupRow", "ResultRow", "RunRow", "SampleRow", "ScoreRow", "SessionRow", "Table")
+_ROWS = ("GenerationRow", "RunRow", "SampleRow", "ScoreRow", "SessionRow", "Table")
 _MODULES = {**dict.fromkeys(_ROWS, "rows"), "Store": "file.store"}
 __all__ = [*_MODULES]  # noqa: PLE0604
 

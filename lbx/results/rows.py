@@ -11,8 +11,17 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lbx.base.number_key import NumberKind
-from lbx.base.records import JudgedAnswer, RoundSample, Sample, Task, canonical_json, sha256_text
+from lbx.base.number import INTERVAL_COLUMNS
+from lbx.base.records import (
+    NO_COLUMN,
+    JudgedAnswer,
+    RoundSample,
+    Sample,
+    TableRow,
+    Task,
+    canonical_json,
+    sha256_text,
+)
 
 if TYPE_CHECKING:
     from lbx.statistics.estimates import Interval
@@ -37,8 +46,6 @@ PROMPT_TOKENS = "prompt tokens"
 EARLIER = "earlier"
 """Key of ``samples.meta`` with the contents of a changed question at the time of earlier answers, oldest first."""
 
-_NO_COLUMN = {"column": False}
-
 _IDENTITY = ("model", "backend", "bundle_digest")
 
 
@@ -50,23 +57,6 @@ def identity(run: Mapping[str, Any]) -> dict[str, Any]:
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Sorted keys with values that differ as JSON."""
     return [name for name in sorted({*old, *new}) if as_json(old.get(name)) != as_json(new.get(name))]
-
-
-@dataclass(frozen=True, slots=True)
-class TableRow:
-    """A row of a table, with a field for each column (and others with ``_NO_COLUMN``). Times are timezone-aware."""
-
-    def values(self) -> dict[str, object]:
-        """Return the values in JSON's types.
-
-        ``dataclasses.asdict`` would copy each value, for some hundred thousand rows.
-        """
-        pairs = ((column.name, getattr(self, column.name)) for column in fields(self) if not column.metadata)
-        return {name: _utc(value) if isinstance(value, datetime) else value for name, value in pairs}
-
-
-def _utc(time: datetime) -> str:
-    return time.astimezone(UTC).replace(tzinfo=None).isoformat()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +115,7 @@ class RoundRow(TableRow):
 
     rubric: str
     round_id: str
-    subject: JudgedAnswer = field(metadata=_NO_COLUMN)
+    subject: JudgedAnswer = field(metadata=NO_COLUMN)
 
     @classmethod
     def of(cls, sample: RoundSample) -> RoundRow:
@@ -186,7 +176,7 @@ class GenerationRow(TableRow):
     system_prompt: str | None = None
     instructions_sha256: str | None = None
     served_model: str | None = None
-    ended_by_stop: bool = field(default=False, metadata=_NO_COLUMN)
+    ended_by_stop: bool = field(default=False, metadata=NO_COLUMN)
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
@@ -293,33 +283,6 @@ def stored_sample(benchmark: str, task: str, row: Mapping[str, Any]) -> Sample:
     return RoundSample(**{column.name: getattr(sample, column.name) for column in fields(Sample)}, subject=judged)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntervalRow(TableRow):
-    """Uncertainty of a number, in the unit of its score.
-
-    Attributes:
-        low, high: of the 95% interval; None for the reason in ``method``.
-        se, df: standard error, and its degrees of freedom.
-        clusters: number of documents (``cluster_by``: "document", "question", or "sample" if unknown).
-        method: "t", "logit", "exact", or why there is no interval: "one cluster", "all alike", "all alike in a part" or
-            "no number".
-        within: share of se squared that more answers to the same samples would remove; None with one answer each.
-    """
-
-    low: float | None = None
-    high: float | None = None
-    clusters: int | None = None
-    cluster_by: str | None = None
-    method: str | None = None
-    se: float | None = None
-    df: float | None = None
-    within: float | None = None
-
-
-INTERVAL_COLUMNS = tuple(column.name for column in fields(IntervalRow))
-"""Columns of an interval, in tables, views and reports."""
-
-
 BOUND_COLUMNS = ("low", "high", "method", "cluster_by")
 """Columns that a row with several intervals has for each."""
 
@@ -327,135 +290,3 @@ BOUND_COLUMNS = ("low", "high", "method", "cluster_by")
 def interval_columns(interval: Interval, cluster_by: str) -> dict[str, Any]:
     """Convert an interval to the columns ``INTERVAL_COLUMNS``."""
     return {name: cluster_by if name == "cluster_by" else getattr(interval, name) for name in INTERVAL_COLUMNS}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NumberRow(IntervalRow):
-    """Row of ``numbers``, of the kind of its class.
-
-    Attributes:
-        answered, asked: number of samples that count, and of all samples that were asked.
-        failed_as_0, failed_as_1: the number if all uncounted answers were wrong, or right; None if an import does not
-            list its failures.
-    """
-
-    answered: int | None = None
-    asked: int | None = None
-    failed_as_0: float | None = None
-    failed_as_1: float | None = None
-
-    @property
-    def kind(self) -> NumberKind:
-        """The kind of the number's key."""
-        return _KINDS[type(self)]
-
-    def values(self) -> dict[str, object]:
-        # "super()" needs the class: slots create another one.
-        return {**_NO_KEY, "kind": self.kind, **super(NumberRow, self).values()}
-
-
-_NO_KEY: Mapping[str, object] = {
-    **dict.fromkeys(("task", "grouping", "name", "metric", "judge", "against", "questions", "length_unit"), ""),
-    "length_up_to": 0,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ResultRow(NumberRow):
-    """A number of a task, as aggregated by the official script.
-
-    ``position`` orders a task's numbers, ``task_position`` the tasks as in their paper; ``in_paper`` marks numbers in
-    the paper's tables. A score of 1 is ``unit`` in ``official``.
-    """
-
-    run_id: str
-    benchmark: str
-    task: str
-    metric: str
-    metric_version: int
-    n: int
-    score: float | None
-    official: float | None
-    headline: bool
-    position: int
-    partial: bool = False
-    task_position: int | None = None
-    unit: float | None = 100.0
-    in_paper: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRow(NumberRow):
-    """A number over several tasks, or over a part of the samples across tasks.
-
-    A score of 1 is ``unit`` more in ``official`` than a score of 0; None if unknown.
-    """
-
-    run_id: str
-    benchmark: str
-    grouping: str
-    name: str
-    metric: str
-    metric_version: int
-    n: int
-    score: float | None
-    official: float | None
-    partial: bool
-    position: int
-    unit: float | None = 100.0
-
-
-@dataclass(frozen=True, slots=True)
-class OpinionRow(GroupRow):
-    """Aggregated opinion of a judge or of raters on a run's answers.
-
-    Attributes:
-        judge: the judge's run, or the set of ratings.
-        against: run that it was compared with; "" without a comparison.
-        questions: "all", or the mark of the counted questions.
-    """
-
-    judge: str = ""
-    against: str = ""
-    questions: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class BenchmarkRow(NumberRow):
-    """A benchmark's overall score; see the view ``leaderboard``."""
-
-    run_id: str
-    benchmark: str
-    metric_version: int
-    n: int
-    score: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class LengthRow(NumberRow):
-    """A task's headline metric over the samples of a range of lengths.
-
-    Attributes:
-        length_unit: the benchmark's unit of document lengths, or "prompt tokens" of the model before truncation.
-        length_up_to: upper bound, a power of two; the range starts at half of it. 0 if lengths are unknown.
-    """
-
-    run_id: str
-    benchmark: str
-    task: str
-    metric: str
-    metric_version: int
-    length_unit: str
-    position: int
-    length_up_to: int
-    n: int
-    score: float | None
-
-
-_KINDS: Mapping[type[NumberRow], NumberKind] = {
-    ResultRow: "task",
-    GroupRow: "group",
-    OpinionRow: "opinion",
-    BenchmarkRow: "mean",
-    LengthRow: "length",
-}

@@ -11,9 +11,9 @@ Opinions of judges and people have the views of ``lbx.opinions.views``.
 from __future__ import annotations
 
 from lbx.base.marks import OF_ANSWERS
+from lbx.base.number import INTERVAL_COLUMNS
 from lbx.opinions.views import OPINION_VIEWS
 from lbx.options.asking import view_labels
-from lbx.results.rows import INTERVAL_COLUMNS
 
 # Reasoning in a run's answers: 0 for none; 1 for a block, or a prompt that asks to reason in words; 2 for a block
 # longer than the empty blocks that some models write unasked. NULL if unknown for all answers.

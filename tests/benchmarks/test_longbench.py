@@ -14,7 +14,8 @@ import pytest
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import Chunk, GroupScore, Sample, ScoredSample, Truncation
+from lbx.base.number import Number
+from lbx.base.records import Chunk, Sample, ScoredSample, Truncation
 from lbx.benchmarks.base.files import DataRow
 from lbx.benchmarks.longbench.benchmark import METRICS, NEW_TOKENS, PROMPTS, TASKS, kind_of, make_sample
 from lbx.benchmarks.longbench.tasks import BUCKETS
@@ -242,7 +243,7 @@ def scored(task: str, **scores: float) -> ScoredSample:
     return ScoredSample(Sample("longbench", task, "x", "", "", (), length=5000), scores)
 
 
-def grouped(tasks: Mapping[str, float]) -> dict[tuple[str, str, str], GroupScore]:
+def grouped(tasks: Mapping[str, float]) -> dict[tuple[str, str, str], Number]:
     """The groups of tasks' percentages."""
     rows = {task: [scored(task, **{METRICS[kind_of(task).metric][0]: score / 100})] for task, score in tasks.items()}
     return {(group.grouping, group.name, group.metric): group for group in LongBench().groups(rows)}

@@ -15,7 +15,8 @@ from profiles import examples
 
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
-from lbx.base.records import GroupScore, Sample, ScoredSample, Truncation
+from lbx.base.number import Number
+from lbx.base.records import Sample, ScoredSample, Truncation
 from lbx.benchmarks.base.sources import JsonArray
 from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, TASKS, LongBenchPro
 from lbx.benchmarks.longbench_pro.tables import CATEGORIES, missing_category
@@ -272,7 +273,7 @@ def every_category() -> dict[str, list[ScoredSample]]:
     return found
 
 
-def named(groups: list[GroupScore]) -> dict[tuple[str, str, str], GroupScore]:
+def named(groups: list[Number]) -> dict[tuple[str, str, str], Number]:
     return {(group.metric, group.grouping, group.name): group for group in groups}
 
 

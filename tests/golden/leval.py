@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 
-from lbx.base.records import Sample, Score, ScoredSample, TaskScore
+from lbx.base.number import Number
+from lbx.base.records import Sample, Score, ScoredSample
 from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.leval.predictions import as_text
 
@@ -40,7 +41,7 @@ def aggregates() -> Iterator[Case]:
             yield Case(NAME, task, metric, name, got, wanted)
 
 
-def _compared(task: str, printed: Record, found: list[TaskScore]) -> dict[str, _Pair]:
+def _compared(task: str, printed: Record, found: list[Number]) -> dict[str, _Pair]:
     """Metric -> (lbx's number, the official one)."""
     numbers = {number.metric: number.official for number in found}
     counts = {number.metric: number.n for number in found}

@@ -8,7 +8,8 @@ from typing import Any
 
 from case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 
-from lbx.base.records import GroupScore, Sample, Score, ScoredSample
+from lbx.base.number import Number
+from lbx.base.records import Sample, Score, ScoredSample
 from lbx.benchmarks.longbench_pro.benchmark import TASK_OF, TASKS, LongBenchPro, accepted_answers
 from lbx.benchmarks.longbench_pro.tables import missing_category
 
@@ -62,7 +63,7 @@ def aggregates() -> Iterator[Case]:
         yield Case(FAMILY, "report", group.metric, f"missing_category/{group.name}", group.official, None)
 
 
-def _report(name: str, groups: list[GroupScore], wanted: Mapping[str, Any]) -> Iterator[Case]:
+def _report(name: str, groups: list[Number], wanted: Mapping[str, Any]) -> Iterator[Case]:
     found = {(group.metric, group.grouping, group.name): group for group in groups}
     for key, number in _numbers(wanted):
         group = found.get(key)

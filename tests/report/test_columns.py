@@ -11,14 +11,15 @@ import pytest
 from made_answers import Answer, make
 from scored_parts import TASKS, made_sample, made_scores
 
-from lbx.base.records import GroupScore, ScoredSample, TaskScore
+from lbx.base.number import Number
+from lbx.base.records import ScoredSample
 from lbx.benchmarks.base.aggregates import ScoredRows
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import Store
 from lbx.results.scoring.score_columns import RowsByTask, find_benchmark, read_scores
 
 
-def told(numbers: Sequence[TaskScore | GroupScore]) -> list[tuple[object, ...]]:
+def told(numbers: Sequence[Number]) -> list[tuple[object, ...]]:
     """All that a number says, with the arrays that its interval is made of."""
     return [
         (one, one.estimate and (one.estimate.clustered, one.estimate.linear, [

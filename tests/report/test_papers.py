@@ -11,7 +11,7 @@ import pytest
 from made_runs import add_run, trec
 from scored_parts import made_sample
 
-from lbx.base.number_key import NumberKey, group_number, task_number
+from lbx.base.number import NumberKey, group_number, task_number
 from lbx.base.records import Sample
 from lbx.report.format import render
 from lbx.report.format.labels import number_label

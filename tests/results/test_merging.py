@@ -10,15 +10,16 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from made_numbers import group_row, task_row
 from store_rows import RUN, generation, sample, score
 
 from lbx.base.errors import StoreError
+from lbx.base.number import Number
 from lbx.base.records import Chunk
-from lbx.results import GroupRow, ResultRow, SessionRow, Store
+from lbx.results import SessionRow, Store
 from lbx.results.file.caches import EmbeddedText, store_chunks, store_vectors
 from lbx.results.file.sessions import store_sessions
 from lbx.results.read.runs import metadata, set_metadata
-from lbx.results.rows import BenchmarkRow, LengthRow
 from lbx.results.whole.merging import MergeState, merge_files
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -58,10 +59,20 @@ def make_shard(path: Path, ids: Sequence[str], run_id: str, began: datetime, sta
         store_sessions(store, [SessionRow(run_id, 1, 0, RUN.hardware, started_at=began, status=status)])
         store.write_results(
             [
-                ResultRow(run_id, "needle", "single_en", "recall", 1, len(ids), 0.3, 33.0, True, 0),
-                LengthRow(run_id, "needle", "single_en", "recall", 1, "words", 0, 1024, len(ids), 0.3),
-                GroupRow(run_id, "needle", "overall", "all", "average", 1, len(ids), 0.3, 33.0, False, 0),
-                BenchmarkRow(run_id, "needle", 1, len(ids), 0.3),
+                task_row(run_id, "needle", "single_en", "recall", len(ids), 0.3, official=33.0),
+                task_row(
+                    run_id,
+                    "needle",
+                    "single_en",
+                    "recall",
+                    len(ids),
+                    0.3,
+                    kind="length",
+                    length_unit="words",
+                    length_up_to=1024,
+                ),
+                group_row(run_id, "needle", "overall", "all", len(ids), 0.3, official=33.0),
+                Number(run_id=run_id, benchmark="needle", kind="mean", metric_version=1, n=len(ids), score=0.3),
             ]
         )
         store.finish_run(run_id, status)

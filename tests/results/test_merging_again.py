@@ -14,13 +14,14 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_numbers import task_row
 from profiles import examples
 from store_rows import RUN, generation, sample, score
 
 from lbx.base.errors import StoreError
 from lbx.opinions.numbers import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
-from lbx.results import GenerationRow, ResultRow, SessionRow, Store
+from lbx.results import GenerationRow, SessionRow, Store
 from lbx.results.file.sessions import store_sessions
 from lbx.results.read.runs import metadata, set_metadata, set_metric_version
 from lbx.results.whole.merging import merge_files
@@ -124,7 +125,7 @@ def lived_with(store: Store) -> None:
     store.write(generations=[generation("other", output="yes")], scores=[score("other")])
     store.finish_run("other", "done")
     store.write_results([
-        ResultRow(run, "needle", "single_en", "recall", 1, 1, 0.3, None, True, 0) for run in ("r1", "other")
+        task_row(run, "needle", "single_en", "recall", 1, 0.3) for run in ("r1", "other")
     ])  # fmt: skip
     set_metadata(store, "r1", {"PE": "no", "IDD": "yes"})
     write_ratings(

@@ -15,11 +15,12 @@ import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_numbers import task_row
 from store_rows import RUN, fill, generation, sample, score
 
 from lbx.base.errors import StoreError
 from lbx.base.records import SampleKey
-from lbx.results import ResultRow, Store
+from lbx.results import Store
 from lbx.results.file import opening
 from lbx.results.schema import SCHEMA_VERSION
 from lbx.results.scoring.reading import add_missing_numbers, open_with_numbers
@@ -124,9 +125,7 @@ def test_what_was_made_of_an_answer_goes_with_it(path: Path) -> None:
             for name, n in keys for metric in ("recall", "length")
         ]  # fmt: skip
         store.write(samples=[sample(name) for name, _ in keys], generations=old, scores=scores)
-        store.write_results(
-            [ResultRow("r1", "needle", "single_en", "recall", 1, 3, 0.5, 50.0, headline=True, position=0)]
-        )
+        store.write_results([task_row("r1", "needle", "single_en", "recall", 3, 0.5, official=50.0)])
         store.write(generations=[dataclasses.replace(row, created_at=datetime.now(UTC)) for row in old])
         assert store.query(left).rows == [(*key, 2) for key in keys]
         new = dataclasses.replace(old[0], output="is another")
@@ -137,7 +136,7 @@ def test_what_was_made_of_an_answer_goes_with_it(path: Path) -> None:
 
 def test_task_scores_show_the_official_number_until_new_scores_come(path: Path) -> None:
     fill(path, "r1")
-    result = ResultRow("r1", "needle", "single_en", "recall", 1, 1, 1 / 3, 33.33, headline=True, position=0)
+    result = task_row("r1", "needle", "single_en", "recall", 1, 1 / 3, official=33.33)
     with Store(path) as store:
         add_missing_numbers(store)
         assert store.query("SELECT score, official FROM task_scores").rows == [(1 / 3, None)]

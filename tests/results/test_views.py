@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_numbers import group_row, task_row
 from store_rows import RUN
 
 from lbx.base.errors import UsageError
@@ -17,7 +18,7 @@ from lbx.report.format import render
 from lbx.report.format.cells import cells, sheet
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
-from lbx.results import GenerationRow, GroupRow, ResultRow, SampleRow, ScoreRow, Store
+from lbx.results import GenerationRow, SampleRow, ScoreRow, Store
 from lbx.results.scoring.reading import add_missing_numbers
 from lbx.results.views import MODE_OF_RUN
 
@@ -170,7 +171,7 @@ def test_modes(store: Store, settings: dict[str, Any], mode: str | None) -> None
     begin(store, "r1", **settings)
     reasoned = {"reasoning_tokens": 9, "reasoning_closed": True} if mode and mode.startswith("thinking") else {}
     put(store, {"a": SOUND | reasoned}, {"a": {}})
-    store.write_results([GroupRow("r1", "longbench", "overall", "all", "average", 2, 1, 1.0, 100.0, False, 0)])
+    store.write_results([group_row("r1", "longbench", "overall", "all", 1, 1.0, official=100.0, metric_version=2)])
     for view in ("leaderboard", "task_scores", "group_scores", "guards", "length_curve", "truncation"):
         table = read_report(store, view)
         assert [row["mode"] for row in table.dicts()] == [mode], view
@@ -217,9 +218,10 @@ def numbers(store: Store, run_id: str, tasks: list[str], groups: Mapping[str, fl
         place = known.index(task)
         metrics = ["f1", "f1/0-4k", "f1/4-8k"] if task.endswith("_e") else ["f1", "f1_unlimited"]
         results += [
-            ResultRow(
-                run_id, "longbench", task, metric, 2, 5, place / 100, float(place) + position / 10,
-                headline=position == 0, position=position, task_position=place, in_paper=metric != "f1_unlimited",
+            task_row(
+                run_id, "longbench", task, metric, 5, place / 100, official=float(place) + position / 10,
+                metric_version=2, headline=position == 0, position=position, task_position=place,
+                in_paper=metric != "f1_unlimited",
             )
             for position, metric in enumerate(metrics)
         ]  # fmt: skip
@@ -227,7 +229,7 @@ def numbers(store: Store, run_id: str, tasks: list[str], groups: Mapping[str, fl
         [
             *results,
             *(
-                GroupRow(run_id, "longbench", *name.split("/"), "average", 2, 5, 0.5, official, False, position)
+                group_row(run_id, "longbench", *name.split("/"), 5, 0.5, official=official, position=position)
                 for position, (name, official) in enumerate(groups.items())
             ),
         ]
@@ -273,9 +275,9 @@ def test_an_interval_has_its_number_s_unit_near_0_too(store: Store) -> None:
     begin(store, "r1")
     sure = {"low": 0.0, "high": 0.05, "se": 0.01}
     store.write_results([
-        GroupRow("r1", "longbench_pro", "overall", "all", "average", 1, 9, 0.0, 0.0, False, 0, unit=1, **sure),
-        GroupRow("r1", "longbench", "overall", "all", "average", 2, 9, 0.0004, 0.0, False, 0, **sure),
-        ResultRow("r1", *TASK, "f1", 2, 9, 0.004, None, headline=True, position=0, **sure),
+        group_row("r1", "longbench_pro", "overall", "all", 9, 0.0, official=0.0, unit=1, **sure),
+        group_row("r1", "longbench", "overall", "all", 9, 0.0004, official=0.0, **sure),
+        task_row("r1", *TASK, "f1", 9, 0.004, **sure),
     ])  # fmt: skip
     rows = {(row["benchmark"], row["line"]): row for row in read_report(store, "paper").dicts()}
     found = {key: (row["low"], row["high"], row["se"]) for key, row in rows.items()}

@@ -12,7 +12,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scored_parts import TASKS, Imported, made_sample, made_scores
 
-from lbx.base.records import GroupScore, Sample, ScoredSample, TaskScore
+from lbx.base.number import Number
+from lbx.base.records import Sample, ScoredSample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.results.scoring.adding_up import add_up
@@ -112,7 +113,7 @@ def test_bounds_hold_what_hidden_answers_reveal(store: Store, benchmark: str, un
             assert ends == (row["score"], row["score"]) and row["asked"] == row["answered"]
 
 
-def made_of(number: TaskScore | GroupScore) -> None:
+def made_of(number: Number) -> None:
     assert number.estimate is not None, number
     found = interval(number.estimate)
     assert found.value == pytest.approx(number.score, abs=1e-12), number

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lbx.base.records import GroupScore, ScoredSample, TaskScore
+from lbx.base.number import Number
+from lbx.base.records import ScoredSample
 from lbx.statistics.estimates import Codes, Estimate, Floats, Stratum, encode_labels, number_by_appearance
 
 Array = npt.NDArray[Any]
@@ -146,7 +147,7 @@ def numpy_percent(values: Sequence[float], digits: int) -> float:
     return float(np.round(100 * np.mean(values), digits))
 
 
-def task_score(name: str, rows: Sequence[ScoredSample], metric: str, digits: int | None) -> list[TaskScore]:
+def task_score(name: str, rows: Sequence[ScoredSample], metric: str, digits: int | None) -> list[Number]:
     """Return a metric's mean over the questions that have it; [] without any.
 
     ``official`` is the script's number, the mean over answers in percent with ``digits``: 100 * sum / n, not
@@ -158,7 +159,7 @@ def task_score(name: str, rows: Sequence[ScoredSample], metric: str, digits: int
     official = None if digits is None else round(mean(values, 100), digits)
     n = len(values)
     rows, values = question_means(rows, values)
-    return [TaskScore(name, n, mean(values), official, estimate=estimate(rows, values))]
+    return [Number(metric=name, n=n, score=mean(values), official=official, estimate=estimate(rows, values))]
 
 
 def question_means(rows: Sequence[ScoredSample], values: Floats) -> tuple[ScoredRows, Floats]:
@@ -182,8 +183,8 @@ def estimate(rows: Sequence[ScoredSample], values: Iterable[float], *, linear: b
 
 
 def numbers_by_task(
-    aggregate: Callable[[str, Sequence[ScoredSample]], list[TaskScore]], tasks: Mapping[str, Sequence[ScoredSample]]
-) -> dict[str, dict[str, TaskScore]]:
+    aggregate: Callable[[str, Sequence[ScoredSample]], list[Number]], tasks: Mapping[str, Sequence[ScoredSample]]
+) -> dict[str, dict[str, Number]]:
     """Return {task: {metric: number}} of the tasks that have any."""
     by_task = {task: {score.metric: score for score in aggregate(task, rows)} for task, rows in tasks.items()}
     return {task: scores for task, scores in by_task.items() if scores}
@@ -198,7 +199,7 @@ class Average:
         score: the mean of the parts' scores, in 0..1.
         percent: the unrounded mean of the parts' official figures, which are rounded.
         partial: whether any score lacks a part.
-        estimate: see ``TaskScore``; None if a part has none.
+        estimate: see ``Number``; None if a part has none.
     """
 
     n: int
@@ -209,7 +210,7 @@ class Average:
     estimate: Estimate | None
 
     @classmethod
-    def of(cls, parts: Sequence[TaskScore | Average], *, complete: bool) -> Average | None:
+    def of(cls, parts: Sequence[Number | Average], *, complete: bool) -> Average | None:
         """Return the mean of the parts, or None if there are none."""
         if not parts:
             return None
@@ -222,13 +223,23 @@ class Average:
             estimate=average([part.estimate for part in parts]),
         )
 
-    def group(self, grouping: str, name: str, metric: str = "average", *, digits: int = 1) -> GroupScore:
+    def group(self, grouping: str, name: str, metric: str = "average", *, digits: int = 1) -> Number:
         """Return the mean as a group's score; ``official`` is rounded to ``digits``, or None if a part is missing."""
         official = round(self.percent, digits) if self.complete else None
-        return GroupScore(grouping, name, metric, self.n, self.score, official, self.partial, self.estimate)
+        return Number(
+            kind="group",
+            grouping=grouping,
+            name=name,
+            metric=metric,
+            n=self.n,
+            score=self.score,
+            official=official,
+            partial=self.partial,
+            estimate=self.estimate,
+        )
 
 
-def first_overall(groups: Sequence[GroupScore], heads: Sequence[TaskScore]) -> GroupScore | None:
+def first_overall(groups: Sequence[Number], heads: Sequence[Number]) -> Number | None:
     """Return a benchmark's overall score: its first "overall" group, else the mean of its tasks' headlines."""
     overall = next((group for group in groups if group.grouping == "overall"), None)
     mean_of_tasks = None if overall else Average.of(heads, complete=False)
@@ -241,7 +252,7 @@ def average(parts: Sequence[Estimate | None]) -> Estimate | None:
     return Estimate.average(estimates) if len(estimates) == len(parts) else None
 
 
-def _percent_of(part: TaskScore | Average) -> float:
+def _percent_of(part: Number | Average) -> float:
     if isinstance(part, Average):
         return part.percent
     return 100 * part.score if part.official is None else part.official

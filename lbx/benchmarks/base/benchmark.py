@@ -20,7 +20,16 @@ from typing import ClassVar, NamedTuple
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, SimilarityInput, Task, TaskScore
+from lbx.base.number import Number
+from lbx.base.records import (
+    Chunk,
+    Prompt,
+    Sample,
+    Score,
+    ScoredSample,
+    SimilarityInput,
+    Task,
+)
 from lbx.benchmarks.base.aggregates import ScoredRows
 from lbx.benchmarks.base.layout import Boards, LengthCurve, Paper, PublishedFigures
 from lbx.benchmarks.base.predictions import PredictionFormat, ResultFormat
@@ -317,17 +326,17 @@ class Benchmark(ABC):
         return document
 
     @abstractmethod
-    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         """Return the task's numbers as the official script prints them, from rows in the data's order.
 
         The first is the headline, which averages use. The caller leaves out rows of failed generations.
         """
 
-    def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
+    def headline(self, task: str, rows: Sequence[ScoredSample]) -> Number | None:
         """Return the first number of ``aggregate``; subclasses may compute it without the others."""
         return next(iter(self.aggregate(task, rows)), None)
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
         """Return numbers over several tasks, in the order of the paper's table.
 
         Args:

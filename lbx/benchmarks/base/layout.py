@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from lbx.base.columns import Column
-from lbx.base.number_key import NumberKey
+from lbx.base.number import NumberKey
 from lbx.statistics.estimates import Interval
 
 

@@ -15,7 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from lbx.base.records import GroupScore, Sample, ScoredSample, TaskScore, canonical_json, sha256_text
+from lbx.base.number import Number
+from lbx.base.records import Sample, ScoredSample, canonical_json, sha256_text
 from lbx.base.visible import spreadsheet_cell
 from lbx.benchmarks.base.prediction_lines import PredictionLine
 
@@ -332,8 +333,8 @@ class ScoredRun:
     file: str
     finished_at: datetime
     lines: Sequence[ScoredLine]
-    numbers: Mapping[str, Mapping[str, TaskScore]]
-    groups: Sequence[GroupScore]
+    numbers: Mapping[str, Mapping[str, Number]]
+    groups: Sequence[Number]
     judge_results: Sequence[JudgeResult] = ()
 
     @property

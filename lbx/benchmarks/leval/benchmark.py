@@ -32,7 +32,8 @@ import numpy as np
 
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
-from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, Task, TaskScore
+from lbx.base.number import Number
+from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.aggregates import (
     Average,
@@ -175,7 +176,7 @@ class LEval(Benchmark):
         """Return the document; of gsm100 the question, because its only document is worked examples."""
         return f"gsm100/{sample.sample_id}" if sample.task == "gsm100" else document
 
-    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         """Return the numbers that auto_eval.py prints: percent with four decimals.
 
         topic_retrieval adds exact_match/first, /second, /third and sci_fi loyalty and fact; their exact_match is the
@@ -197,7 +198,7 @@ class LEval(Benchmark):
         metric = METRICS[kind][0]
         return task_score(metric, rows, metric, 4)
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
         """Return the tables' averages: "closed" (exact_match) and "open" (f1, rouge1, rouge2, rougeL), two decimals.
 
         ``official`` is None as long as a task is missing. "overall" is lbx's own, the mean of all tasks' headlines.
@@ -276,7 +277,7 @@ def _rouge_scores(output: str, reference: str) -> list[Score]:
     ]
 
 
-def _rouge_aggregate(rows: Sequence[ScoredSample]) -> list[TaskScore]:
+def _rouge_aggregate(rows: Sequence[ScoredSample]) -> list[Number]:
     names = METRICS["rouge"][1:]
     complete_rows = ScoredRows.of(rows)
     for metric in names:
@@ -297,11 +298,11 @@ def _rouge_aggregate(rows: Sequence[ScoredSample]) -> list[TaskScore]:
     )
     estimates = {metric: estimate(rows, figures[metric] / 100) for metric in names}
     return [
-        TaskScore(
-            metric,
-            len(complete_rows),
-            value / 100,
-            round(official[metric], 4),
+        Number(
+            metric=metric,
+            n=len(complete_rows),
+            score=value / 100,
+            official=round(official[metric], 4),
             estimate=estimates.get(metric, geometric_mean_estimate),
         )
         for metric, value in scores.items()
@@ -316,11 +317,17 @@ def _has_topic(topic_index: int, row: ScoredSample) -> bool:
     return bool(row.sample.meta["topic"] == topic_index)
 
 
-def _with_average(parts: Sequence[TaskScore]) -> list[TaskScore]:
+def _with_average(parts: Sequence[Number]) -> list[Number]:
     if not parts:
         return []
     n = max(part.n for part in parts) if parts[0].metric == "loyalty" else sum(part.n for part in parts)
     score = mean([part.score for part in parts])
     official = mean([part.official for part in parts if part.official is not None])
-    total = TaskScore("exact_match", n, score, official, estimate=average([part.estimate for part in parts]))
+    total = Number(
+        metric="exact_match",
+        n=n,
+        score=score,
+        official=official,
+        estimate=average([part.estimate for part in parts]),
+    )
     return [total, *parts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from lbx.base.columns import Column, number_column
-from lbx.base.number_key import OVERALL, NumberKey, group_number, task_number
+from lbx.base.number import OVERALL, NumberKey, group_number, task_number
 from lbx.benchmarks.base.benchmark import MARKS
 from lbx.benchmarks.base.layout import (
     MODE,

@@ -22,7 +22,16 @@ from typing import Any, TypeVar
 
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
+from lbx.base.number import Number
+from lbx.base.records import (
+    Chunk,
+    Prompt,
+    Sample,
+    Score,
+    ScoredSample,
+    Task,
+    Truncation,
+)
 from lbx.benchmarks.base.aggregates import ScoredRows, numbers_by_task, numpy_percent, task_score
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue, with_unique_ids
 from lbx.benchmarks.base.files import DataRow, damaged_file_error, read_json, zip_members
@@ -199,23 +208,23 @@ class LongBench(Benchmark):
             return [Score(metric, 0.0, extracted, error) for metric in METRICS[kind.metric]]
         return [replace(score, extracted=extracted) for score in _scores(kind, sample, output)]
 
-    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         """Return eval.py's number: 100 x mean, two decimals by Python's ``round``.
 
         An E task also has numbers "{metric}/0-4k", "/4-8k" and "/8k+", rounded by numpy as there. A bucket
         without samples, which is NaN officially, is left out.
         """
-        scores: list[TaskScore] = []
+        scores: list[Number] = []
         for metric in METRICS[kind_of(task).metric]:
             scores += task_score(metric, rows, metric, 2)
             if task.endswith("_e"):
                 scores += _bucket_scores(metric, rows)
         return scores
 
-    def headline(self, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
+    def headline(self, task: str, rows: Sequence[ScoredSample]) -> Number | None:
         return next(iter(task_score(METRICS[kind_of(task).metric][0], rows, METRICS[kind_of(task).metric][0], 2)), None)
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
         """Return the authors' tables of averages, from ``lbx.benchmarks.longbench.tables``."""
         return groups(numbers_by_task(self.aggregate, tasks))
 
@@ -239,7 +248,7 @@ def _scores(kind: TaskRules, sample: Sample, answer: str) -> list[Score]:
             return [Score("f1", (f1.qa_f1_zh if language == "zh" else f1.qa_f1)(answer, references))]
 
 
-def _bucket_scores(metric: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+def _bucket_scores(metric: str, rows: Sequence[ScoredSample]) -> list[Number]:
     groups = {
         name: ScoredRows.of(rows).filter(partial(_is_in_bucket, bucket_index))
         for bucket_index, name in enumerate(BUCKETS)

@@ -27,8 +27,7 @@ from dataclasses import replace
 import numpy as np
 
 from lbx.base.columns import Column, number_column
-from lbx.base.number_key import OVERALL, NumberKey, group_number
-from lbx.base.records import GroupScore, TaskScore
+from lbx.base.number import OVERALL, Number, NumberKey, group_number
 from lbx.benchmarks.base.aggregates import Average, ScoredRows, question_means
 from lbx.benchmarks.base.layout import (
     MODE,
@@ -51,21 +50,21 @@ RELATIVE, RELATIVE_E = "relative", "relative_e"
 """Groupings of the relative curves of LongBench and of LongBench-E; the second has a table."""
 _CATEGORIES = tuple(dict.fromkeys(kind.category for kind in TASKS.values()))
 
-TaskNumbers = Mapping[str, Mapping[str, TaskScore]]
+TaskNumbers = Mapping[str, Mapping[str, Number]]
 """{task: {metric: number}}."""
 
 _EARLY = frozenset({"samsum", "multi_news"})
 """Tasks that are missing in the early release, which had nq."""
 
 
-def groups(numbers: TaskNumbers) -> list[GroupScore]:
+def groups(numbers: TaskNumbers) -> list[Number]:
     """Return every group that has a task: "category", "category_en", "category_zh", "language", "overall", then E's."""
     plain = {task: results for task, results in numbers.items() if not task.endswith("_e")}
     in_e = {task: results for task, results in numbers.items() if task.endswith("_e")}
     return [*_plain(plain), *_e(in_e)]
 
 
-def _plain(numbers: TaskNumbers) -> Iterator[GroupScore]:
+def _plain(numbers: TaskNumbers) -> Iterator[Number]:
     heads = {task: results[METRICS[kind_of(task).metric][0]] for task, results in numbers.items()}
     release = [task for task in TASKS if (task not in _EARLY if "nq" in heads else task != "nq")]
     tables = {"": _categories(heads, release)}
@@ -83,7 +82,7 @@ def _plain(numbers: TaskNumbers) -> Iterator[GroupScore]:
         yield overall.group("overall", "all")
 
 
-def _e(numbers: TaskNumbers) -> Iterator[GroupScore]:
+def _e(numbers: TaskNumbers) -> Iterator[Number]:
     tables: dict[str, dict[str, Average]] = {}
     for bucket in BUCKETS:
         names = {task: f"{METRICS[kind_of(task).metric][0]}/{bucket}" for task in numbers}
@@ -98,7 +97,7 @@ def _e(numbers: TaskNumbers) -> Iterator[GroupScore]:
             yield overall.group("overall_e", "all", bucket)
 
 
-def _categories(heads: Mapping[str, TaskScore], tasks: Collection[str]) -> dict[str, Average]:
+def _categories(heads: Mapping[str, Number], tasks: Collection[str]) -> dict[str, Average]:
     averages = {}
     for category in _CATEGORIES:
         members = [task for task in tasks if kind_of(task).category == category]
@@ -248,7 +247,10 @@ def _complete_entry(entry: BoardEntry) -> BoardEntry:
         return entry
     official = {key.task: value for key, value in entry.figures.items() if key.task in TASKS and not key.metric}
     heads = {task: METRICS[TASKS[task].metric][0] for task in official}
-    numbers = {task: {head: TaskScore(head, 0, official[task] / 100, official[task])} for task, head in heads.items()}
+    numbers = {
+        task: {head: Number(metric=head, n=0, score=official[task] / 100, official=official[task])}
+        for task, head in heads.items()
+    }
     averages = {
         group_number(group.grouping, group.name, metric=group.metric): group.official
         for group in groups(numbers)

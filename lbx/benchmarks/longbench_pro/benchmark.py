@@ -22,16 +22,15 @@ from dataclasses import replace
 from typing import Any
 
 from lbx.base.layout import Bundle
+from lbx.base.number import Number
 from lbx.base.records import (
     Chunk,
-    GroupScore,
     Prompt,
     Sample,
     Score,
     ScoredSample,
     SimilarityInput,
     Task,
-    TaskScore,
     Truncation,
 )
 from lbx.benchmarks.base.aggregates import task_score
@@ -167,7 +166,7 @@ class LongBenchPro(Benchmark):
         value = _LINES[metric]([metrics.fold(reference) for reference in sample.references], lines)
         return [_checked_score(metric, value, lines[0] if metric == "accuracy" else "\n".join(lines))]
 
-    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         """Return means over all rows, all iterations. The official report has no numbers of secondary tasks.
 
         The headline of a summary task is "summary" if every row has it, else "rouge_l", which is partial then.
@@ -180,7 +179,7 @@ class LongBenchPro(Benchmark):
                     scores.append(replace(score, partial=partial))
         return scores
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
         """Return the official report; with ``averages_only`` without iterations, BoN-n and pass@n."""
         return group_scores(tasks, with_tries=not averages_only)
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lbx.base.columns import Column, number_column
-from lbx.base.number_key import OVERALL, NumberKey, group_number
-from lbx.base.records import GroupScore, Sample, ScoredSample
+from lbx.base.number import OVERALL, Number, NumberKey, group_number
+from lbx.base.records import Sample, ScoredSample
 from lbx.benchmarks.base.aggregates import ScoredRows, estimate, mean
 from lbx.benchmarks.base.layout import (
     Board,
@@ -123,12 +123,12 @@ class _ReportRows:
     official: bool = False
 
 
-def group_scores(tasks: Mapping[str, Sequence[ScoredSample]], *, with_tries: bool = True) -> list[GroupScore]:
+def group_scores(tasks: Mapping[str, Sequence[ScoredSample]], *, with_tries: bool = True) -> list[Number]:
     """Return the report over the answers in the data's order."""
     return report(_in_order(tasks), tries=with_tries)
 
 
-def report(rows: Sequence[ScoredSample], *, tries: bool = True) -> list[GroupScore]:
+def report(rows: Sequence[ScoredSample], *, tries: bool = True) -> list[Number]:
     """Return metrics "average", "iteration 1".., "bon@1".., "pass@1"..; ``n`` counts questions.
 
     Only "overall" has iterations and pass@n. A number that includes a summary without similarity is
@@ -224,13 +224,13 @@ def _missing_group(report_rows: _ReportRows) -> str | None:
 
 def _overall(
     metric: str, items: Sequence[_ScoredAnswer], report_rows: _ReportRows, *, answers: Sequence[_ScoredAnswer] = ()
-) -> list[GroupScore]:
+) -> list[Number]:
     return [_group("overall", "all", metric, items, report_rows, answers=answers)] if items else []
 
 
 def _by_category(
     metric: str, items: Sequence[_ScoredAnswer], report_rows: _ReportRows, *, answers: Sequence[_ScoredAnswer] = ()
-) -> list[GroupScore]:
+) -> list[Number]:
     groups = []
     for grouping, names in CATEGORIES.items():
         items_by_group, answers_by_group = _group_by_property(grouping, items), _group_by_property(grouping, answers)
@@ -257,7 +257,7 @@ def _group(
     report_rows: _ReportRows,
     *,
     answers: Sequence[_ScoredAnswer],
-) -> GroupScore:
+) -> Number:
     value = mean([item.value for item in items])
     partial = any(item.partial for item in items)
     inputs = answers or items
@@ -265,10 +265,18 @@ def _group(
         report_rows.rows.take([item.row_index for item in inputs]), [item.value for item in inputs]
     )
     official_value = value if report_rows.official and not partial else None
-    return GroupScore(
-        grouping, name, metric, len(items), value, official_value, partial, group_estimate,
-        sum(item.answers for item in items),
-    )  # fmt: skip
+    return Number(
+        kind="group",
+        grouping=grouping,
+        name=name,
+        metric=metric,
+        n=len(items),
+        score=value,
+        official=official_value,
+        partial=partial,
+        estimate=group_estimate,
+        answers=sum(item.answers for item in items),
+    )
 
 
 _GROUPINGS = {

@@ -25,7 +25,8 @@ from typing import Any
 from lbx.base.database import extract
 from lbx.base.errors import BundleError, LbxError, UsageError
 from lbx.base.layout import Bundle
-from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, Task, TaskScore
+from lbx.base.number import Number
+from lbx.base.records import Chunk, Prompt, Sample, Score, ScoredSample, Task
 from lbx.base.tables import is_name
 from lbx.base.visible import as_command
 from lbx.benchmarks.base.aggregates import Average, mean, task_score
@@ -149,7 +150,7 @@ class CustomBenchmark(Benchmark):
             for name, result in values.items()
         ]
 
-    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         """Return the mean of each metric; ``official`` is the mean in percent."""
         metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
         order = rows[0].sample.meta.get("metrics", []) if rows else []
@@ -159,10 +160,10 @@ class CustomBenchmark(Benchmark):
             replace(score, official=mean(score.estimate.values.tolist(), 100)) for score in scores if score.estimate
         ]
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
         """Return the mean of the tasks' headlines: by language if there are several, and overall."""
         heads = {task: scores[0] for task, rows in tasks.items() if (scores := self.aggregate(task, rows))}
-        languages: dict[str, list[TaskScore]] = {}
+        languages: dict[str, list[Number]] = {}
         for task, head in heads.items():
             languages.setdefault(tasks[task][0].sample.language, []).append(head)
         parts = [("language", name, scores) for name, scores in languages.items()] if len(languages) > 1 else []

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lbx.base.number_key import ALL, OVERALL
-from lbx.base.records import GroupScore, Sample, Score, ScoredSample, TaskScore
+from lbx.base.number import ALL, OVERALL, Number
+from lbx.base.records import Sample, Score, ScoredSample
 from lbx.benchmarks.base.aggregates import Average, ScoredRows, mean, task_score
 from lbx.benchmarks.metrics import ruler
 from lbx.benchmarks.ruler.tasks import LENGTHS, QUESTIONS, TASKS, split_task
@@ -54,7 +54,7 @@ def cluster_of(sample: Sample) -> str:
     return f"{sample.task}/{sample.sample_id}"
 
 
-def aggregate(task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+def aggregate(task: str, rows: Sequence[ScoredSample]) -> list[Number]:
     """Return evaluate.py's number of a task, sum / n x 100 with two decimals by Python's ``round``, and the nulls."""
     headline, null = metrics_of(task)
     values = ScoredRows.of(rows).with_metric(headline)[1]
@@ -77,12 +77,12 @@ def effective_length(averages: Mapping[int, float]) -> int:
     return max((length for length in LENGTHS if averages.get(length, 0.0) >= THRESHOLD), default=0)
 
 
-def groups(tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+def groups(tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
     """Return the averages of each length over the 13 tasks, then those of the README's table over the six lengths.
 
     An average of a length is official if it has all tasks, one of the lengths if all lengths are.
     """
-    scores: dict[int, dict[str, TaskScore]] = {}
+    scores: dict[int, dict[str, Number]] = {}
     for task, rows in tasks.items():
         base, length = split_task(task)
         if base in TASKS and (numbers := aggregate(task, rows)):
@@ -116,7 +116,7 @@ def length_weights(metric: str, lengths: Sequence[int]) -> list[int]:
     return [len(LENGTHS) - place if metric == FALLING else 1 for place in places]
 
 
-def _over_lengths(metric: str, averages: Mapping[int, Average]) -> GroupScore:
+def _over_lengths(metric: str, averages: Mapping[int, Average]) -> Number:
     parts, weights = list(averages.values()), length_weights(metric, list(averages))
     estimates = [part.estimate for part in parts if part.estimate is not None]
     mean_of_lengths = Average(
@@ -143,10 +143,19 @@ def _weighted_estimate(estimates: Sequence[Estimate], weights: Sequence[int]) ->
     return Estimate(tuple(strata), all(part.clustered for part in estimates), all(part.linear for part in estimates))
 
 
-def _effective(averages: Mapping[int, Average]) -> GroupScore:
+def _effective(averages: Mapping[int, Average]) -> Number:
     """Return the effective length; official if all tasks have all standard lengths up to the longest."""
     complete = all(part.complete for part in averages.values()) and [*averages] == [*LENGTHS[: len(averages)]]
     length = effective_length({length: round(part.percent, 1) for length, part in averages.items()}) / 1024
     n = sum(part.n for part in averages.values())
     partial = any(part.partial for part in averages.values())
-    return GroupScore(OVERALL, ALL, EFFECTIVE, n, length / 100, length if complete else None, partial)
+    return Number(
+        kind="group",
+        grouping=OVERALL,
+        name=ALL,
+        metric=EFFECTIVE,
+        n=n,
+        score=length / 100,
+        official=length if complete else None,
+        partial=partial,
+    )

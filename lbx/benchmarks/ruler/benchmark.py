@@ -18,8 +18,16 @@ from typing import Any
 from lbx.base.columns import Column, number_column
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
-from lbx.base.number_key import OVERALL, NumberKey, group_number
-from lbx.base.records import Chunk, GroupScore, Prompt, Sample, Score, ScoredSample, Task, TaskScore, Truncation
+from lbx.base.number import OVERALL, Number, NumberKey, group_number
+from lbx.base.records import (
+    Chunk,
+    Prompt,
+    Sample,
+    Score,
+    ScoredSample,
+    Task,
+    Truncation,
+)
 from lbx.benchmarks.base.benchmark import (
     AskedModel,
     AskingProtocol,
@@ -285,8 +293,8 @@ class Ruler(Benchmark):
         """Return the question of a qa task, which recurs at every length; other samples are clusters by themselves."""
         return cluster_of(sample)
 
-    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    def aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         return aggregate(task, rows)
 
-    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[GroupScore]:
+    def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
         return groups(tasks, averages_only=averages_only)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lbx.base.columns import Column
+from lbx.base.number import INTERVAL_COLUMNS
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks.registry import unit_of
 from lbx.report.format.digits import (
@@ -21,7 +22,7 @@ from lbx.report.format.digits import (
 from lbx.report.format.labels import LABELS
 from lbx.report.format.sheets import BLOCKS, Cells, Sheet
 from lbx.results import Table
-from lbx.results.rows import BOUND_COLUMNS, INTERVAL_COLUMNS
+from lbx.results.rows import BOUND_COLUMNS
 
 if TYPE_CHECKING:
     from lbx.report.report import Report

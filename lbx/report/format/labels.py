@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lbx.base.number_key import ALL, NumberKey
+from lbx.base.number import ALL, NumberKey
 from lbx.report.format.sheets import Sheet
 from lbx.results import Store, Table
 from lbx.results.file.sessions import progress_of_runs

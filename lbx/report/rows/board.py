@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from lbx.base.columns import Column
 from lbx.base.marks import COUNT_WORDS
-from lbx.base.number_key import NumberKey, group_number, task_number
+from lbx.base.number import NumberKey, group_number, key_of, task_number
 from lbx.benchmarks.base.layout import (
     AnswerLengthRule,
     Board,
@@ -50,7 +50,6 @@ from lbx.report.rows.paper import Curves, curves
 from lbx.report.rows.reference import PublishedModel, find_published, load_published
 from lbx.results import Store, Table
 from lbx.results.file.imports import harness_of
-from lbx.results.file.numbers import key_of
 from lbx.results.rows import BOUND_COLUMNS
 from lbx.results.views import MODE_OF_RUN, NUMBERS_OF_TASKS_AND_GROUPS
 

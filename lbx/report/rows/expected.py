@@ -8,12 +8,12 @@ from typing import Any
 
 from lbx.base.columns import Column
 from lbx.base.errors import UsageError
+from lbx.base.number import key_of
 from lbx.report.format.labels import number_label
 from lbx.report.query import ReportQuery
 from lbx.report.report import Report
 from lbx.report.rows.reference import Figure, PublishedModel, find_published, join_names
 from lbx.results import Store, Table
-from lbx.results.file.numbers import key_of
 from lbx.results.views import PAPER_NUMBERS
 
 AGREES, DIFFERS, CANNOT_TELL = "agrees", "differs", "cannot tell"

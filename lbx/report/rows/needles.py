@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from lbx.base.columns import Column
-from lbx.base.records import ScoredSample, TaskScore
+from lbx.base.number import Number
+from lbx.base.records import ScoredSample
 from lbx.benchmarks.base.aggregates import average
 from lbx.report.draw.charts import heat
 from lbx.report.draw.figures import (
@@ -96,7 +97,7 @@ def _lines(benchmark: str, tasks: RowsByTask) -> Iterator[dict[str, Any]]:
                 yield {"tasks": len(alike), **_numbers(benchmark, cell, [scores[cell] for scores in alike])}
 
 
-def _numbers(benchmark: str, cell: Cell, parts: list[TaskScore]) -> dict[str, Any]:
+def _numbers(benchmark: str, cell: Cell, parts: list[Number]) -> dict[str, Any]:
     unit, length, depth = cell
     line: dict[str, Any] = {"length_unit": unit, "length": length, "depth": depth}
     estimate = average([part.estimate for part in parts])

@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from lbx.base.columns import Column
-from lbx.base.number_key import NumberKey, group_number
+from lbx.base.number import NumberKey, group_number, key_of
 from lbx.base.units import format_count
 from lbx.base.visible import one_line, visible
 from lbx.benchmarks.base.layout import LengthCurve, Paper, TableCell
@@ -26,7 +26,7 @@ from lbx.report.report import PagePlace, Report
 from lbx.report.rows import reference
 from lbx.report.rows.comparison import compare_runs
 from lbx.results import Store, Table
-from lbx.results.file.numbers import KEY_COLUMNS, key_of
+from lbx.results.file.numbers import KEY_COLUMNS
 from lbx.results.rows import interval_columns
 from lbx.results.scoring.score_columns import read_scores
 from lbx.results.views import PAPER_NUMBERS

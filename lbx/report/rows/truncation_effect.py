@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from lbx.base.columns import Column
-from lbx.base.number_key import task_number
-from lbx.base.records import TaskScore
+from lbx.base.number import Number, task_number
 from lbx.benchmarks.base.aggregates import Array, ScoredRows, average
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.report.pairs import RunScore, find_run, restrict_to_common
@@ -74,9 +73,9 @@ def table(store: Store, query: ReportQuery) -> Table:
 
 def _run_lines(benchmark: str, tasks: RowsByTask) -> Iterator[TruncationLine]:
     family = find_benchmark(benchmark)
-    both: list[dict[str, TaskScore]] = []
+    both: list[dict[str, Number]] = []
     for task, rows in tasks.items():
-        parts: dict[str, TaskScore] = {}
+        parts: dict[str, Number] = {}
         for part, belongs in _PARTS.items():
             if score := headline_of(benchmark, task, rows.take(belongs(rows))):
                 parts[part] = score

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lbx.base.records import Chunk, Sample, sha256_text
+from lbx.base.records import Chunk, Sample, TableRow, sha256_text
 from lbx.results.file.inserting import insert
 from lbx.results.file.store import Store
-from lbx.results.rows import TableRow
 
 
 @dataclass(frozen=True, slots=True)

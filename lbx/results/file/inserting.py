@@ -8,7 +8,8 @@ from typing import Any
 
 import duckdb
 
-from lbx.results.rows import TableRow, as_json
+from lbx.base.records import TableRow
+from lbx.results.rows import as_json
 
 
 def insert(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import duckdb
 
-from lbx.base.number_key import NumberKey
+from lbx.base.number import Number
 from lbx.results.file.inserting import as_parameter, insert, json_rows, rows_of_json
-from lbx.results.rows import GenerationRow, NumberRow, as_json
+from lbx.results.rows import GenerationRow, as_json
 
 TASK = ("run_id", "benchmark", "task")
 _BENCHMARK = ("run_id", "benchmark")
@@ -20,23 +20,7 @@ KEY_COLUMNS = ("kind", "task", '"grouping"', "name", "metric", "judge", "against
 """Columns of a number's key, in addition to its run and benchmark."""
 
 
-def key_of(row: Mapping[str, Any]) -> NumberKey:
-    """Return the key of a number's row."""
-    return NumberKey(
-        run=row["run_id"],
-        benchmark=row["benchmark"],
-        kind=row["kind"],
-        task=row["task"],
-        grouping=row["grouping"],
-        group=row["name"],
-        metric=row["metric"],
-        judge=row["judge"],
-        against=row["against"],
-        questions=row["questions"],
-    )
-
-
-def replace(connection: duckdb.DuckDBPyConnection, rows: Sequence[NumberRow]) -> None:
+def replace(connection: duckdb.DuckDBPyConnection, rows: Sequence[Number]) -> None:
     """Replace all numbers of the same kinds and tasks (or benchmarks), including those without a new row."""
     for kind in (*_OF_TASKS, *_OVER_TASKS):
         columns = TASK if kind in _OF_TASKS else _BENCHMARK
@@ -46,7 +30,7 @@ def replace(connection: duckdb.DuckDBPyConnection, rows: Sequence[NumberRow]) ->
 
 
 def replace_opinions(
-    connection: duckdb.DuckDBPyConnection, run_id: str, benchmark: str, rows: Sequence[NumberRow]
+    connection: duckdb.DuckDBPyConnection, run_id: str, benchmark: str, rows: Sequence[Number]
 ) -> None:
     """Replace the opinions on a run's answers."""
     delete_numbers(connection, ["opinion"], _BENCHMARK, [(run_id, benchmark)])

@@ -19,6 +19,7 @@ import duckdb
 from lbx.base.database import RESULTS, attach, files_of
 from lbx.base.errors import StoreError, files_read
 from lbx.base.marks import BLANK, QUESTION_CHANGED, QUESTION_REMOVED
+from lbx.base.number import Number
 from lbx.base.processes import defer_signals
 from lbx.base.records import JUDGE, RoundSample, SampleKey
 from lbx.results.file import numbers
@@ -28,7 +29,7 @@ from lbx.results.file.inserting import as_parameter, insert, rows_of_json
 from lbx.results.file.opening import WRITERS, check_path, connect, first_line, prepare, transaction
 from lbx.results.file.snapshots import Snapshot, connect_reader
 from lbx.results.file.texts import require_texts
-from lbx.results.rows import GenerationRow, NumberRow, RoundRow, RunRow, SampleRow, ScoreRow, Table, as_json
+from lbx.results.rows import GenerationRow, RoundRow, RunRow, SampleRow, ScoreRow, Table, as_json
 
 T = TypeVar("T")
 
@@ -254,7 +255,7 @@ class Store:
             raise other_samples_error(self.path, other)
         self.completed_tasks |= complete_samples(connection, rows, parameters)
 
-    def write_results(self, results: Sequence[NumberRow]) -> None:
+    def write_results(self, results: Sequence[Number]) -> None:
         """Replace the numbers of tasks, or of a benchmark.
 
         Old numbers of the same task (or benchmark) are deleted first: there may have been more.
@@ -294,7 +295,7 @@ class Store:
         value: T = self._once[name]
         return value
 
-    def write_opinions(self, run_id: str, benchmark: str, opinions: Sequence[NumberRow]) -> None:
+    def write_opinions(self, run_id: str, benchmark: str, opinions: Sequence[Number]) -> None:
         """Replace the opinions of judges and people on a run's answers; see ``lbx.opinions.numbers``."""
         with self.transaction() as connection:
             numbers.replace_opinions(connection, run_id, benchmark, opinions)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from lbx.base.marks import QUESTION_REMOVED
-from lbx.base.records import GroupScore, ScoredSample, TaskScore
+from lbx.base.number import COMPLETENESS_COLUMNS, INTERVAL_COLUMNS, Number
+from lbx.base.records import ScoredSample
 from lbx.benchmarks.base.aggregates import Average, ScoredRows
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.judge import NAME as JUDGE
 from lbx.benchmarks.registry import CustomBenchmark
 from lbx.opinions import numbers as opinions
-from lbx.results import GroupRow, ResultRow, Store
+from lbx.results import Store
 from lbx.results.file.imports import harnesses_of_runs
-from lbx.results.rows import PROMPT_TOKENS, BenchmarkRow, LengthRow, NumberRow, stored_sample
+from lbx.results.rows import PROMPT_TOKENS, stored_sample
 from lbx.results.scoring.score_columns import (
     find_benchmark,
     headline_of,
@@ -80,17 +81,18 @@ class _AddingUp:
 
     def __init__(self, store: Store, run_id: str, benchmark: Benchmark, version: int, *, is_complete: bool) -> None:
         self._store, self._benchmark, self._version, self._is_complete = store, benchmark, version, is_complete
-        self._names = (run_id, benchmark.name)
+        self._names: dict[str, Any] = {"run_id": run_id, "benchmark": benchmark.name}
+        names = [run_id, benchmark.name]
         harness = harnesses_of_runs(store).get(run_id)
         self._unofficial = harness.unofficial_tasks if harness else frozenset[str]()
         sql = "SELECT task, scorable_samples, iterations FROM coverage WHERE run_id = ? AND benchmark = ?"
-        coverage = store.query(sql, self._names).rows
+        coverage = store.query(sql, names).rows
         self._scorable: dict[str, int | None] = {task: samples for task, samples, _ in coverage}
         self._iterations: dict[str, int] = {task: iterations for task, _, iterations in coverage}
         counts = store.query(
             "SELECT task, count(DISTINCT sample_id), count(error), count(*) FROM generations "
             "WHERE run_id = ? AND benchmark = ? AND error_type IS DISTINCT FROM ? GROUP BY ALL",
-            [*self._names, QUESTION_REMOVED],
+            [*names, QUESTION_REMOVED],
         ).rows
         # Samples that only judges and people rate are not part of any number.
         self._sample_counts = {task: min(count, self._scorable.get(task) or count) for task, count, *_ in counts}
@@ -110,16 +112,16 @@ class _AddingUp:
         for task, sample_id, iteration in store.query(
             "SELECT task, sample_id, iteration FROM generations ANTI JOIN samples USING (benchmark, task, sample_id) "
             "WHERE run_id = ? AND benchmark = ? AND error IS NOT NULL ORDER BY ALL",
-            self._names,
+            names,
         ).rows:
             self._bare_failures.setdefault(task, []).append((sample_id, iteration))
-        self._heads: dict[str, ResultRow] = {}
+        self._heads: dict[str, Number] = {}
 
     def _missing_rows(self, task: str, *, failed: int, unasked: int) -> list[ScoredSample]:
         """Failed answers, and iterations that an interrupted run has not asked yet of samples that it asked before."""
-        rows = [*self._store.samples(*self._names, task, failed=True)] if failed else []
+        rows = [*self._store.samples(**self._names, task=task, failed=True)] if failed else []
         if unasked and self._scorable.get(task) is not None:  # imports have as many answers as their files
-            stored = [*rows, *self._store.samples(*self._names, task)]
+            stored = [*rows, *self._store.samples(**self._names, task=task)]
             keys = {(row["sample_id"], row["iteration"]) for row in stored}
             rows += [
                 {**row, "iteration": iteration}
@@ -133,7 +135,7 @@ class _AddingUp:
             for sample, row in zip(samples, rows, strict=True)
         ]
 
-    def numbers(self, tasks: Mapping[str, ScoredRows]) -> list[NumberRow]:
+    def numbers(self, tasks: Mapping[str, ScoredRows]) -> list[Number]:
         """Return the numbers of tasks, of their lengths, and over tasks."""
         positions = _task_positions(self._benchmark, in_order(self._benchmark, self._sample_counts))
         results = [row for task, rows in tasks.items() for row in self._results(task, rows, positions[task])]
@@ -143,7 +145,7 @@ class _AddingUp:
         groups = self._groups(of_family)
         return [*results, *lengths, *groups, *self._benchmark_rows(tasks, groups)]
 
-    def _results(self, task: str, rows: ScoredRows, task_position: int) -> list[ResultRow]:
+    def _results(self, task: str, rows: ScoredRows, task_position: int) -> list[Number]:
         """Numbers of a task; none is official unless all samples are scored, and were asked like officially."""
         is_complete = self._has_all_scores(task, rows)
         numbers = self._aggregate(task, rows)
@@ -153,19 +155,24 @@ class _AddingUp:
             for filled in self._with_failures({task: rows})
         ]
         return [
-            ResultRow(
-                *self._names, task, score.metric, self._version, score.n, score.score,
-                score.official if is_complete and task not in self._unofficial else None,
-                headline=head is not None and score.metric == head.metric, position=position,
-                partial=score.partial or not is_complete, task_position=task_position,
+            replace(
+                score,
+                **self._names,
+                task=task,
+                metric_version=self._version,
+                official=score.official if is_complete and task not in self._unofficial else None,
                 unit=self._benchmark.scoring.unit,
+                partial=score.partial or not is_complete,
+                headline=head is not None and score.metric == head.metric,
                 in_paper=head is not None and self._benchmark.scoring.is_in_paper(score.metric, head.metric),
+                position=position,
+                task_position=task_position,
                 **self._interval_columns(score, [bound.get(score.metric) for bound in bounds]),
             )
             for position, score in enumerate(numbers)
-        ]  # fmt: skip
+        ]
 
-    def _lengths(self, task: str, rows: ScoredRows) -> list[LengthRow]:
+    def _lengths(self, task: str, rows: ScoredRows) -> list[Number]:
         """Headline metric by length: of documents in the benchmark's unit, and of prompts in the model's tokens."""
         head = self._heads[task].metric if task in self._heads else None
         tokens = np.nan_to_num(rows.column("original_tokens"))
@@ -179,13 +186,25 @@ class _AddingUp:
                 for score in (
                     score for score in self._aggregate(task, rows.take(bins == up_to)) if score.metric == head
                 ):
-                    results.append(LengthRow(
-                        *self._names, task, score.metric, self._version, unit, position, up_to, score.n, score.score,
-                        **_interval(self._benchmark, score),
-                    ))  # fmt: skip
+                    results.append(
+                        Number(
+                            **self._names,
+                            kind="length",
+                            task=task,
+                            metric=score.metric,
+                            length_unit=unit,
+                            length_up_to=up_to,
+                            metric_version=self._version,
+                            n=score.n,
+                            score=score.score,
+                            partial=None,
+                            position=position,
+                            **_interval(self._benchmark, score),
+                        )
+                    )
         return results
 
-    def _groups(self, tasks: Mapping[str, ScoredRows]) -> list[GroupRow]:
+    def _groups(self, tasks: Mapping[str, ScoredRows]) -> list[Number]:
         """Numbers over tasks; not official if a task with missing samples is part of them."""
         groups = self._benchmark.groups(tasks) if tasks else []
         complete_tasks = {task: rows for task, rows in tasks.items() if self._has_all_scores(task, rows)}
@@ -202,33 +221,34 @@ class _AddingUp:
             ]
         unanswered = {task: ScoredRows.of(()) for task in self._unanswered_tasks}
         bounds = [
-            {_group_key(group): group for group in self._benchmark.groups(rows)}
+            {group.key: group for group in self._benchmark.groups(rows)}
             for rows in self._with_failures({**tasks, **unanswered})
         ]
         return [
-            GroupRow(
-                *self._names, group.grouping, group.name, group.metric, self._version, group.n,
-                group.score, group.official, group.partial, position, self._benchmark.scoring.unit,
-                **self._interval_columns(group, [bound.get(_group_key(group)) for bound in bounds]),
+            replace(
+                group,
+                **self._names,
+                metric_version=self._version,
+                unit=self._benchmark.scoring.unit,
+                position=position,
+                **self._interval_columns(group, [bound.get(group.key) for bound in bounds]),
             )
             for position, group in enumerate(groups)
-        ]  # fmt: skip
+        ]
 
-    def _covered_groups(
-        self, groups: Sequence[GroupScore], tasks: Mapping[str, ScoredRows]
-    ) -> list[tuple[GroupScore, bool]]:
+    def _covered_groups(self, groups: Sequence[Number], tasks: Mapping[str, ScoredRows]) -> list[tuple[Number, bool]]:
         """Return each group with whether these tasks have all of its samples."""
-        counts = {_group_key(group): group.n for group in (self._benchmark.groups(tasks) if tasks else ())}
-        return [(group, counts.get(_group_key(group)) == group.n) for group in groups]
+        counts = {group.key: group.n for group in (self._benchmark.groups(tasks) if tasks else ())}
+        return [(group, counts.get(group.key) == group.n) for group in groups]
 
-    def _benchmark_rows(self, tasks: Mapping[str, ScoredRows], groups: Sequence[GroupRow]) -> list[BenchmarkRow]:
+    def _benchmark_rows(self, tasks: Mapping[str, ScoredRows], groups: Sequence[Number]) -> list[Number]:
         """The benchmark's leaderboard score: its own average, else the mean of its tasks' headlines.
 
         Tasks with only failed answers count in the bounds.
         """
         if overall := next((group for group in groups if group.grouping == "overall"), None):
-            columns = {column.name: getattr(overall, column.name) for column in fields(NumberRow)}
-            return [BenchmarkRow(*self._names, self._version, overall.n, overall.score, **columns)]
+            columns = {name: getattr(overall, name) for name in (*INTERVAL_COLUMNS, *COMPLETENESS_COLUMNS)}
+            return [self._benchmark_number(overall, columns)]
         heads = [head for task, rows in tasks.items() if (head := headline_of(self._benchmark.name, task, rows))]
         average = Average.of(heads, complete=False)
         if average is None:
@@ -243,9 +263,20 @@ class _AddingUp:
             "failed_as_0": sum(lowest) / (len(ends) + lost) if len(lowest) == len(ends) else None,
             "failed_as_1": (sum(highest) + lost) / (len(ends) + lost) if len(highest) == len(ends) else None,
         }
-        return [BenchmarkRow(*self._names, self._version, average.n, average.score, **columns)]
+        return [self._benchmark_number(average, columns)]
 
-    def _aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[TaskScore]:
+    def _benchmark_number(self, average: Number | Average, columns: Mapping[str, Any]) -> Number:
+        return Number(
+            **self._names,
+            kind="mean",
+            metric_version=self._version,
+            n=average.n,
+            score=average.score,
+            partial=None,
+            **columns,
+        )
+
+    def _aggregate(self, task: str, rows: Sequence[ScoredSample]) -> list[Number]:
         return (
             self._benchmark.aggregate(task, rows) if self._benchmark.catalogue.has_task(task) else plain_numbers(rows)
         )
@@ -270,9 +301,7 @@ class _AddingUp:
                 filled[task] = _fill_failures(self._benchmark, rows, [*failed, *unnamed], float(value))
         return filled_rows
 
-    def _interval_columns(
-        self, number: TaskScore | GroupScore, bounds: Sequence[TaskScore | GroupScore | None]
-    ) -> dict[str, Any]:
+    def _interval_columns(self, number: Number, bounds: Sequence[Number | None]) -> dict[str, Any]:
         columns = _interval(self._benchmark, number)
         ends = [end for end in bounds if end and end.estimate and self._covers_complete_tasks(end.estimate)]
         if number.estimate is None or len(ends) < len(bounds):
@@ -313,19 +342,14 @@ def _fill_failures(benchmark: Benchmark, rows: ScoredRows, failed: Sequence[Scor
     return ScoredRows.of(filled)
 
 
-def _interval(benchmark: Benchmark, number: TaskScore | GroupScore | Average) -> dict[str, Any]:
+def _interval(benchmark: Benchmark, number: Number | Average) -> dict[str, Any]:
     if number.estimate is None:
         return {}
     return score_interval_columns(interval(number.estimate), benchmark, clustered=number.estimate.clustered)
 
 
-def _answer_count(number: TaskScore | GroupScore) -> int:
-    answers = number.answers if isinstance(number, GroupScore) else None
-    return number.n if answers is None else answers
-
-
-def _group_key(group: GroupScore) -> tuple[str, str, str]:
-    return group.grouping, group.name, group.metric
+def _answer_count(number: Number) -> int:
+    return number.n if number.answers is None else number.answers
 
 
 def _task_positions(benchmark: Benchmark, tasks: Iterable[str]) -> dict[str, int]:

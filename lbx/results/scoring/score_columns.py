@@ -12,12 +12,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from lbx.base.records import GroupScore, Sample, ScoredSample, TaskScore
+from lbx.base.number import INTERVAL_COLUMNS as WHOLE
+from lbx.base.number import Number
+from lbx.base.records import Sample, ScoredSample
 from lbx.benchmarks.base.aggregates import Array, ScoreColumns, ScoredRows, first_overall, task_score
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import Store, Table
-from lbx.results.rows import INTERVAL_COLUMNS as WHOLE
 from lbx.results.rows import interval_columns
 from lbx.results.views import MODE_OF_RUN
 from lbx.statistics.estimates import Interval, encode_labels
@@ -224,7 +225,7 @@ def find_benchmark(benchmark: str) -> Benchmark | None:
         return None
 
 
-def headline_of(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> TaskScore | None:
+def headline_of(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> Number | None:
     """A task's headline over some of its answers; a plain mean for a task unknown to lbx. None without answers."""
     family = find_benchmark(benchmark) if rows else None
     if family and family.catalogue.has_task(task):
@@ -232,7 +233,7 @@ def headline_of(benchmark: str, task: str, rows: Sequence[ScoredSample]) -> Task
     return next(iter(plain_numbers(rows)), None)
 
 
-def benchmark_score(benchmark: str, tasks: RowsByTask, heads: Sequence[TaskScore]) -> GroupScore | None:
+def benchmark_score(benchmark: str, tasks: RowsByTask, heads: Sequence[Number]) -> Number | None:
     """A run's benchmark score: over the benchmark's own tasks, or the mean of the headlines of the tasks it has."""
     family = find_benchmark(benchmark)
     tasks_of_benchmark = {task: rows for task, rows in tasks.items() if family and family.catalogue.has_task(task)}
@@ -241,7 +242,7 @@ def benchmark_score(benchmark: str, tasks: RowsByTask, heads: Sequence[TaskScore
     )
 
 
-def plain_numbers(rows: Sequence[ScoredSample]) -> list[TaskScore]:
+def plain_numbers(rows: Sequence[ScoredSample]) -> list[Number]:
     """Means of a task's metrics, headline first, for a task unknown to lbx."""
     metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
     return [score for metric in metrics for score in task_score(metric, rows, metric, None)]

@@ -159,7 +159,7 @@ class GraphWalks(Benchmark):
         nodes, truth = read_nodes(output), set(sample.references)
         extracted = "" if nodes is None else ", ".join(nodes)
         f1 = 0.0 if nodes is None else _f1(set(nodes), truth, without_overlap=float(not nodes and not truth))
-        f1_card = _f1(set(_read_nodes_as_in_card(output)), truth, without_overlap=1.0)
+        f1_card = _f1(set(_split_nodes(_find_answer(output) or "")), truth, without_overlap=1.0)
         values = zip(METRICS, (f1, f1_card, float(nodes is not None)), strict=True)
         return [Score(metric, value, extracted) for metric, value in values]
 
@@ -191,10 +191,6 @@ def read_nodes(response: str) -> list[str] | None:
     """Return the nodes in the last line of a response; None if it has not the form "Final Answer: [a, b]"."""
     answer = _find_answer(response)
     return None if answer is None else _split_nodes(_PREFIX.sub("", answer, count=1))
-
-
-def _read_nodes_as_in_card(response: str) -> list[str]:
-    return _split_nodes(_find_answer(response) or "")
 
 
 def _find_answer(response: str) -> str | None:

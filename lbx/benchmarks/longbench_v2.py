@@ -182,7 +182,11 @@ class LongBenchV2Format(PredictionFormat):
         first_rows: dict[str, tuple[Sample, PredictionLine]] = {}
         predictions = []
         for number, line in enumerate(lines):
-            name = _sample_id(line, number)
+            value = line.values.get("_id")
+            if isinstance(value, int) and not isinstance(value, bool):
+                name = str(value)
+            else:
+                name = value if isinstance(value, str) else f"{number:04d}"
             prediction = self._prediction(task, name, number, times[name], line)
             times[name] += 1
             if sample := prediction.sample:
@@ -290,13 +294,6 @@ class LongBenchV2Format(PredictionFormat):
         """Return a reason also for empty outputs, which pred.py drops; an answer that is all reasoning is wrong."""
         empty = not answer.output and answer.reasoning is None
         return PredictionFormat.omission_reason(self, answer) or ("empty answers" if empty else "")
-
-
-def _sample_id(line: PredictionLine, number: int) -> str:
-    value = line.values.get("_id")
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    return value if isinstance(value, str) else f"{number:04d}"
 
 
 def _is_judged_right(line: PredictionLine) -> bool:
@@ -572,7 +569,11 @@ class LongBenchV2(Benchmark):
         for name, belongs in _GROUPS.items():
             grouping = "difficulty" if name in ("easy", "hard") else "length"
             table += group(grouping, name, _filter(counted, belongs))
-        domains = _by_domain(counted)
+        domains: dict[str, dict[str, list[int]]] = {}
+        for at, row in enumerate(counted):
+            domain, sub_domain = row.sample.meta.get("domain"), row.sample.meta.get("sub_domain")
+            if domain and sub_domain:
+                domains.setdefault(domain, {}).setdefault(sub_domain, []).append(at)
         for domain in _sort_names(domains, DOMAINS):
             table += group("domain", domain, counted.take([at for places in domains[domain].values() for at in places]))
         for domain in _sort_names(domains, DOMAINS):
@@ -589,15 +590,6 @@ def _format_chunks(chunks: Sequence[Chunk]) -> str:
 
 def _filter(rows: ScoredRows, belongs: Callable[[Sample], bool]) -> ScoredRows:
     return rows.filter(lambda row: belongs(row.sample))
-
-
-def _by_domain(rows: Sequence[ScoredSample]) -> dict[str, dict[str, list[int]]]:
-    levels: dict[str, dict[str, list[int]]] = {}
-    for at, row in enumerate(rows):
-        domain, sub_domain = row.sample.meta.get("domain"), row.sample.meta.get("sub_domain")
-        if domain and sub_domain:
-            levels.setdefault(domain, {}).setdefault(sub_domain, []).append(at)
-    return levels
 
 
 def _sort_names(names: Iterable[str], order: Iterable[str]) -> list[str]:

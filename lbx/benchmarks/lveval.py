@@ -411,7 +411,18 @@ class LVEval(Benchmark):
             return [Score("rouge_l", rouge.official), Score("rouge_l_unlimited", rouge.without_limit)]
         if kind.metric == "f1":
             return [Score("f1", (f1.qa_f1_zh if kind.language == "zh" else f1.qa_f1)(output, [reference]))]
-        return _keyword_f1(kind, output, reference, sample.meta.get("answer_keywords"))
+        keywords = sample.meta.get("answer_keywords")
+        keyword_text = keywords if isinstance(keywords, str) else None  # null, 0 and [] count as absent, as officially
+        score = (keyword_gate.keyword_f1_zh if kind.language == "zh" else keyword_gate.keyword_f1)(
+            output, reference, keyword_text
+        )
+        if keywords and keyword_text is None:
+            score = keyword_gate.KeywordF1(0.0, 0.0, score.f1_without_gate, None, KEYWORDS_NO_TEXT)
+        return [
+            Score("keyword_f1", score.official, error=score.error),
+            Score("keyword_f1_paper", score.paper, error=score.error),
+            Score("f1", score.f1_without_gate),
+        ]
 
     def cluster(self, sample: Sample, document: str) -> str:
         """Return the question, which recurs at five lengths, each time in another document."""
@@ -445,20 +456,6 @@ def _sort_key(task: str) -> tuple[list[str], int]:
     """Return evaluation.py's ``custom_sort`` key of a file: the letters of its name, then its first number."""
     number = re.search(r"\d+", task)
     return re.findall("[a-zA-Z]+", f"{task}.jsonl"), int(number[0]) if number else 0
-
-
-def _keyword_f1(kind: DatasetRules, output: str, reference: str, keywords: object) -> list[Score]:
-    keyword_text = keywords if isinstance(keywords, str) else None  # null, 0 and [] count as absent, as officially
-    score = (keyword_gate.keyword_f1_zh if kind.language == "zh" else keyword_gate.keyword_f1)(
-        output, reference, keyword_text
-    )
-    if keywords and keyword_text is None:
-        score = keyword_gate.KeywordF1(0.0, 0.0, score.f1_without_gate, None, KEYWORDS_NO_TEXT)
-    return [
-        Score("keyword_f1", score.official, error=score.error),
-        Score("keyword_f1_paper", score.paper, error=score.error),
-        Score("f1", score.f1_without_gate),
-    ]
 
 
 def _group(

@@ -322,9 +322,6 @@ class NeedleSettings:
         ):
             value = getattr(self, name)
             _check(_is_int(value) and least <= value <= limit, name, value, f"a whole number from {least} to {limit}")
-        self._check_room()
-
-    def _check_room(self) -> None:
         needles = max(self.multikey_needles, self.multiquery_needles)
         for name in self.languages:
             language = LANGUAGES[name]
@@ -407,7 +404,14 @@ def make_document(
     """
     first, *other_sentences = (language.needle(key, value) for key, value in needles)
     room = length - sum(language.count(text) for text in (first, *other_sentences))
-    lines = _haystack(rng_haystack, language, room)
+    lines: list[str] = []
+    for line in language.sentences(rng_haystack):
+        more = language.count(line)
+        # The last sentence stays if the text is closer to its length with it than without.
+        if more > 2 * room:
+            break
+        lines.append(line)
+        room -= more
     slots = sorted(int(rng_places.random() * (len(lines) + 1)) for _ in other_sentences)
     for done, (slot, text) in enumerate(zip(slots, other_sentences, strict=True)):
         lines.insert(slot + done, text)
@@ -416,18 +420,6 @@ def make_document(
         starts.append(starts[-1] + language.count(line))
     lines.insert(min(range(len(starts)), key=lambda i: abs(starts[i] - depth * starts[-1])), first)
     return language.joiner.join(lines)
-
-
-def _haystack(rng: random.Random, language: Language, room: int) -> list[str]:
-    lines: list[str] = []
-    for line in language.sentences(rng):
-        more = language.count(line)
-        # The last sentence stays if the text is closer to its length with it than without.
-        if more > 2 * room:
-            break
-        lines.append(line)
-        room -= more
-    return lines
 
 
 class Needle(Benchmark):

@@ -214,31 +214,16 @@ def parse_rubric_table(
     key_types = _KINDS[kind]
     needed = [key for key in key_types if key not in ("system", "max_new_tokens")]
     check_table(table, key_types, f"{location}:", needed)
-    _check_name(table["name"], location, reserved_names)
-    _check_template(table["user"], kind, location)
-    if not 0 < table.get("max_new_tokens", 1) <= _MAX_TOKENS:
-        raise entry_error(location, f"max_new_tokens = {table['max_new_tokens']} must be from 1 to {_MAX_TOKENS:,}")
-    values: dict[str, Any] = (
-        {"verdicts": _parse_verdicts(table["verdicts"], location)} if kind == PAIR else _parse_scale(table, location)
-    )
-    budget = table.get("max_new_tokens", NEW_TOKENS)
-    system, user = table.get("system", ""), table["user"]
-    return Rubric(table["name"], kind, system, user, max_new_tokens=budget, source=source, **values)
-
-
-def _check_name(name: str, location: str, reserved_names: Mapping[str, str]) -> None:
+    name = table["name"]
     if not is_name(name):
         raise entry_error(
             location, f"name = {name!r} is not a valid rubric name: use at most 64 letters, digits and _ . -"
         )
     if meaning := reserved_names.get(name):
         raise entry_error(location, f"name = {name!r} is reserved: it means {meaning}")
-
-
-def _check_template(template: str, kind: str, location: str) -> None:
     braces = "Write literal braces as {{ and }}"
     try:
-        names = [name for _, name in template_fields(template) if name is not None]
+        names = [name for _, name in template_fields(table["user"]) if name is not None]
     except ValueError as exc:
         raise entry_error(location, f"cannot fill in user: {exc}. {braces}") from exc
     answer_fields = _ANSWER_FIELDS[kind]
@@ -257,6 +242,14 @@ def _check_template(template: str, kind: str, location: str) -> None:
             "user must contain {document} only once, before the other fields: the judge then reads a document once, "
             "not once for each question, model and order",
         )
+    if not 0 < table.get("max_new_tokens", 1) <= _MAX_TOKENS:
+        raise entry_error(location, f"max_new_tokens = {table['max_new_tokens']} must be from 1 to {_MAX_TOKENS:,}")
+    values: dict[str, Any] = (
+        {"verdicts": _parse_verdicts(table["verdicts"], location)} if kind == PAIR else _parse_scale(table, location)
+    )
+    budget = table.get("max_new_tokens", NEW_TOKENS)
+    system, user = table.get("system", ""), table["user"]
+    return Rubric(table["name"], kind, system, user, max_new_tokens=budget, source=source, **values)
 
 
 def _parse_verdicts(entries: Sequence[Any], location: str) -> tuple[tuple[str, str], ...]:

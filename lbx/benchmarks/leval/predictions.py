@@ -42,7 +42,6 @@ from lbx.benchmarks.base.predictions import (
     NO_TASK,
     AnswerToExport,
     ExportedFile,
-    JudgeResult,
     Prediction,
     PredictionFormat,
     ScoredRun,
@@ -243,22 +242,22 @@ def result_files(run: ScoredRun) -> dict[str, str]:
         if judged := [
             result for result in run.judge_results if result.against_run_id.removesuffix("-no-length-hint") == opponent
         ]:
-            rows[name] = _judge_result_row(run, judged, opponent_label)
+            row = {"Model": file_part(run.model)}
+            for result in judged:
+                rate = "" if result.win_rate is None else f"{100 * result.win_rate:.2f}"
+                cells = {
+                    "n_wins": str(result.n_wins),
+                    "n_draws": str(result.n_draws),
+                    f"win % vs {opponent_label}": rate,
+                }
+                row |= {f"[{result.judge}] {column}": value for column, value in cells.items()}
+            rows[name] = row | protocol_columns(run.settings, run.metadata, has_settings=run.has_settings)
     return {f"{name}_LEval_leaderboard.csv": to_csv([row]) for name, row in rows.items()}
 
 
 def join_tables(path: str, first: str, second: str) -> str | None:
     """Merge two texts of a table, with a row for each model; None for other files."""
     return join_csv(first, second) if path.endswith(".csv") else None
-
-
-def _judge_result_row(run: ScoredRun, judge_results: Sequence[JudgeResult], opponent_label: str) -> dict[str, str]:
-    row = {"Model": file_part(run.model)}
-    for result in judge_results:
-        rate = "" if result.win_rate is None else f"{100 * result.win_rate:.2f}"
-        cells = {"n_wins": str(result.n_wins), "n_draws": str(result.n_draws), f"win % vs {opponent_label}": rate}
-        row |= {f"[{result.judge}] {column}": value for column, value in cells.items()}
-    return row | protocol_columns(run.settings, run.metadata, has_settings=run.has_settings)
 
 
 def _tasks(name: str) -> list[str]:

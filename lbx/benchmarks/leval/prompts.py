@@ -95,6 +95,7 @@ def official_prompt(config: Path, script: Path, sample: Sample, context_window: 
             template = texts.open_template.replace(WORDS, str(len(sample.references[0].split())))
         fields = {"0": sample.context, "1": sample.question}
         before, document, after = fill_format(template, fields, document="0", source=SCRIPT)
+    # The script counts "16k" as 16,000 tokens, the model's makers as 16,384
     return Prompt(
         before=before,
         document=document,
@@ -102,7 +103,7 @@ def official_prompt(config: Path, script: Path, sample: Sample, context_window: 
         max_new_tokens=MAX_NEW_TOKENS,
         truncation=Truncation.WORDS_START if kind == "code" else Truncation.WORDS_END,
         system=_system_message(config, sample.task, "ngram_eval" if kind in OPEN else "exam_eval"),
-        limits={context_window: limit} if (limit := _document_limit(context_window)) > 0 else {},
+        limits={context_window: limit} if (limit := (_window_size(context_window) - MAX_NEW_TOKENS)) > 0 else {},
         source=SCRIPT,
     )
 
@@ -142,11 +143,6 @@ def second_prompt(script: Path, sample: Sample) -> Prompt:
     texts = _script(read_text(script), str(script))
     text = sample.question.replace(texts.old, texts.new) + texts.end
     return Prompt(text, "", "", MAX_NEW_TOKENS, Truncation.REFUSE, source=SCRIPT)
-
-
-def _document_limit(window: int) -> int:
-    """Return the document's limit in tokens: the script counts "16k" as 16,000, the model's makers as 16,384."""
-    return _window_size(window) - MAX_NEW_TOKENS
 
 
 def _window_size(window: int) -> int:

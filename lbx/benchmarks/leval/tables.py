@@ -99,11 +99,13 @@ def _board(
     title: str, columns: Sequence[Column], parts: Sequence[BoardPart], words: AnswerLengthRule | None = None
 ) -> Board:
     columns = (MODE, *_PROTOCOL_COLUMNS, *columns, *((_LENGTH,) if words else ()))
-    return Board(f"L-Eval: {title}", columns, parts, by=best_of(_headline(parts)), words=words)
-
-
-def _headline(parts: Sequence[BoardPart]) -> str:
-    return "average" if "average" in parts[0].numbers else "win_rate"
+    return Board(
+        f"L-Eval: {title}",
+        columns,
+        parts,
+        by=best_of("average" if "average" in parts[0].numbers else "win_rate"),
+        words=words,
+    )
 
 
 def _numbers(tasks: Sequence[str], average: str) -> list[Column]:

@@ -129,11 +129,15 @@ class LongBenchPro(Benchmark):
         after = (GAP + question).rstrip()
         if not after or not document:
             document, after = document.rstrip(), after.lstrip()
+        if not mode.thinking or mode.thinking_tokens:
+            new_tokens = ANSWER_TOKENS
+        else:
+            new_tokens = LONG_THINKING_TOKENS if mode.context_window >= LONG_WINDOW else THINKING_TOKENS
         return Prompt(
             before="",
             document=document,
             after=after,
-            max_new_tokens=_new_tokens(mode),
+            max_new_tokens=new_tokens,
             budget_for_both=mode.thinking and not mode.thinking_tokens,
             truncation=Truncation.MIDDLE_FLOOR,
             model_sampling=True,
@@ -184,12 +188,6 @@ class LongBenchPro(Benchmark):
         return group_scores(tasks, with_tries=not averages_only)
 
 
-def _new_tokens(mode: Mode) -> int:
-    if not mode.thinking or mode.thinking_tokens:
-        return ANSWER_TOKENS
-    return LONG_THINKING_TOKENS if mode.context_window >= LONG_WINDOW else THINKING_TOKENS
-
-
 def _failure(sample: Sample, output: str) -> str | None:
     if not output:
         return EMPTY
@@ -236,6 +234,12 @@ def _sample(task: str, row: DataRow, number: int) -> Sample:
     meta |= {"question_thinking": row.get("question_thinking", str), "row": number}
     if not readable:
         meta["reference_is_no_text"] = True
+    # A length in tokens of Qwen's tokenizer, by which the authors sorted their documents: "32k" is 32,768
+    thousands = row.get("token_length", str).removesuffix("k")
+    if not (thousands.isascii() and thousands.isdigit()):
+        raise damaged_file_error(
+            row.location, f"the field 'token_length' is {row.values['token_length']!r}, not a length such as \"32k\""
+        )
     return Sample(
         benchmark=LongBenchPro.name,
         task=task,
@@ -244,17 +248,7 @@ def _sample(task: str, row: DataRow, number: int) -> Sample:
         question=row.get("question_nonthinking", str),
         references=references,
         language=language,
-        length=_nominal_length(row),
+        length=int(thousands) * 1024,
         length_unit="tokens",
         meta=meta,
     )
-
-
-def _nominal_length(row: DataRow) -> int:
-    """Return a length in tokens of Qwen's tokenizer, by which the authors sorted their documents: "32k" is 32,768."""
-    thousands = row.get("token_length", str).removesuffix("k")
-    if not (thousands.isascii() and thousands.isdigit()):
-        raise damaged_file_error(
-            row.location, f"the field 'token_length' is {row.values['token_length']!r}, not a length such as \"32k\""
-        )
-    return int(thousands) * 1024

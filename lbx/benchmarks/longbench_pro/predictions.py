@@ -62,7 +62,12 @@ class LongBenchProFormat(PredictionFormat):
         answered: dict[tuple[str, str, int], PredictionLine] = {}
         predictions = []
         for line in lines:
-            sample, iteration = _sample(self.name, line, len(samples)), _iteration(line)
+            value = line.require("bon_idx")
+            if type(value) is not int or not 1 <= value <= _MAX_ITERATIONS:
+                raise prediction_file_error(
+                    line.location, f"'bon_idx' must be a whole number from 1 to {_MAX_ITERATIONS}"
+                )
+            sample, iteration = _sample(self.name, line, len(samples)), value - 1
             key = (sample.task, sample.sample_id)
             position, first_sample, first_line = samples.setdefault(key, (len(samples), sample, line))
             if other := differences(sample, first_sample, self.score_keys):
@@ -104,13 +109,6 @@ class LongBenchProFormat(PredictionFormat):
     def omission_reason(self, answer: AnswerToExport) -> str:
         """Return "": every iteration has a row."""
         return ""
-
-
-def _iteration(line: PredictionLine) -> int:
-    value = line.require("bon_idx")
-    if type(value) is not int or not 1 <= value <= _MAX_ITERATIONS:
-        raise prediction_file_error(line.location, f"'bon_idx' must be a whole number from 1 to {_MAX_ITERATIONS}")
-    return value - 1
 
 
 def _sample(benchmark: str, line: PredictionLine, position: int) -> Sample:
@@ -156,8 +154,25 @@ def result_files(run: ScoredRun) -> dict[str, str]:
     Raises:
         UsageError: evaluation.py would stop, or summaries lack the half of their score that needs a model.
     """
-    _check(run)
-    thinks = _thinks(run)
+    if any(line.scored_sample.partial for line in run.lines):
+        raise UsageError(
+            f"Summaries of the run {run.run_id!r} were scored without an embedding model, and half their score is "
+            "missing: no number of the file would be right.",
+            fix="Score them first.",
+            command="lbx score RESULTS --embedding CARD --bundle DIR",
+        )
+    if category := missing_category(run.tasks):
+        raise UsageError(
+            f"The run {run.run_id!r} has no answer to a question of {category!r}, on which the official "
+            "evaluation.py stops.",
+            fix="`lbx report RESULTS group_scores` shows the groups with answers.",
+        )
+    # Whether the run asked for reasoning: by the run or the imported file's name, else by the answers
+    if not run.has_settings and (match := re.search(r"(non)?thinking", run.file)):
+        thinks = not match[1]
+    else:
+        thinking = run.settings.get("thinking")
+        thinks = bool(thinking) if thinking is not None else any(line.row().get("thinking") for line in run.lines)
     name = f"{file_part(run.model)}/{'' if thinks else 'non'}thinking_"
     if limit := _limit(run):
         name += f"context-{limit}_"
@@ -197,30 +212,6 @@ def join_model_info(path: str, first: str, second: str) -> str | None:
 
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, indent=4)
-
-
-def _check(run: ScoredRun) -> None:
-    if any(line.scored_sample.partial for line in run.lines):
-        raise UsageError(
-            f"Summaries of the run {run.run_id!r} were scored without an embedding model, and half their score is "
-            "missing: no number of the file would be right.",
-            fix="Score them first.",
-            command="lbx score RESULTS --embedding CARD --bundle DIR",
-        )
-    if category := missing_category(run.tasks):
-        raise UsageError(
-            f"The run {run.run_id!r} has no answer to a question of {category!r}, on which the official "
-            "evaluation.py stops.",
-            fix="`lbx report RESULTS group_scores` shows the groups with answers.",
-        )
-
-
-def _thinks(run: ScoredRun) -> bool:
-    """Return whether the run asked for reasoning: by the run or the imported file's name, else by the answers."""
-    if not run.has_settings and (match := re.search(r"(non)?thinking", run.file)):
-        return not match[1]
-    thinking = run.settings.get("thinking")
-    return bool(thinking) if thinking is not None else any(line.row().get("thinking") for line in run.lines)
 
 
 def _limit(run: ScoredRun) -> int | None:

@@ -149,7 +149,12 @@ def report(rows: Sequence[ScoredSample], *, tries: bool = True) -> list[Number]:
     for n, best in enumerate(report_rows.best if tries else (), 1):
         numbers += _overall(f"bon@{n}", best, report_rows)
         numbers += _by_category(f"bon@{n}", best, report_rows)
-        numbers += _overall(f"pass@{n}", [_pass_or_fail(item) for item in best], report_rows)
+        marked: list[_ScoredAnswer] = []
+        for item in best:
+            summary = "T4" in _PROPERTIES["primary_task"](item.sample)
+            passed = item.value > PASS_SUMMARY if summary else item.value == 1.0
+            marked.append(replace(item, value=float(passed)))
+        numbers += _overall(f"pass@{n}", marked, report_rows)
     return numbers
 
 
@@ -204,12 +209,6 @@ def _best(items: Sequence[_ScoredAnswer], last: int) -> list[_ScoredAnswer]:
         if key not in best or item.value > best[key].value:
             best[key] = item
     return [replace(item, partial=key in partial, answers=answers[key]) for key, item in best.items()]
-
-
-def _pass_or_fail(item: _ScoredAnswer) -> _ScoredAnswer:
-    summary = "T4" in _PROPERTIES["primary_task"](item.sample)
-    passed = item.value > PASS_SUMMARY if summary else item.value == 1.0
-    return replace(item, value=float(passed))
 
 
 def _missing_group(report_rows: _ReportRows) -> str | None:

@@ -104,7 +104,10 @@ class CustomBenchmark(Benchmark):
         turns = sample.meta.get("turns", [])
         document = "\n\n".join(chunk.text for chunk in chunks) if mode.rag else sample.context
         fill = partial(fill_format, document="document", source=self._source)
-        first, *later = _questions(sample, turns)
+        # Template fields of each of the user's messages; the choices belong to the last
+        choices = choice_lines(sample.meta.get("choices", {}).values())
+        fields = [{"question": text, "choices": ""} for text in turns[::2]]
+        first, *later = [*fields, {"question": sample.question, "choices": choices}]
         template = (mode.no_context and custom_task.no_context_prompt) or custom_task.prompt
         extra_fields = {"document": "" if mode.no_context else document, "examples": custom_task.examples}
         before, document, after = fill(template, first | extra_fields)
@@ -266,13 +269,6 @@ def _texts_in(value: object) -> list[str]:
 def _texts_by_letter(value: object) -> dict[str, str]:
     items = value.items() if isinstance(value, dict) else ()
     return {letter: text for letter, text in items if letter in LETTERS and len(letter) == 1 and isinstance(text, str)}
-
-
-def _questions(sample: Sample, turns: Sequence[str]) -> list[dict[str, str]]:
-    """Return template fields of each of the user's messages; the choices belong to the last."""
-    choices = choice_lines(sample.meta.get("choices", {}).values())
-    fields = [{"question": text, "choices": ""} for text in turns[::2]]
-    return [*fields, {"question": sample.question, "choices": choices}]
 
 
 @contextmanager

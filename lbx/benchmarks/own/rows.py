@@ -201,7 +201,17 @@ def _sample(
         if values[name] is not None and (not isinstance(values[name], str) or not values[name].strip()):
             raise entry_error(row.location, f"the field {field_names[name]!r} must be text, and not blank")
     choices = _choices(row, values["choices"])
-    references = _references(row, values["references"], choices)
+    value = values["references"]
+    texts = value if isinstance(value, list) else [value]
+    if choices and texts:
+        references = tuple(_right_letter(row, text, choices) for text in texts)
+    else:
+        if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+            raise entry_error(
+                row.location, "the references must be a text or a non-empty list of texts, without blank texts"
+            )
+        _refuse_list_in_text(row, "references", texts)
+        references = tuple(texts)
     document = values["document"] or ""
     # Stored with every sample, so that it can be scored without a bundle; missing values of the row are left out.
     extra_meta = {
@@ -322,19 +332,6 @@ def _choices(row: DataRow, value: object) -> dict[str, str]:
         if not isinstance(text, str) or not text.strip():
             raise entry_error(row.location, f"choice {number} is blank or not text")
     return dict(zip(ascii_uppercase, value, strict=False))
-
-
-def _references(row: DataRow, value: Any, choices: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the accepted answers; letters for a question with choices."""
-    texts = value if isinstance(value, list) else [value]
-    if choices and texts:
-        return tuple(_right_letter(row, text, choices) for text in texts)
-    if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise entry_error(
-            row.location, "the references must be a text or a non-empty list of texts, without blank texts"
-        )
-    _refuse_list_in_text(row, "references", texts)
-    return tuple(texts)
 
 
 def _right_letter(row: DataRow, reference: object, choices: Mapping[str, str]) -> str:

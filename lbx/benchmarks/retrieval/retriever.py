@@ -96,15 +96,12 @@ class Retriever:
         Raises:
             UsageError: n is less than 1.
         """
-        texts, score = self._index_document(document)
-        return best(texts, score(query) if texts else (), n, later_first=self._later_first)
-
-    def _index_document(self, document: str) -> tuple[list[str], Callable[[str], Scores]]:
         if self._last is None or self._last[0] != document:
             self._last = None  # frees the old index first, and leaves no stale one if the next line fails
             texts = self._split(document)
             self._last = (document, texts, self._index(texts))
-        return self._last[1:]
+        texts, score = self._last[1:]
+        return best(texts, score(query) if texts else (), n, later_first=self._later_first)
 
 
 def word_chunking(size: int, ranking: str = BM25) -> ChunkingRule:

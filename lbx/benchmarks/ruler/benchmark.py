@@ -208,7 +208,8 @@ class Ruler(Benchmark):
         Raises:
             UsageError: tasks are named, and all their lengths are beyond the window.
         """
-        fitting = self._fitting(STANDARD_TASKS if names is None else names)
+        room = LONGEST if self._window is None else self._window - self._mode.thinking_tokens
+        fitting = [name for name in (STANDARD_TASKS if names is None else names) if split_task(name)[1] <= room]
         if names and not fitting:
             raise self._no_room_error(names)
         samples = RulerSettings.from_bundle(bundle).samples if fitting else 0
@@ -222,10 +223,6 @@ class Ruler(Benchmark):
     @property
     def _window(self) -> int | None:
         return self._model.context_window if self._model else None
-
-    def _fitting(self, names: Collection[str]) -> list[str]:
-        room = LONGEST if self._window is None else self._window - self._mode.thinking_tokens
-        return [name for name in names if split_task(name)[1] <= room]
 
     def _no_room_error(self, names: Collection[str]) -> UsageError:
         window, reasoning = self._window or 0, self._mode.thinking_tokens
@@ -269,7 +266,11 @@ class Ruler(Benchmark):
         """Return the sample and its answer prefix; a model that reasons gets no prefix."""
         task, _ = split_task(sample.task)
         budget = task_texts(bundle, task).answer_tokens
-        if sample.length == mode.context_window and not mode.thinking and self._adds_bos(bundle):
+        if (
+            sample.length == mode.context_window
+            and not mode.thinking
+            and (self._model is None or self._open_set(bundle, self._model).adds_bos)
+        ):
             budget -= 1  # the length excludes BOS
         return Prompt(
             before="",
@@ -282,9 +283,6 @@ class Ruler(Benchmark):
             reads_control_tokens=mode.template not in ("", CARD_TEMPLATE),
             source=f"data/files/{CONSTANTS}",
         )
-
-    def _adds_bos(self, bundle: Bundle) -> bool:
-        return self._model is None or self._open_set(bundle, self._model).adds_bos
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         return score(sample, output)

@@ -181,7 +181,11 @@ class Needles(Generator):
         self._needle = needle_text(bundle)
         self._noise = noise_text(bundle) if rules.haystack == "noise" else ""
         self._essays = Essays(bundle) if rules.haystack == "essay" else None
-        self._pairs = _word_pairs(bundle) if rules.key == "words" or rules.value == "words" else ()
+        self._pairs = (
+            WordPairs(word_list(bundle, "adjective"), word_list(bundle, "noun"))
+            if rules.key == "words" or rules.value == "words"
+            else ()
+        )
 
     def find_size(self, count: CountTokens, extra: int = 0) -> int:
         size = super().find_size(count, extra)
@@ -252,7 +256,3 @@ class Essays:
     def _split(self, size: int) -> list[str]:
         words = [*self.source.words] * -(-size // len(self.source.words))
         return self._splitter.split(" ".join(words[:size]).strip())
-
-
-def _word_pairs(bundle: Bundle) -> WordPairs:
-    return WordPairs(word_list(bundle, "adjective"), word_list(bundle, "noun"))

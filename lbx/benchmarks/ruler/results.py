@@ -70,7 +70,13 @@ class RulerFormat(PredictionFormat):
         if not files:
             raise UsageError(f"{path} has no prediction file of a {self.name} task.", fix=_LAYOUT)
         for task, parts in files.items():
-            _refuse_other_parts(task, parts)
+            # A task has one file, or chunks in one folder
+            are_chunks = all((match := _FILE.fullmatch(file.name)) and match[3] for file in parts)
+            if len(parts) > 1 and not (are_chunks and len({file.parent for file in parts}) == 1):
+                raise UsageError(
+                    f"{parts[0]} and {parts[1]} are both files of the task {task}.",
+                    fix="evaluate.py would keep only some of them. Leave one out, or give one folder.",
+                )
         return TaskFiles({task: files[task] for task in self.sort_tasks(files)}, tuple(ignored_names))
 
     def sort_tasks(self, tasks: Collection[str]) -> list[str]:
@@ -92,10 +98,20 @@ class RulerFormat(PredictionFormat):
         predictions = []
         notes: dict[str, int] = {}  # each is given once, for the file's first row of its kind
         for number, (line, texts) in enumerate(zip(lines, references, strict=True)):
-            _refuse_row(line)
+            for key in ("input", "index"):
+                line.require(key)
+            if not isinstance(line.require("others"), dict):
+                raise prediction_file_error(line.location, "'others' must be an object; evaluate.py stops at this row")
             sample_id = f"{number:04d}-{digest}"
             sample = _sample((self.name, task, sample_id), line, texts, without_references=without_references)
-            note = _reference_note(line, texts)
+            if not texts:
+                note = "its first reference is null, so that every answer of the file scores 0, as by evaluate.py"
+            elif isinstance(line.values.get("outputs"), str):
+                note = "'outputs' is text and no list, so that each of its characters is a reference, as by evaluate.py"
+            elif "" in texts:
+                note = "a reference is empty, so that every answer contains it, as by evaluate.py"
+            else:
+                note = ""
             note *= notes.setdefault(note, number) == number
             predictions.append(Prediction(line, task, sample_id, number, sample, line.text("pred"), note=note))
         return predictions
@@ -174,16 +190,6 @@ def _task(file: Path, match: re.Match[str]) -> str:
     return task_name(base, int(length))
 
 
-def _refuse_other_parts(task: str, files: Sequence[Path]) -> None:
-    """Raise UsageError for several files of a task, unless all are chunks in one folder."""
-    are_chunks = all((match := _FILE.fullmatch(file.name)) and match[3] for file in files)
-    if len(files) > 1 and not (are_chunks and len({file.parent for file in files}) == 1):
-        raise UsageError(
-            f"{files[0]} and {files[1]} are both files of the task {task}.",
-            fix="evaluate.py would keep only some of them. Leave one out, or give one folder.",
-        )
-
-
 def _references(line: PredictionLine) -> list[object]:
     """Return the references of a row as evaluate.py reads them: those of a string are its characters."""
     values = line.values
@@ -191,17 +197,6 @@ def _references(line: PredictionLine) -> list[object]:
     if not isinstance(references, (list, str)) or not references:
         raise prediction_file_error(line.location, "'outputs' must be a list of texts; evaluate.py stops at this row")
     return list(references)
-
-
-def _reference_note(line: PredictionLine, references: Sequence[str]) -> str:
-    """Return how evaluate.py reads references that are hardly meant so; "" for others."""
-    if not references:
-        return "its first reference is null, so that every answer of the file scores 0, as by evaluate.py"
-    if isinstance(line.values.get("outputs"), str):
-        return "'outputs' is text and no list, so that each of its characters is a reference, as by evaluate.py"
-    if "" in references:
-        return "a reference is empty, so that every answer contains it, as by evaluate.py"
-    return ""
 
 
 def _all_text(line: PredictionLine, *, without_references: bool) -> tuple[str, ...]:
@@ -212,14 +207,6 @@ def _all_text(line: PredictionLine, *, without_references: bool) -> tuple[str, .
     if len(texts) < len(references):
         raise prediction_file_error(line.location, "'outputs' has a value that is no text, at which evaluate.py stops")
     return tuple(texts)
-
-
-def _refuse_row(line: PredictionLine) -> None:
-    """Raise UsageError for a row at which evaluate.py stops."""
-    for key in ("input", "index"):
-        line.require(key)
-    if not isinstance(line.require("others"), dict):
-        raise prediction_file_error(line.location, "'others' must be an object; evaluate.py stops at this row")
 
 
 def _sample(
@@ -270,7 +257,8 @@ def _result_files(run: ScoredRun) -> dict[str, str]:
     for folder, results in by_folder.items():
         suffix = "" if len(results) > 1 else f"-{results[0].base}"
         files[f"{folder}/summary{suffix}.csv"] = _summary(results)
-        files[f"{folder}/submission.csv"] = _submission(results)
+        submitted = [(result.base, *row) for result in results for row in result.rows]
+        files[f"{folder}/submission.csv"] = _write_csv([("Task", "ID", "Prediction"), *submitted])
     return files
 
 
@@ -314,11 +302,6 @@ def _summary(results: Sequence[_TaskResult]) -> str:
         ("Nulls", *(result.nulls for result in results)),
     ]
     return _write_csv(rows)
-
-
-def _submission(results: Sequence[_TaskResult]) -> str:
-    rows = [(result.base, *row) for result in results for row in result.rows]
-    return _write_csv([("Task", "ID", "Prediction"), *rows])
 
 
 def _write_csv(rows: Iterable[Iterable[object]]) -> str:

@@ -202,7 +202,13 @@ class SampleSet:
         bundle, seed = self.bundle, self.settings.seed
         frame, template_tokens = self._frame()
         template = frame.format(task_template=texts.template) + texts.answer_prefix
-        room = Room(f"ruler/{name}", length - template_tokens, texts.answer_tokens, _step(task, length))
+        if task in NEEDLES and NEEDLES[task].haystack == "essay":
+            step = _ESSAY_STEP
+        elif length < _SHORT and (task in NEEDLES or task == "vt"):
+            step = _SHORT_STEP
+        else:
+            step = _STEPS.get(family_of(task), 1)
+        room = Room(f"ruler/{name}", length - template_tokens, texts.answer_tokens, step)
         if task in NEEDLES:
             return Needles(bundle, NEEDLES[task], template, room, seed)
         if task == "vt":
@@ -226,14 +232,6 @@ class SampleSet:
         if self.settings.prepare_for_ns:
             return TASK_TEMPLATE, self.count(frame)  # the placeholder's tokens count, as officially
         return frame, 0
-
-
-def _step(task: str, length: int) -> int:
-    if task in NEEDLES and NEEDLES[task].haystack == "essay":
-        return _ESSAY_STEP
-    if length < _SHORT and (task in NEEDLES or task == "vt"):
-        return _SHORT_STEP
-    return _STEPS.get(family_of(task), 1)
 
 
 class _Reporter:

@@ -157,7 +157,17 @@ class SentenceSplitter:
         is_initial = _INITIAL.match(token) is not None
         if (word_type, next_type) in self._parameters.collocations:
             return False
-        begins = self._begins_sentence(following, next_type)
+        # Whether a word begins a sentence by its spelling; None if that does not decide it
+        if following in _PUNCTUATION:
+            begins = False
+        else:
+            contexts = self._contexts_of(next_type)
+            if following[0].isupper() and contexts & _LOWER and not contexts & _INSIDE_UPPER:
+                begins = True
+            elif following[0].islower() and (contexts & _UPPER or not contexts & _BEGIN_LOWER):
+                begins = False
+            else:
+                begins = None
         is_upper = following[0].isupper()
         follows_beginning = begins or (is_upper and next_type in self._parameters.starters)
         if (is_abbreviation or is_ellipsis) and not is_initial and follows_beginning:
@@ -168,17 +178,6 @@ class SentenceSplitter:
             if begins is None and is_initial and is_upper and not self._contexts_of(next_type) & _LOWER:
                 return False
         return ends
-
-    def _begins_sentence(self, token: str, word_type: str) -> bool | None:
-        """Return whether a word begins a sentence by its spelling; None if that does not decide it."""
-        if token in _PUNCTUATION:
-            return False
-        contexts = self._contexts_of(word_type)
-        if token[0].isupper() and contexts & _LOWER and not contexts & _INSIDE_UPPER:
-            return True
-        if token[0].islower() and (contexts & _UPPER or not contexts & _BEGIN_LOWER):
-            return False
-        return None
 
     def _contexts_of(self, word_type: str) -> int:
         return self._parameters.contexts.get(word_type, 0)

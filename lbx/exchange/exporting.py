@@ -225,7 +225,16 @@ def export(
         )
         run_files = (_result_files if results else _prediction_files)(store, form, run)
         if not run_files.files:
-            raise _no_answers_error(store, form, name)
+            benchmarks = _answered_benchmarks(store, name)
+            if form.name in benchmarks:
+                raise UsageError(
+                    f"The run {name!r} has no answer to {form.name} that can be exported: all failed, or are left out.",
+                    fix=f"`{as_command('lbx', 'report', store.path, 'failures')}` shows the reasons for failures.",
+                )
+            raise UsageError(
+                f"The run {name!r} has no answers to {form.name}.",
+                fix=f"It has answers to {', '.join(benchmarks)}." if benchmarks else "It has no answers yet.",
+            )
         for relative_path, pieces in run_files.files.items():
             files[relative_path] = (
                 _join_runs(form, relative_path, files[relative_path], pieces) if relative_path in files else pieces
@@ -319,19 +328,6 @@ def _target_path(directory: Path, name: str, run_id: str) -> Path:
 def _answered_benchmarks(store: Store, run_id: str) -> list[str]:
     benchmarks = store.query("SELECT DISTINCT benchmark FROM generations WHERE run_id = ? ORDER BY ALL", [run_id])
     return [row[0] for row in benchmarks.rows]
-
-
-def _no_answers_error(store: Store, form: PredictionFormat, run_id: str) -> UsageError:
-    benchmarks = _answered_benchmarks(store, run_id)
-    if form.name in benchmarks:
-        return UsageError(
-            f"The run {run_id!r} has no answer to {form.name} that can be exported: all failed, or are left out.",
-            fix=f"`{as_command('lbx', 'report', store.path, 'failures')}` shows the reasons for failures.",
-        )
-    return UsageError(
-        f"The run {run_id!r} has no answers to {form.name}.",
-        fix=f"It has answers to {', '.join(benchmarks)}." if benchmarks else "It has no answers yet.",
-    )
 
 
 def _imported_files(store: Store, form: PredictionFormat, run: Mapping[str, Any]) -> dict[str, list[str]]:

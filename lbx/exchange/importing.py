@@ -142,22 +142,17 @@ def _read_official(
     family = BENCHMARKS[form.name]
     if bundle and not form.known_tasks and not needs_model(family):
         form = replace(form, known_tasks=tuple(task.name for task in family.tasks(bundle)))
-    _refuse_verdicts(path)
+    if path.is_file():
+        with suppress(ValueError, RecursionError):  # other problems are reported by the format's own reader
+            row = json.loads(read_bytes(path).partition(b"\n")[0])
+            if isinstance(row, dict) and {"judge", *official_judge.WINNER_KEYS} <= row.keys():
+                raise UsageError(
+                    f"{path} contains a judge's verdicts, not a model's answers.",
+                    fix=f"Import it as {official_judge.JUDGEMENT_FORMAT}:",
+                    command=as_command("lbx", "import", official_judge.JUDGEMENT_FORMAT, path, "-o", "RESULTS"),
+                )
     is_for_judge = has_judge_answers(form, path, e=e)
     return form, read_judge_answers(form, [path]) if is_for_judge else read_predictions(form, path, e=e)
-
-
-def _refuse_verdicts(path: Path) -> None:
-    if not path.is_file():
-        return
-    with suppress(ValueError, RecursionError):  # other problems are reported by the format's own reader
-        row = json.loads(read_bytes(path).partition(b"\n")[0])
-        if isinstance(row, dict) and {"judge", *official_judge.WINNER_KEYS} <= row.keys():
-            raise UsageError(
-                f"{path} contains a judge's verdicts, not a model's answers.",
-                fix=f"Import it as {official_judge.JUDGEMENT_FORMAT}:",
-                command=as_command("lbx", "import", official_judge.JUDGEMENT_FORMAT, path, "-o", "RESULTS"),
-            )
 
 
 def write_predictions(store: Store, parsed_predictions: ParsedPredictions) -> ImportSummary:
@@ -300,33 +295,29 @@ def published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool 
     """
     run_id = official_judge.published_run_id(name, length_hint=length_hint)
     form = find_format(official_judge.BENCHMARK)
-    reading = read_judge_answers(form, _published_files(bundle, name, length_hint))
-    if _has_run(store, run_id, reading.content_sha256):
+    files_by_model = official_judge.published_files(bundle, length_hint=length_hint)
+    if name in files_by_model:
+        published_files = [path for relative_path in files_by_model[name] if (path := bundle.file(relative_path))]
+    else:
+        hint = "with" if length_hint else "without"
+        raise BundleError(
+            f"The bundle at {bundle.root} has no published answers of {name!r} {hint} a length hint.",
+            fix=f"It has those for {', '.join(files_by_model)}."
+            if files_by_model
+            else f"Bundle {official_judge.TITLE} on a connected machine first.",
+            command=""
+            if files_by_model
+            else as_command("lbx", "bundle", BENCHMARKS[official_judge.BENCHMARK].data.recipe),
+        )
+    reading = read_judge_answers(form, published_files)
+    rows = store.query("SELECT settings FROM runs WHERE run_id = ? AND status = 'done'", [run_id]).rows
+    if any(json.loads(settings).get("content_sha256") == reading.content_sha256 for (settings,) in rows):
         return run_id
     reading = match_judge_answers(form, bundle, reading)
     metadata = {"published": True, "length_hint": length_hint}
     done = write_predictions(store, ParsedPredictions(form, reading, run_id, name, bundle, extra_settings=metadata))
     store.finish_run(done.run_id, "done")
     return done.run_id
-
-
-def _has_run(store: Store, run_id: str, content: str) -> bool:
-    rows = store.query("SELECT settings FROM runs WHERE run_id = ? AND status = 'done'", [run_id]).rows
-    return any(json.loads(settings).get("content_sha256") == content for (settings,) in rows)
-
-
-def _published_files(bundle: Bundle, name: str, length_hint: bool) -> list[Path]:
-    files_by_model = official_judge.published_files(bundle, length_hint=length_hint)
-    if name in files_by_model:
-        return [path for relative_path in files_by_model[name] if (path := bundle.file(relative_path))]
-    hint = "with" if length_hint else "without"
-    raise BundleError(
-        f"The bundle at {bundle.root} has no published answers of {name!r} {hint} a length hint.",
-        fix=f"It has those for {', '.join(files_by_model)}."
-        if files_by_model
-        else f"Bundle {official_judge.TITLE} on a connected machine first.",
-        command="" if files_by_model else as_command("lbx", "bundle", BENCHMARKS[official_judge.BENCHMARK].data.recipe),
-    )
 
 
 _OPENING = re.compile(r"\s*(<([\w:-]{0,20}(?:think|thought|reason)[\w:-]{0,20})>)", re.IGNORECASE)

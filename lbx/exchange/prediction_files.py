@@ -218,7 +218,16 @@ def match_predictions(form: PredictionFormat, bundle: Bundle, reading: Predictio
         if task in bundle_tasks or not bundle_tasks & reading.tasks.keys():
             tasks[task] = _match_by_identity(form, bundled_samples(form, bundle, task), predictions)
         else:
-            tasks[task] = _rows_without_task(form, predictions)
+            # Name the rows of a task that the bundle lacks; one note, at the first row, covers all
+            alone, answers, why = (
+                UnmatchedNames(form, 0),
+                [],
+                "its task is not in the bundle (the same applies to all its rows)",
+            )
+            for prediction in predictions:
+                answers.append(alone.row(prediction, why) if prediction.sample else prediction)
+                why = "" if is_unmatched(answers[-1]) else why
+            tasks[task] = answers
     require_some_match(bundle, [row for predictions in tasks.values() for row in predictions if row.sample])
     return replace(reading, tasks=tasks)
 
@@ -283,19 +292,6 @@ def mismatch_reason(*, is_known: bool) -> str:
     return "no question of the bundle matches it"
 
 
-def _rows_without_task(form: PredictionFormat, predictions: list[Prediction]) -> list[Prediction]:
-    """Name the rows of a task that the bundle lacks; one note, at the first row, covers all."""
-    alone, answers, why = (
-        UnmatchedNames(form, 0),
-        [],
-        "its task is not in the bundle (the same applies to all its rows)",
-    )
-    for prediction in predictions:
-        answers.append(alone.row(prediction, why) if prediction.sample else prediction)
-        why = "" if is_unmatched(answers[-1]) else why
-    return answers
-
-
 class UnmatchedNames:
     """Naming of rows that match no sample of the bundle: equal rows have equal names, in any file.
 
@@ -350,7 +346,8 @@ def _problem(form: PredictionFormat, prediction: Prediction, sample: Sample) -> 
 def refuse_conflicts(form: PredictionFormat, store: Store, reading: PredictionFiles, *, bundle: bool) -> None:
     """Raise ConflictError if the results file has a sample of the same name with other references."""
     for task, predictions in reading.tasks.items():
-        stored_samples = _stored_samples(store, form.name, task)
+        rows = store.query("SELECT * FROM samples WHERE benchmark = ? AND task = ?", [form.name, task]).dicts()
+        stored_samples = {row["sample_id"]: stored_sample(form.name, task, row) for row in rows}
         for prediction in predictions:
             sample = stored_samples.get(prediction.sample_id)
             problem = _problem(form, prediction, sample) if sample else ""
@@ -361,8 +358,3 @@ def refuse_conflicts(form: PredictionFormat, store: Store, reading: PredictionFi
                     fix="Import into a separate results file (-o FILE)"
                     + ("." if bundle else ", or pass the bundle (--bundle DIR): its samples have names of their own."),
                 )
-
-
-def _stored_samples(store: Store, benchmark: str, task: str) -> dict[str, Sample]:
-    rows = store.query("SELECT * FROM samples WHERE benchmark = ? AND task = ?", [benchmark, task]).dicts()
-    return {row["sample_id"]: stored_sample(benchmark, task, row) for row in rows}

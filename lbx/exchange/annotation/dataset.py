@@ -186,7 +186,9 @@ class DatasetLine:
         if key in members:
             start, end = members[key].start, members[key].end
             return [Splice(start, self.raw[start:end], f"[{written}]")]
-        colon = self._colon(members)
+        first = next(iter(members.values()))
+        start = _parse_spans(self.raw)[1][0]
+        colon = self.raw[_value(self.raw, start).end : first.start]
         last = max(span.end for span in members.values())
         return [Splice(last, "", f"{self._comma(members)}{self._as_json(key)}{colon}[{written}]")]
 
@@ -196,11 +198,6 @@ class DatasetLine:
         ends = [span.end for span in members.values()]
         separator = self.raw[ends[0] : starts[1]] if len(starts) > 1 else ", "
         return separator if "\n" not in separator else ", "
-
-    def _colon(self, members: dict[str, _Span]) -> str:
-        first = next(iter(members.values()))
-        start = _parse_spans(self.raw)[1][0]
-        return self.raw[_value(self.raw, start).end : first.start]
 
     def _as_json(self, text: str) -> str:
         return json.dumps(text, ensure_ascii=self.ascii)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lbx.base.errors import UsageError
-from lbx.exchange.annotation.dataset import ANSWERS, DOCUMENT, QUESTIONS, Dataset, DatasetLine
+from lbx.exchange.annotation.dataset import ANSWERS, DOCUMENT, QUESTIONS, Dataset
 from lbx.opinions.rating_pages import page_line
 
 _PAGE = re.compile(r"(\d+)_cleaned\.json")
@@ -87,26 +87,22 @@ def official_files(dataset: Dataset, new_pairs: int = 0) -> dict[str, str]:
     """
     pages = {}
     for index in range(len(dataset)):
-        pages[f"jsons/{index}_cleaned.json"] = _official_page(dataset, index, new_pairs)
+        line = dataset.line(index)
+        loaded: dict[str, Any] = json.loads(line.raw.strip("\ufeff \t\r"), parse_int=_parse_integer)
+        page = {key: _form_value(value) for key, value in loaded.items() if key not in (QUESTIONS, ANSWERS)}
+        page[DOCUMENT] = loaded[DOCUMENT]
+        before = dataset.original(index).pairs()
+        pairs = [(question.text or "", answer.text or "") for question, answer in line.pairs()]
+        pairs += [("", "")] * (len(before) + new_pairs - len(pairs))
+        for number, (question, answer) in enumerate(pairs):
+            lacked = number < len(before) and before[number][1].text is None and not answer
+            page[f"instruction #{number}"] = _form_value(question)
+            page[f"output #{number}"] = _NO_ANSWER if lacked else _form_value(answer)
+        pages[f"jsons/{index}_cleaned.json"] = page
     rows = "".join(f"{json.dumps(_row(page))}\n" for _, page in sorted(pages.items()))
     name = re.sub(r"(\.jsonl)$", ".cleaned.jsonl", dataset.path.name)
     pages_as_json = {index: json.dumps(page) for index, page in pages.items()}
     return pages_as_json | {name if name != dataset.path.name else f"{name}.cleaned.jsonl": rows}
-
-
-def _official_page(dataset: Dataset, index: int, new_pairs: int) -> dict[str, str]:
-    line = dataset.line(index)
-    loaded: dict[str, Any] = json.loads(line.raw.strip("\ufeff \t\r"), parse_int=_parse_integer)
-    page = {key: _form_value(value) for key, value in loaded.items() if key not in (QUESTIONS, ANSWERS)}
-    page[DOCUMENT] = loaded[DOCUMENT]
-    before = dataset.original(index).pairs()
-    pairs = [(question.text or "", answer.text or "") for question, answer in line.pairs()]
-    pairs += [("", "")] * (len(before) + new_pairs - len(pairs))
-    for number, (question, answer) in enumerate(pairs):
-        lacked = number < len(before) and before[number][1].text is None and not answer
-        page[f"instruction #{number}"] = _form_value(question)
-        page[f"output #{number}"] = _NO_ANSWER if lacked else _form_value(answer)
-    return page
 
 
 def _parse_integer(digits: str) -> int | str:
@@ -130,7 +126,11 @@ def lost_content(dataset: Dataset) -> list[str]:
     """Sentences on the parts of this dataset that the tool's format loses."""
     keys = {key for index in range(len(dataset)) for key in dataset.line(index).values()}
     other = sorted(keys - {QUESTIONS, ANSWERS, DOCUMENT, "source"})
-    shifted = [dataset.entries[index].number for index in range(len(dataset)) if _has_gaps(dataset.line(index))]
+    shifted = [
+        dataset.entries[index].number
+        for index in range(len(dataset))
+        if any((question.text == "") != (answer.text == "") for question, answer in dataset.line(index).pairs())
+    ]
     reasons = [f"L-Eval's format does not include {', '.join(other)}."] if other else []
     if shifted:
         lines = ", ".join(map(str, shifted[:10])) + (" ..." if shifted[10:] else "")
@@ -138,7 +138,3 @@ def lost_content(dataset: Dataset) -> list[str]:
             f"L-Eval's format drops empty texts, so that pairs shift in line{'s' * (len(shifted) > 1)} {lines}."
         )
     return reasons
-
-
-def _has_gaps(line: DatasetLine) -> bool:
-    return any((question.text == "") != (answer.text == "") for question, answer in line.pairs())

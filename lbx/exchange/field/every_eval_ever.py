@@ -27,19 +27,6 @@ def every_eval_ever_files(run: RunRecord) -> dict[str, Iterable[str]]:
         UsageError: the model's developer is unknown; the datastore sorts files by it.
     """
     files: dict[str, Iterable[str]] = {}
-    developer, model = _model_id(run)
-    for benchmark in dict.fromkeys(task.benchmark for task in run.tasks):
-        tasks = [task for task in run.tasks if task.benchmark == benchmark and task.numbers]
-        if tasks:
-            evaluation = _Evaluation(run, benchmark, tasks, developer, model)
-            if run.has_samples:
-                files[evaluation.samples_path] = evaluation.samples()
-            files[evaluation.path] = evaluation.aggregate()
-    return files
-
-
-def _model_id(run: RunRecord) -> tuple[str, str]:
-    """Developer and name of the model."""
     developer, _, name = run.model.rpartition("/") if run.model.count("/") == 1 else ("", "", run.model)
     developer = (run.metadata.get("developer") or developer).strip()
     if developer.casefold() in ("", "unknown"):
@@ -49,7 +36,15 @@ def _model_id(run: RunRecord) -> tuple[str, str]:
             fix="Record the developer and export again:",
             command=as_command("lbx", "runs", "note", run.store.path, run.run_id, "developer=NAME"),
         )
-    return _path_part(developer), _path_part(name)
+    developer, model = _path_part(developer), _path_part(name)
+    for benchmark in dict.fromkeys(task.benchmark for task in run.tasks):
+        tasks = [task for task in run.tasks if task.benchmark == benchmark and task.numbers]
+        if tasks:
+            evaluation = _Evaluation(run, benchmark, tasks, developer, model)
+            if run.has_samples:
+                files[evaluation.samples_path] = evaluation.samples()
+            files[evaluation.path] = evaluation.aggregate()
+    return files
 
 
 def _path_part(text: str) -> str:
@@ -125,6 +120,16 @@ class _Evaluation:
         }
 
     def _result(self, task: TaskRecord, number: Mapping[str, Any]) -> dict[str, Any]:
+        uncertainty: dict[str, Any] = {"num_samples": task.counts["samples_answered"]}
+        if number["se"] is not None:
+            uncertainty["standard_error"] = {"value": number["se"], "method": f"clustered by {number['cluster_by']}"}
+        if number["low"] is not None and number["high"] is not None:
+            uncertainty["confidence_interval"] = {
+                "lower": number["low"],
+                "upper": number["high"],
+                "confidence_level": CONFIDENCE,
+                "method": number["method"],
+            }
         return {
             "evaluation_result_id": self._result_id(task, number["metric"]),
             "evaluation_name": f"{task.benchmark}_{task.name}",
@@ -145,7 +150,7 @@ class _Evaluation:
             "score_details": {
                 "score": number["score"],
                 "details": as_texts(task.facts_of(number)),
-                "uncertainty": _uncertainty(number, task.counts["samples_answered"]),
+                "uncertainty": uncertainty,
             },
         }
 
@@ -192,20 +197,6 @@ class _Evaluation:
             **_token_usage(answer),
             "metadata": as_texts({fact: value for fact, value in facts.items() if value is not None}),
         }  # fmt: skip
-
-
-def _uncertainty(number: Mapping[str, Any], n_samples: int | None) -> dict[str, Any]:
-    uncertainty: dict[str, Any] = {"num_samples": n_samples}
-    if number["se"] is not None:
-        uncertainty["standard_error"] = {"value": number["se"], "method": f"clustered by {number['cluster_by']}"}
-    if number["low"] is not None and number["high"] is not None:
-        uncertainty["confidence_interval"] = {
-            "lower": number["low"],
-            "upper": number["high"],
-            "confidence_level": CONFIDENCE,
-            "method": number["method"],
-        }
-    return uncertainty
 
 
 def _token_usage(answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -76,8 +76,21 @@ def read_lm_eval(path: Path) -> HarnessRun:
         predictions[task] = form.read_rows(task, rows)
         harness_tasks[task] = _harness_task(task, settings, content.lines, predictions[task])
     ignored = [file.name for name, file in evaluation.samples.items() if file not in tasks.values()]
+    config = _object(results, "config")
+    run_settings: dict[str, Any] = {
+        name: value
+        for source in (_object(config, "model_args"), results)
+        for name in _SETTINGS
+        if (value := _short(source.get(name))) is not None
+    }
+    if model := _short(config.get("model")):
+        run_settings["model"] = model
     harness = Harness(
-        NAME, str(_short(results.get("lm_eval_version")) or ""), evaluation.time, _run_settings(results), harness_tasks
+        NAME,
+        str(_short(results.get("lm_eval_version")) or ""),
+        evaluation.time,
+        run_settings | {"chat_template": bool(results.get("chat_template"))} if results else {},
+        harness_tasks,
     )
     return HarnessRun(form, PredictionFiles(predictions, files, digest.hexdigest(), tuple(ignored)), harness)
 
@@ -86,7 +99,16 @@ def _find_evaluation(path: Path) -> _HarnessEvaluation:
     if not path.exists():
         raise UsageError(f"{path} does not exist.", fix="Give lm_eval's output folder, or one of its files.")
     if path.is_file():
-        return _evaluation_of_file(path)
+        if match := _SAMPLES.fullmatch(path.name):
+            found = _evaluations(path.parent).get(match[2])
+            return _HarnessEvaluation(match[2], {match[1]: path}, found.results if found else None)
+        if match := _RESULTS.fullmatch(path.name):
+            found = _evaluations(path.parent)[match[1]]
+            return _HarnessEvaluation(match[1], found.samples, path)
+        raise UsageError(
+            f"{path} is not named like a file of lm_eval.",
+            fix="Its files are called results_<time>.json and samples_<task>_<time>.jsonl; the name contains the task.",
+        )
     evaluations = _evaluations(path)
     if not evaluations:
         folders = [entry for entry in sorted(path.iterdir()) if entry.is_dir() and _evaluations(entry)]
@@ -108,19 +130,6 @@ def _find_evaluation(path: Path) -> _HarnessEvaluation:
             fix=f"Import each as a run of its own. Give one of: {_list(choices)}.",
         )
     return next(iter(evaluations.values()))
-
-
-def _evaluation_of_file(path: Path) -> _HarnessEvaluation:
-    if match := _SAMPLES.fullmatch(path.name):
-        found = _evaluations(path.parent).get(match[2])
-        return _HarnessEvaluation(match[2], {match[1]: path}, found.results if found else None)
-    if match := _RESULTS.fullmatch(path.name):
-        found = _evaluations(path.parent)[match[1]]
-        return _HarnessEvaluation(match[1], found.samples, path)
-    raise UsageError(
-        f"{path} is not named like a file of lm_eval.",
-        fix="Its files are called results_<time>.json and samples_<task>_<time>.jsonl; the name contains the task.",
-    )
 
 
 def _evaluations(folder: Path) -> dict[str, _HarnessEvaluation]:
@@ -255,13 +264,40 @@ def _harness_task(
     task: str, settings: _TaskSettings, lines: Sequence[PredictionLine], predictions: Sequence[Prediction]
 ) -> HarnessTask:
     metric, score = _own_score(settings, lines)
+    remarks: list[str] = []
+    long = sum("\n" in (prediction.output or "").lstrip("\n") for prediction in predictions)
+    if long and longbench_harnesses.ends_at_line(task):
+        remarks.append(f"its own score counts the whole of {format_count(long, 'answer')} with several lines")
+    if settings.version is not None and settings.version <= longbench_harnesses.LM_EVAL_FIRST_REFERENCE:
+        remarks.append("its own score counts only the first reference")
+    unknowns: list[str] = []
+    # All prompts fit if their bytes do, because a token has at least one byte
+    window = finite_number(settings.results.get("max_length"))
+    if not (window is not None and all(_prompt_size(line) <= window for line in lines)):
+        unknowns.append("whether prompts were cut (lm_eval cuts from the left)")
+    if settings.results and not settings.results.get("chat_template") and not longbench_harnesses.is_bare(task):
+        unknowns.append("whether the model needs a chat template (none was used)")
+    version = settings.version
+    if version is not None and version < longbench_harnesses.LM_EVAL_VERSIONS.start:
+        obstacles = [
+            f"task version {version:g}: up to version {longbench_harnesses.LM_EVAL_VERSIONS.start - 1}, prompts "
+            r"contained \n as two characters, and answers were sampled"
+        ]
+    else:
+        obstacles = []
+    if settings.version is None:
+        gaps = ["no results file has the task's version and settings"]
+    elif settings.version >= longbench_harnesses.LM_EVAL_VERSIONS.stop:
+        gaps = [f"task version {settings.version:g} is newer than this lbx"]
+    else:
+        gaps = []
     return judge_task(
         HarnessTask(settings.version, metric, score),
-        obstacles=_obstacles(settings),
-        gaps=_gaps(settings),
+        obstacles=obstacles,
+        gaps=gaps,
         differences=list(_differences(task, settings, predictions)),
-        unknowns=list(_unknowns(task, settings, lines)),
-        remarks=list(_remarks(task, settings, predictions)),
+        unknowns=unknowns,
+        remarks=remarks,
     )
 
 
@@ -276,16 +312,6 @@ def _own_score(settings: _TaskSettings, lines: Sequence[PredictionLine]) -> tupl
         known = [value for value in values if value is not None]
         score = sum(known) / len(known) if len(known) == len(values) else None
     return metric, score
-
-
-def _obstacles(settings: _TaskSettings) -> list[str]:
-    version = settings.version
-    if version is not None and version < longbench_harnesses.LM_EVAL_VERSIONS.start:
-        return [
-            f"task version {version:g}: up to version {longbench_harnesses.LM_EVAL_VERSIONS.start - 1}, prompts "
-            r"contained \n as two characters, and answers were sampled"
-        ]
-    return []
 
 
 def _differences(task: str, settings: _TaskSettings, predictions: Sequence[Prediction]) -> Iterator[str]:
@@ -312,36 +338,6 @@ def _differences(task: str, settings: _TaskSettings, predictions: Sequence[Predi
         yield f"{format_count(empty, 'empty answer')}: answers end at a line end, also at one before the answer"
 
 
-def _gaps(settings: _TaskSettings) -> list[str]:
-    if settings.version is None:
-        return ["no results file has the task's version and settings"]
-    if settings.version >= longbench_harnesses.LM_EVAL_VERSIONS.stop:
-        return [f"task version {settings.version:g} is newer than this lbx"]
-    return []
-
-
-def _unknowns(task: str, settings: _TaskSettings, lines: Sequence[PredictionLine]) -> Iterator[str]:
-    if not _fits_into_window(settings.results, lines):
-        yield "whether prompts were cut (lm_eval cuts from the left)"
-    if settings.results and not settings.results.get("chat_template") and not longbench_harnesses.is_bare(task):
-        yield "whether the model needs a chat template (none was used)"
-
-
-def _remarks(task: str, settings: _TaskSettings, predictions: Sequence[Prediction]) -> Iterator[str]:
-    """Yield reasons for a difference between the harness's score and lbx's."""
-    long = sum("\n" in (prediction.output or "").lstrip("\n") for prediction in predictions)
-    if long and longbench_harnesses.ends_at_line(task):
-        yield f"its own score counts the whole of {format_count(long, 'answer')} with several lines"
-    if settings.version is not None and settings.version <= longbench_harnesses.LM_EVAL_FIRST_REFERENCE:
-        yield "its own score counts only the first reference"
-
-
-def _fits_into_window(results: Mapping[str, Any], lines: Sequence[PredictionLine]) -> bool:
-    """Return whether all prompts fit into the context window, because a token has at least one byte."""
-    window = finite_number(results.get("max_length"))
-    return window is not None and all(_prompt_size(line) <= window for line in lines)
-
-
 def _prompt_size(line: PredictionLine) -> float:
     """Upper bound of the tokens of a prompt and its answer; infinity if unknown."""
     first = _object(_object(line.values, "arguments"), "gen_args_0")
@@ -349,19 +345,6 @@ def _prompt_size(line: PredictionLine) -> float:
     if not isinstance(prompt, str) or new_tokens is None:
         return float("inf")
     return len(prompt.encode("utf-8", "replace")) + 1 + new_tokens
-
-
-def _run_settings(results: Mapping[str, Any]) -> dict[str, Any]:
-    config = _object(results, "config")
-    settings: dict[str, Any] = {
-        name: value
-        for source in (_object(config, "model_args"), results)
-        for name in _SETTINGS
-        if (value := _short(source.get(name))) is not None
-    }
-    if model := _short(config.get("model")):
-        settings["model"] = model
-    return settings | {"chat_template": bool(results.get("chat_template"))} if results else {}
 
 
 def _object(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -70,7 +70,17 @@ def read_opencompass(path: Path) -> HarnessRun:
         for part in parts:
             data = read_bytes(part)
             digest.update(f"{task} {len(data)}\n".encode() + data)
-            read = _read_answers(part, data)
+            values = parse_document(part, data)
+            keys = [str(position) for position in range(len(values))]
+            if missing := next((key for key in keys if key not in values), None):
+                raise prediction_file_error(
+                    str(part),
+                    f"its {format_count(len(values), 'entry', 'entries')} must have the keys 0, 1, 2, ...; "
+                    f"{missing} is missing",
+                )
+            if not keys:
+                raise prediction_file_error(str(part), "it contains no answers")
+            read = [_answer(f"{part}, entry {key}", values[key]) for key in keys]
             files.append({"name": part.name, "task": task, "rows": len(read), "final_newline": False})
             answers += read
         without_ends = [[_without_end(text) for text in answer.outputs] for answer in answers]
@@ -82,7 +92,24 @@ def read_opencompass(path: Path) -> HarnessRun:
             for position, (answer, texts) in enumerate(zip(answers, without_ends, strict=True))
         ]
         predictions[task] = form.read_rows(task, rows)
-        tasks[task] = _harness_task(task, answers, model_folder)
+        other = longbench_harnesses.OPENCOMPASS_OTHER.get(task)
+        score = _own_score(model_folder, task)
+        differences: list[str] = []
+        if task in longbench_harnesses.OPENCOMPASS_PROMPTS:
+            differences.append(longbench_harnesses.OPENCOMPASS_PROMPTS[task])
+        if longbench_harnesses.is_bare(task) and any(answer.has_roles for answer in answers):
+            differences.append("a chat template, which the official script does not use for this task")
+        if len(answers) != (every := longbench_harnesses.SAMPLES[task]):
+            differences.append(f"{len(answers):,} samples, and LongBench has {every:,}")
+        tasks[task] = judge_task(
+            HarnessTask(None, "score" if score is not None else "", score),
+            obstacles=[other] if other else [],
+            differences=differences,
+            unknowns=[
+                "whether prompts were cut (OpenCompass cuts from the left, unless its settings differ)",
+                "OpenCompass's version and settings, such as limits of answers (none in its _rawprompt tasks)",
+            ],
+        )
     time = next((part for part in reversed(path.absolute().parts) if _TIME.fullmatch(part)), "")
     notes = [f"End tokens were removed from {format_count(n_ends, 'answer')}, as OpenCompass does."] if n_ends else []
     reading = PredictionFiles(predictions, files, digest.hexdigest(), ignored)
@@ -201,20 +228,6 @@ def _is_part(file: Path, task: str) -> bool:
     return bool(match and match[1] == task and match[2])
 
 
-def _read_answers(path: Path, data: bytes) -> list[_OpenCompassAnswer]:
-    values = parse_document(path, data)
-    keys = [str(position) for position in range(len(values))]
-    if missing := next((key for key in keys if key not in values), None):
-        raise prediction_file_error(
-            str(path),
-            f"its {format_count(len(values), 'entry', 'entries')} must have the keys 0, 1, 2, ...; "
-            f"{missing} is missing",
-        )
-    if not keys:
-        raise prediction_file_error(str(path), "it contains no answers")
-    return [_answer(f"{path}, entry {key}", values[key]) for key in keys]
-
-
 def _answer(location: str, values: object) -> _OpenCompassAnswer:
     if not isinstance(values, dict):
         raise prediction_file_error(location, f"it must be an object, not {describe_value(values)}")
@@ -239,29 +252,6 @@ def _without_end(text: str) -> str:
         shorter = shorter.rstrip()
         shorter = next(shorter.removesuffix(token) for token in _END_TOKENS if shorter.endswith(token))
     return shorter
-
-
-def _harness_task(task: str, answers: Sequence[_OpenCompassAnswer], folder: Path) -> HarnessTask:
-    other = longbench_harnesses.OPENCOMPASS_OTHER.get(task)
-    score = _own_score(folder, task)
-    return judge_task(
-        HarnessTask(None, "score" if score is not None else "", score),
-        obstacles=[other] if other else [],
-        differences=list(_differences(task, answers)),
-        unknowns=[
-            "whether prompts were cut (OpenCompass cuts from the left, unless its settings differ)",
-            "OpenCompass's version and settings, such as limits of answers (none in its _rawprompt tasks)",
-        ],
-    )
-
-
-def _differences(task: str, answers: Sequence[_OpenCompassAnswer]) -> Iterator[str]:
-    if task in longbench_harnesses.OPENCOMPASS_PROMPTS:
-        yield longbench_harnesses.OPENCOMPASS_PROMPTS[task]
-    if longbench_harnesses.is_bare(task) and any(answer.has_roles for answer in answers):
-        yield "a chat template, which the official script does not use for this task"
-    if len(answers) != (every := longbench_harnesses.SAMPLES[task]):
-        yield f"{len(answers):,} samples, and LongBench has {every:,}"
 
 
 def _own_score(model_folder: Path, task: str) -> float | None:

@@ -98,7 +98,12 @@ def _sample(run: RunRecord, task: TaskRecord, answer: Mapping[str, Any]) -> dict
     if answer["error"] is not None:
         error = {"message": answer["error"], "traceback": "", "traceback_ansi": ""}
         return {**sample, "messages": [asked], "error": error}
-    message = {"id": "answer", "role": "assistant", "content": _content(answer), "model": run.model}
+    text = answer["output"] or ""
+    if not answer["reasoning"]:
+        content = text
+    else:
+        content = [{"type": "reasoning", "reasoning": answer["reasoning"]}, {"type": "text", "text": text}]
+    message = {"id": "answer", "role": "assistant", "content": content, "model": run.model}
     usage = _usage(answer)
     choice = {"message": message, "stop_reason": _STOP_REASONS.get(answer["finish_reason"], "unknown")}
     return {
@@ -108,13 +113,6 @@ def _sample(run: RunRecord, task: TaskRecord, answer: Mapping[str, Any]) -> dict
         "scores": {score["metric"]: _score(score) for score in answer["scores"]},
         "model_usage": _model_usage(run, answer),
     }
-
-
-def _content(answer: Mapping[str, Any]) -> str | list[dict[str, str]]:
-    text = answer["output"] or ""
-    if not answer["reasoning"]:
-        return text
-    return [{"type": "reasoning", "reasoning": answer["reasoning"]}, {"type": "text", "text": text}]
 
 
 def _score(score: Mapping[str, Any]) -> dict[str, Any]:

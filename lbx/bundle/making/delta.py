@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,11 +40,6 @@ class BaseFile:
     allowed: bool = False
 
 
-def _to_base_file(file: Mapping[str, Any], allowed_paths: Set[str]) -> BaseFile:
-    """Convert an entry of a source's ``files`` in bundle.json."""
-    return BaseFile(file["path"], file["size"], file["sha256"], file.get("git_sha1", ""), file["path"] in allowed_paths)
-
-
 @dataclass(frozen=True)
 class BaseBundle:
     """Description of the bundle that a delta builds on.
@@ -63,7 +58,10 @@ class BaseBundle:
         files = []
         for source in self.sources:
             allowed = set(source.get("allowed", ()))
-            files += [_to_base_file(file, allowed) for file in source["files"]]
+            files += [
+                BaseFile(file["path"], file["size"], file["sha256"], file.get("git_sha1", ""), file["path"] in allowed)
+                for file in source["files"]
+            ]
         return tuple(sorted(files, key=lambda file: file.path))
 
     @cached_property

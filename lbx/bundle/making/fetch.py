@@ -245,7 +245,9 @@ class Fetcher:
                 part.unlink(missing_ok=True)
                 raise TransientError("the server has fewer bytes than expected")
             _check_status(response, download)
-            if start and not _continues(response, start):
+            if start and not (
+                response.status_code == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+            ):
                 start, digests = 0, _Digests(download, download.size or 0)
             self._check_same(download, part, response, start)
             with os.fdopen(open_or_create(part, os.O_WRONLY | (os.O_APPEND if start else os.O_TRUNC)), "wb") as out:
@@ -255,7 +257,14 @@ class Fetcher:
                     if download.size is not None and digests.count > download.size:
                         break
                     report(digests.count)
-        return self._check_size(download, part, digests, start)
+        if download.size is not None and digests.count > download.size:
+            part.unlink()
+            raise TransientError(f"it is longer than the expected {download.size:,} bytes")
+        if download.size is not None and digests.count < download.size:
+            raise TransientError(
+                f"it ended after {digests.count:,} of {download.size:,} bytes", has_progressed=0 < start < digests.count
+            )
+        return digests
 
     def _check_same(self, download: Download, part: Path, response: httpx2.Response, start: int) -> None:
         """Compare size and ETag with the expected or partial file, before gigabytes are downloaded."""
@@ -274,16 +283,6 @@ class Fetcher:
             self._restarted.add(download.digest)
             part.unlink()
             raise TransientError("the file on the server changed during the download (its ETag differs)")
-
-    def _check_size(self, download: Download, part: Path, digests: _Digests, start: int) -> _Digests:
-        if download.size is not None and digests.count > download.size:
-            part.unlink()
-            raise TransientError(f"it is longer than the expected {download.size:,} bytes")
-        if download.size is not None and digests.count < download.size:
-            raise TransientError(
-                f"it ended after {digests.count:,} of {download.size:,} bytes", has_progressed=0 < start < digests.count
-            )
-        return digests
 
     def _store_path(self, download: Download, suffix: str = "") -> Path:
         return self._store / f"{download.algorithm}-{download.digest}{suffix}"
@@ -362,10 +361,6 @@ def parse_web_address(url: str, option: str) -> str:
             fix="Serve the mirror over HTTP; docs/bundling.md lists the paths that it needs.",
         )
     return url.rstrip("/")
-
-
-def _continues(response: httpx2.Response, start: int) -> bool:
-    return response.status_code == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
 
 
 def _check_status(response: httpx2.Response, download: Download) -> None:
@@ -472,7 +467,10 @@ class Hub:
 
         def attempt() -> RepoSnapshot:
             try:
-                return self._request_snapshot(repo, kind, revision)
+                info = self._api.repo_info(repo, repo_type=kind, revision=revision, timeout=self._retry.read_s)
+                entries = self._api.list_repo_tree(info.id, repo_type=kind, revision=info.sha, recursive=True)
+                files = tuple(_file(entry) for entry in entries if hasattr(entry, "blob_id"))
+                return RepoSnapshot(repo, kind, info.id, info.sha, _licence(info), bool(info.gated), files)
             except (httpx2.HTTPError, OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
                 raise self._translate(exc, repo, kind, revision) from exc
 
@@ -501,12 +499,6 @@ class Hub:
             fix=f"Accept them at {page}, and set HF_TOKEN to a token of that account with read access.",
             command="HF_TOKEN=hf_YOUR_TOKEN lbx bundle RECIPE... -o DIR",
         )
-
-    def _request_snapshot(self, repo: str, kind: str, revision: str) -> RepoSnapshot:
-        info = self._api.repo_info(repo, repo_type=kind, revision=revision, timeout=self._retry.read_s)
-        entries = self._api.list_repo_tree(info.id, repo_type=kind, revision=info.sha, recursive=True)
-        files = tuple(_file(entry) for entry in entries if hasattr(entry, "blob_id"))
-        return RepoSnapshot(repo, kind, info.id, info.sha, _licence(info), bool(info.gated), files)
 
     def _translate(self, exc: Exception, repo: str, kind: str, revision: str) -> Exception:
         """Convert an exception of the library: to ``TransientError`` if another attempt may succeed."""

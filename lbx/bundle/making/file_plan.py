@@ -16,7 +16,7 @@ from lbx.base.errors import FetchError, UsageError
 from lbx.base.layout import FILES, HUB, IMAGES, repo_folder
 from lbx.bundle.disk import BackgroundSha256, Progress, Tally, in_parallel, read_blocks
 from lbx.bundle.making.delta import BaseBundle, BaseFile
-from lbx.bundle.making.fetch import Download, Fetcher, Hub, LocalFile, RepoSnapshot, parse_web_address
+from lbx.bundle.making.fetch import Download, Fetcher, Hub, LocalFile, parse_web_address
 from lbx.bundle.making.recipe import (
     BundleSource,
     HttpsSource,
@@ -95,7 +95,17 @@ class Planner:
             plans.append(replace(plan, items=tuple(self._match_base(item) for item in plan.items)))
         names = PathSet()
         for entry in plans:
-            _check_formats(entry)
+            # Refuse unsafe formats that are not allowed, and `allow` entries without a file, which may be typos
+            source = entry.source
+            for item in entry.items:
+                if (what := unsafe_format(item.name)) and not entry.allows(item):
+                    raise refusal(source, item, what)
+            for allowed in source.allow:
+                if not any(allowed in (item.name, PurePosixPath(item.name).name) for item in entry.items):
+                    raise UsageError(
+                        f'{source.origin}: allow = "{allowed}" does not match any of its files.',
+                        fix="Give a file's name or its path inside the source, not a pattern.",
+                    )
             for item in entry.items:
                 if reason := unsafe_reason(item.path) or names.add(item.path):
                     raise UsageError(
@@ -141,16 +151,25 @@ class Planner:
             for file in [by_path[path]]
         ]
         if snapshot.gated:
-            self._check_gate(source, snapshot, items)
+            # Request one file now: a hub lists gated repositories to everybody, and would refuse access hours later
+            smallest = min(items, key=lambda item: item.size or 0)
+            if isinstance(smallest.origin, Download) and self._fetcher.denied_status(smallest.origin):
+                raise self._hub.gated_error(source.repo, source.type, snapshot.licence)
         return SourcePlan(
-            source, _hub_record(source, snapshot), (*items, *_refs(root, source.revision, snapshot.commit))
+            source,
+            {
+                "kind": "hub",
+                "type": source.type,
+                "repo": source.repo,
+                "resolved_repo": snapshot.resolved_repo,
+                "revision": source.revision,
+                "commit": snapshot.commit,
+                "licence": snapshot.licence or source.licence,
+                "gated": snapshot.gated,
+                "patterns": [*source.files, *source.optional],
+            },
+            (*items, *_refs(root, source.revision, snapshot.commit)),
         )
-
-    def _check_gate(self, source: HubSource, snapshot: RepoSnapshot, items: Sequence[PlannedFile]) -> None:
-        """Request one file now: a hub lists gated repositories to everybody, and would refuse access hours later."""
-        smallest = min(items, key=lambda item: item.size or 0)
-        if isinstance(smallest.origin, Download) and self._fetcher.denied_status(smallest.origin):
-            raise self._hub.gated_error(source.repo, source.type, snapshot.licence)
 
     def _plan_https(self, source: HttpsSource) -> SourcePlan:
         parts = urlsplit(source.url)
@@ -189,20 +208,6 @@ class Planner:
         items = [PlannedFile(f"{root}/snapshots/{commit}/{name}", name, file, file.size) for name, file in read.items()]
         record |= {"type": source.type, "repo": source.repo, "revision": "main", "commit": commit}
         return SourcePlan(source, record, (*items, *_refs(root, "main", commit)), links)
-
-
-def _hub_record(source: HubSource, snapshot: RepoSnapshot) -> dict[str, Any]:
-    return {
-        "kind": "hub",
-        "type": source.type,
-        "repo": source.repo,
-        "resolved_repo": snapshot.resolved_repo,
-        "revision": source.revision,
-        "commit": snapshot.commit,
-        "licence": snapshot.licence or source.licence,
-        "gated": snapshot.gated,
-        "patterns": [*source.files, *source.optional],
-    }
 
 
 def _refs(root: str, revision: str, commit: str) -> list[PlannedFile]:
@@ -281,20 +286,6 @@ def _hash_files(paths: Sequence[Path], progress: Progress) -> dict[Path, LocalFi
 
     paths = sorted(sizes, key=lambda path: -sizes[path])
     return dict(zip(paths, in_parallel(hash_file, paths, tally), strict=True))
-
-
-def _check_formats(plan: SourcePlan) -> None:
-    """Refuse unsafe formats that are not allowed, and ``allow`` entries without a file, which may be typos."""
-    source = plan.source
-    for item in plan.items:
-        if (what := unsafe_format(item.name)) and not plan.allows(item):
-            raise refusal(source, item, what)
-    for allowed in source.allow:
-        if not any(allowed in (item.name, PurePosixPath(item.name).name) for item in plan.items):
-            raise UsageError(
-                f'{source.origin}: allow = "{allowed}" does not match any of its files.',
-                fix="Give a file's name or its path inside the source, not a pattern.",
-            )
 
 
 def refusal(source: BundleSource, item: PlannedFile, what: str) -> UsageError:

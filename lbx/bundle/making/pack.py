@@ -157,7 +157,10 @@ def write_archive(
         for path, content in sorted(tags.items()):
             tar.add(f"{name}/{path}", len(content), [content])
         for path, file in sorted(contents.items()):
-            _add(tar, f"{name}/{path}", file, partial(meter.at, path))
+            try:
+                tar.add(f"{name}/{path}", file.size, _read_checked(file, partial(meter.at, path)))
+            except ValueError as exc:
+                raise _change_error(file) from exc
             meter.finish(path, file.size)
         tar.close()
         if isinstance(out, compression.Compressor):
@@ -166,13 +169,6 @@ def write_archive(
     except BaseException:
         volumes.abort()
         raise
-
-
-def _add(tar: TarWriter, name: str, file: LocalFile, report: Callable[[int], None]) -> None:
-    try:
-        tar.add(name, file.size, _read_checked(file, report))
-    except ValueError as exc:
-        raise _change_error(file) from exc
 
 
 def _read_checked(file: LocalFile, report: Callable[[int], None]) -> Iterator[bytes]:
@@ -293,7 +289,15 @@ def create(
         require_space(job.outline)
         contents, code_paths = _fetch_all(job, progress)
         check_first_rows(job.plans, contents)
-        sources = [_source_record(entry, contents, code_paths) for entry in job.plans]
+        sources: list[dict[str, Any]] = []
+        for entry in job.plans:
+            files = [
+                {"path": item.path, "size": contents[item.path].size, "sha256": contents[item.path].sha256}
+                | ({"git_sha1": item.git_sha1} if item.git_sha1 else {})
+                for item in sorted(entry.items, key=lambda item: item.path)
+            ]
+            unsafe = [item.path for item in entry.items if unsafe_format(item.name) or item.path in code_paths]
+            sources.append({**entry.record, "allowed": sorted(unsafe), "files": files})
         result = _write(job, sources, contents, writing, out_dir, epoch=epoch, progress=progress)
         clear(job.shop)
     return result
@@ -312,65 +316,56 @@ def survey(recipes: Sequence[Path], out_dir: Path, *, progress: Progress = silen
 
 @contextmanager
 def _open_job(recipes: Sequence[Path], out_dir: Path, progress: Progress, options: Where) -> Iterator[BundleJob]:
-    recipe, base = _read_inputs(recipes, options.get("name"), options.get("base"), options.get("images", ()))
+    base_path = options.get("base")
+    recipe, base = load_recipes(recipes, options.get("name")), None if base_path is None else read_base(base_path)
+    try:
+        extra = tuple(ImageSource(image, origin="--include-image") for image in options.get("images", ()))
+    except ValueError as exc:
+        raise UsageError(str(exc)) from exc
+    recipe = replace(recipe, sources=(*recipe.sources, *extra))
     retry = options.get("retry", Retry())
     with workshop(out_dir, recipe.name, options.get("work")) as shop, Fetcher(shop.store, retry) as fetcher:
         planner = Planner(Hub(options.get("hub"), retry), options.get("mirror"), fetcher, progress, base)
-        yield _plan(recipe, base, shop, fetcher, planner)
-
-
-def _read_inputs(
-    paths: Sequence[Path], name: str | None, base: Path | None, images: Sequence[Path]
-) -> tuple[Recipe, BaseBundle | None]:
-    recipe, base_bundle = load_recipes(paths, name), read_base(base) if base is not None else None
-    try:
-        extra = tuple(ImageSource(image, origin="--include-image") for image in images)
-    except ValueError as exc:
-        raise UsageError(str(exc)) from exc
-    return replace(recipe, sources=(*recipe.sources, *extra)), base_bundle
-
-
-def _plan(recipe: Recipe, base: BaseBundle | None, shop: Workshop, fetcher: Fetcher, planner: Planner) -> BundleJob:
-    plans = planner.plan(recipe.sources)
-    items = [item for entry in plans for item in entry.items]
-    packed = [item for item in items if not isinstance(item.origin, BaseFile)]
-    fetched = [
-        (item.size or 0) - fetcher.stored_bytes(item.origin) for item in packed if isinstance(item.origin, Download)
-    ]
-    lines = [_line(entry) for entry in plans]
-    outline = Outline(
-        name=recipe.name,
-        lines=lines,
-        files=len(items),
-        bytes=sum(line.bytes for line in lines),
-        held_bytes=sum(line.held_bytes for line in lines),
-        fetch_bytes=sum(max(missing, 0) for missing in fetched),
-        # The tag files list every file four times: in two lists, in bundle.json and in the bill of materials.
-        archive_bytes=size_of_tar((item.path, item.size or 0) for item in packed)
-        + sum(6 * len(item.path) + 900 for item in items),
-        work=shop.store,
-        work_free=shutil.disk_usage(shop.store).free,
-        out=shop.drafts,
-        out_free=shutil.disk_usage(shop.drafts).free,
-        one_disk=shop.store.stat().st_dev == shop.drafts.stat().st_dev,
-        unread=unknown_datasets(plans),
-    )
-    return BundleJob(recipe, base, shop, fetcher, plans, outline)
-
-
-def _line(entry: SourcePlan) -> SourceSummary:
-    record = entry.record
-    return SourceSummary(
-        source=label(record),
-        kind=record["kind"],
-        revision=record.get("commit", ""),
-        licence=record.get("licence", ""),
-        gated=record.get("gated", False),
-        files=len(entry.items),
-        bytes=sum(item.size or 0 for item in entry.items),
-        held_bytes=sum(item.size or 0 for item in entry.items if isinstance(item.origin, BaseFile)),
-        links=entry.links,
-    )
+        plans = planner.plan(recipe.sources)
+        items = [item for entry in plans for item in entry.items]
+        packed = [item for item in items if not isinstance(item.origin, BaseFile)]
+        fetched = [
+            (item.size or 0) - fetcher.stored_bytes(item.origin) for item in packed if isinstance(item.origin, Download)
+        ]
+        lines: list[SourceSummary] = []
+        for entry in plans:
+            record = entry.record
+            lines.append(
+                SourceSummary(
+                    source=label(record),
+                    kind=record["kind"],
+                    revision=record.get("commit", ""),
+                    licence=record.get("licence", ""),
+                    gated=record.get("gated", False),
+                    files=len(entry.items),
+                    bytes=sum(item.size or 0 for item in entry.items),
+                    held_bytes=sum(item.size or 0 for item in entry.items if isinstance(item.origin, BaseFile)),
+                    links=entry.links,
+                )
+            )
+        outline = Outline(
+            name=recipe.name,
+            lines=lines,
+            files=len(items),
+            bytes=sum(line.bytes for line in lines),
+            held_bytes=sum(line.held_bytes for line in lines),
+            fetch_bytes=sum(max(missing, 0) for missing in fetched),
+            # The tag files list every file four times: in two lists, in bundle.json and in the bill of materials.
+            archive_bytes=size_of_tar((item.path, item.size or 0) for item in packed)
+            + sum(6 * len(item.path) + 900 for item in items),
+            work=shop.store,
+            work_free=shutil.disk_usage(shop.store).free,
+            out=shop.drafts,
+            out_free=shutil.disk_usage(shop.drafts).free,
+            one_disk=shop.store.stat().st_dev == shop.drafts.stat().st_dev,
+            unread=unknown_datasets(plans),
+        )
+        yield BundleJob(recipe, base, shop, fetcher, plans, outline)
 
 
 def _source_date_epoch() -> int:
@@ -395,7 +390,16 @@ def _fetch_all(job: BundleJob, progress: Progress) -> tuple[dict[str, PayloadCon
     contents: dict[str, PayloadContent] = {}
     code_paths: set[str] = set()
     for entry, item in jobs:
-        file = _fetch_one(item, job, partial(meter.at, item.name))
+        file: LocalFile | BaseFile
+        if isinstance(item.origin, Download):
+            file = job.fetcher.fetch(item.origin, partial(meter.at, item.name))
+        elif isinstance(item.origin, (LocalFile, BaseFile)):
+            file = item.origin
+        else:
+            digest = hashlib.sha256(item.origin).hexdigest()
+            path = job.shop.drafts / f"made-{digest}"
+            write_file(path, item.origin)
+            file = LocalFile(path, len(item.origin), digest)
         if _names_code(entry, item, file):
             code_paths.add(item.path)
         # Small files of the hub have no SHA-256 before the download, so the base can be searched only now.
@@ -421,28 +425,6 @@ def _names_code(entry: SourcePlan, item: PlannedFile, file: PayloadContent) -> b
     if not entry.allows(item):
         raise refusal(entry.source, item, f"a configuration, and {unsafe.reason}")
     return True
-
-
-def _fetch_one(item: PlannedFile, job: BundleJob, report: Callable[[int], None]) -> PayloadContent:
-    if isinstance(item.origin, Download):
-        return job.fetcher.fetch(item.origin, report)
-    if isinstance(item.origin, (LocalFile, BaseFile)):
-        return item.origin
-    digest = hashlib.sha256(item.origin).hexdigest()
-    path = job.shop.drafts / f"made-{digest}"
-    write_file(path, item.origin)
-    return LocalFile(path, len(item.origin), digest)
-
-
-def _source_record(plan: SourcePlan, contents: Mapping[str, PayloadContent], code_paths: set[str]) -> dict[str, Any]:
-    """Make the entry of a source in bundle.json: request, resolved commit, files and allowed unsafe files."""
-    files = [
-        {"path": item.path, "size": contents[item.path].size, "sha256": contents[item.path].sha256}
-        | ({"git_sha1": item.git_sha1} if item.git_sha1 else {})
-        for item in sorted(plan.items, key=lambda item: item.path)
-    ]
-    unsafe = [item.path for item in plan.items if unsafe_format(item.name) or item.path in code_paths]
-    return {**plan.record, "allowed": sorted(unsafe), "files": files}
 
 
 def _write(

@@ -38,7 +38,7 @@ from __future__ import annotations
 import json
 import re
 import tarfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -271,11 +271,18 @@ def join(recipes: Sequence[Recipe], name: str | None = None) -> Recipe:
             f"{name!r} is not a valid bundle name.", fix="Pass --name with at most 100 letters, digits and . _ + -."
         )
     description = "\n".join(dict.fromkeys(recipe.description for recipe in recipes if recipe.description))
-    return Recipe(name, description, _merge(source for recipe in recipes for source in recipe.sources))
+    merged: dict[str, BundleSource] = {}
+    for source in (source for recipe in recipes for source in recipe.sources):
+        before = merged.get(source.key)
+        merged[source.key] = source if before is None else _merge_two(before, source)
+    return Recipe(name, description, tuple(merged.values()))
 
 
 def _load(path: Path) -> Recipe:
-    table = _read_recipe(path)
+    if not path.exists():
+        siblings = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        raise UsageError(f"Recipe {path} does not exist.", fix=nearest(path.name, siblings) or "Give a TOML file.")
+    table = read_table(path, "The recipe")[0]
     if "source" not in table and "backend" in table:
         return _recipe_of_card(parse_card(table, path), path)
     if "source" not in table and "task" in table:
@@ -350,13 +357,6 @@ def _recipe_of_benchmark(path: Path) -> Recipe:
     return Recipe(definition.name, f"The benchmark {definition.name}", tuple(sources))
 
 
-def _read_recipe(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        siblings = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
-        raise UsageError(f"Recipe {path} does not exist.", fix=nearest(path.name, siblings) or "Give a TOML file.")
-    return read_table(path, "The recipe")[0]
-
-
 def _parse_source(entry: Any, path: Path, number: int) -> BundleSource:
     location = f"{path}, [[source]] number {number}"
     if not isinstance(entry, dict):
@@ -386,14 +386,6 @@ def _check(table: Mapping[str, Any], types: Mapping[str, type], required_keys: C
             raise UsageError(f"{location} {key} is empty.", fix="Set it or omit it.")
 
 
-def _merge(sources: Iterable[BundleSource]) -> tuple[BundleSource, ...]:
-    merged: dict[str, BundleSource] = {}
-    for source in sources:
-        before = merged.get(source.key)
-        merged[source.key] = source if before is None else _merge_two(before, source)
-    return tuple(merged.values())
-
-
 def _merge_two(a: BundleSource, b: BundleSource) -> BundleSource:
     """Merge two sources with the same ``key``; they may differ in ``allow``, and hub sources in their patterns."""
     allow = tuple(dict.fromkeys(a.allow + b.allow))
@@ -404,13 +396,14 @@ def _merge_two(a: BundleSource, b: BundleSource) -> BundleSource:
         return replace(a, files=files, optional=optional, licence=a.licence or b.licence, allow=allow)
     if isinstance(a, HttpsSource) and isinstance(b, HttpsSource) and replace(a, allow=()) == replace(b, allow=()):
         return replace(a, allow=allow)
-    if isinstance(a, PathSource) and isinstance(b, PathSource) and _same_path(a, b):
+    if (
+        isinstance(a, PathSource)
+        and isinstance(b, PathSource)
+        and a.full_path == b.full_path
+        and (a.files, a.names, a.licence) == (b.files, b.names, b.licence)
+    ):
         return replace(a, allow=allow)
     raise UsageError(
         f"{a.origin}, and {b.origin}, contradict each other: they define the {a.key} differently.",
         fix="Make both equal, or make a separate bundle for each.",
     )
-
-
-def _same_path(a: PathSource, b: PathSource) -> bool:
-    return a.full_path == b.full_path and (a.files, a.names, a.licence) == (b.files, b.names, b.licence)

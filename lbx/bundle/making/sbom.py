@@ -64,7 +64,15 @@ def _ref(source: Mapping[str, Any]) -> str:
 
 
 def _component(source: Mapping[str, Any]) -> dict[str, Any]:
-    kind = {"model": "machine-learning-model", "image": "container"}.get(_nature(source), "data")
+    # Classify a source as dataset, model, image or file; files without a type by their extension
+    if source["kind"] == "image":
+        nature = "image"
+    elif "type" in source:
+        nature = str(source["type"])
+    else:
+        weights = any(str(file["path"]).endswith((".gguf", ".safetensors")) for file in source["files"])
+        nature = "model" if weights else "file"
+    kind = {"model": "machine-learning-model", "image": "container"}.get(nature, "data")
     group, _, name = label_of(source).rpartition("/")
     component: dict[str, Any] = {"type": kind, "bom-ref": _ref(source), "name": name}
     component |= {"group": group} if group else {}
@@ -79,19 +87,13 @@ def _component(source: Mapping[str, Any]) -> dict[str, Any]:
         # A hash here covers the content at the address; the address of a repository is a web page.
         file_hashes = {"hashes": _hashes(source["files"][0])} if source["kind"] == "https" else {}
         component["externalReferences"] = [{"type": "distribution", "url": address, **file_hashes}]
-    component["properties"] = _properties(source)
+    values = {"lbx:kind": source["kind"]}
+    if source["kind"] == "hub":
+        values |= {"lbx:revision": source["revision"], "lbx:gated": str(source["gated"]).lower()}
+    properties = [{"name": key, "value": str(value)} for key, value in values.items()]
+    component["properties"] = properties + [{"name": "lbx:allowed", "value": path} for path in source["allowed"]]
     component["components"] = [_file(file, _ref(source)) for file in source["files"]]
     return component
-
-
-def _nature(source: Mapping[str, Any]) -> str:
-    """Classify a source as dataset, model, image or file; files without a type by their extension."""
-    if source["kind"] == "image":
-        return "image"
-    if "type" in source:
-        return str(source["type"])
-    weights = any(str(file["path"]).endswith((".gguf", ".safetensors")) for file in source["files"])
-    return "model" if weights else "file"
 
 
 def label_of(source: Mapping[str, Any]) -> str:
@@ -146,11 +148,3 @@ def _address(source: Mapping[str, Any]) -> str:
         return ""
     kind = "datasets/" if source["type"] == "dataset" else ""
     return f"{_HUB}/{kind}{source['resolved_repo']}/tree/{source['commit']}"
-
-
-def _properties(source: Mapping[str, Any]) -> list[dict[str, str]]:
-    values = {"lbx:kind": source["kind"]}
-    if source["kind"] == "hub":
-        values |= {"lbx:revision": source["revision"], "lbx:gated": str(source["gated"]).lower()}
-    properties = [{"name": key, "value": str(value)} for key, value in values.items()]
-    return properties + [{"name": "lbx:allowed", "value": path} for path in source["allowed"]]

@@ -136,7 +136,12 @@ def verify_folder(
     try:
         present = list_files(root)
         tags = read_tags(root, present)
-        signatures = _check_signature(root, tags, trust)
+        if TAG_SIGNATURE not in tags:
+            trust.require_signed(f"{root / TAG_MANIFEST}")
+            signatures = []
+        else:
+            location = f"{root / TAG_SIGNATURE}"
+            signatures = [trust.check_signature(tags[TAG_SIGNATURE], tags[TAG_MANIFEST], TAG_MANIFEST, location)]
         contents = parse_tags(tags, f"{root}")
         if not unsafe:
             require_safe(root, contents)
@@ -176,14 +181,6 @@ def read_contents(archive: Path) -> Contents:
     """
     with open_archive(archive, ANYONE, silent, sums=False) as reading:
         return reading.contents
-
-
-def _check_signature(root: Path, tags: Mapping[str, bytes], trust: Trust) -> list[SignedBy]:
-    if TAG_SIGNATURE not in tags:
-        trust.require_signed(f"{root / TAG_MANIFEST}")
-        return []
-    location = f"{root / TAG_SIGNATURE}"
-    return [trust.check_signature(tags[TAG_SIGNATURE], tags[TAG_MANIFEST], TAG_MANIFEST, location)]
 
 
 def compare_file(path: Path, entry: ManifestEntry, tally: Tally) -> list[str]:

@@ -83,7 +83,20 @@ class AnnotationPages:
         query = request.query_params.get("q", "").strip()
         first = max(1, parse_number(request.query_params.get("from", "")))
         indices: Sequence[int] = list(self._dataset.search(query)) if query else range(len(self._dataset))
-        rows = [self._row(index) for index in islice(indices, first - 1, first - 1 + PAGE_SIZE)]
+        rows: list[dict[str, Any]] = []
+        for index in islice(indices, first - 1, first - 1 + PAGE_SIZE):
+            line = self._dataset.line(index)
+            values, pairs = line.values(), line.pairs()
+            rows.append(
+                {
+                    "number": index + 1,
+                    "source": _shorten(values.get("source", "")),
+                    "evaluation": _shorten(values.get("evaluation", "")),
+                    "pairs": len(pairs),
+                    "first": (pairs[0][0].text or "")[:_LISTED] if pairs else "",
+                    "changed": self._dataset.is_changed(index),
+                }
+            )
         return page(
             "annotations.html",
             **self._page_values(request),
@@ -95,18 +108,6 @@ class AnnotationPages:
             found=len(indices),
             step=PAGE_SIZE,
         )
-
-    def _row(self, index: int) -> dict[str, Any]:
-        line = self._dataset.line(index)
-        values, pairs = line.values(), line.pairs()
-        return {
-            "number": index + 1,
-            "source": _shorten(values.get("source", "")),
-            "evaluation": _shorten(values.get("evaluation", "")),
-            "pairs": len(pairs),
-            "first": (pairs[0][0].text or "")[:_LISTED] if pairs else "",
-            "changed": self._dataset.is_changed(index),
-        }
 
     # A document
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -89,7 +89,11 @@ class ResultsSource:
 
     def version(self) -> str:
         """Name of the file's state, which changes with each commit and when its writer ends; opens no database."""
-        states = [(part.name, status.st_mtime_ns, status.st_size) for part, status in _statuses(self.path)]
+        states = []
+        for part in files_of(self.path):
+            with suppress(FileNotFoundError):  # a checkpoint may remove a log at any time
+                status = part.stat()
+                states.append((part.name, status.st_mtime_ns, status.st_size))
         return sha256_text(f"{states} {has_writer(self.path)}")[:16]
 
 
@@ -111,17 +115,6 @@ def question_link(key: AnswerKey, more: Mapping[str, str] = MappingProxyType({})
 
 def _question(key: AnswerKey) -> dict[str, str]:
     return {"benchmark": key.benchmark, "task": key.task, "sample": key.sample_id}
-
-
-def _statuses(path: Path) -> list[tuple[Path, Any]]:
-    """(file, its status) of a results file and its logs; a checkpoint may remove a log at any time."""
-    statuses = []
-    for part in files_of(path):
-        try:
-            statuses.append((part, part.stat()))
-        except FileNotFoundError:
-            continue
-    return statuses
 
 
 _MOST_PROMPTS = 16
@@ -273,7 +266,10 @@ def answer_list(source: ResultsSource, request: Request) -> Response:
         labels = run_labels(store)
         count = count_answers(store, choice)
         rows = list_page(store, choice, query.order(labels), PAGE_SIZE, skip=first - 1).dicts()
-        runs, tasks = source.runs or run_names(store), source.tasks or _task_names(store)
+        runs, tasks = source.runs or run_names(store), source.tasks
+        if not tasks:
+            sql = "SELECT DISTINCT benchmark || '/' || task FROM generations ORDER BY ALL"
+            tasks = [name for (name,) in store.query(sql).rows]
     return page(
         "answers.html",
         **values,
@@ -291,11 +287,6 @@ def answer_list(source: ResultsSource, request: Request) -> Response:
             "mark": [(mark, mark) for mark in (*LISTED, "any")],
         },
     )
-
-
-def _task_names(store: Store) -> list[str]:
-    sql = "SELECT DISTINCT benchmark || '/' || task FROM generations ORDER BY ALL"
-    return [name for (name,) in store.query(sql).rows]
 
 
 def _row(row: Mapping[str, Any], labels: Mapping[str, str], query: ListQuery) -> dict[str, Any]:
@@ -350,6 +341,7 @@ def answer_page(source: ResultsSource, texts: BrowsingTexts, request: Request) -
     neighbours = (place.previous, place.next) if place else (None, None)
     before, after = ("" if other is None else answer_link(other, query.prefixed) for other in neighbours)
     values["document"] = texts.document(prompt_key or answer.values["context_sha256"])
+    first = (place.number - 1) // PAGE_SIZE * PAGE_SIZE + 1 if place else 1
     return page(
         "answer.html",
         **values,
@@ -361,7 +353,7 @@ def answer_page(source: ResultsSource, texts: BrowsingTexts, request: Request) -
         judged=[{**opinion, "verdict_words": opinion_words(opinion)} for opinion in judged],
         rated=[{**opinion, "verdict_words": opinion_words(opinion)} for opinion in rated],
         place=place,
-        back=query.link(**_page_of(place.number)) if place else query.link(),
+        back=query.link(**({"from": first} if first > 1 else {})),
         before=before,
         after=after,
         other=answer_link(key, {**query.prefixed, **({} if shows_prompt else {"show": "prompt"})}),
@@ -420,11 +412,6 @@ def _column(answer: StoredAnswer, labels: Mapping[str, str], query: ListQuery) -
     }
 
 
-def _page_of(number: int) -> dict[str, int]:
-    first = (number - 1) // PAGE_SIZE * PAGE_SIZE + 1
-    return {"from": first} if first > 1 else {}
-
-
 def _missing_page(
     values: Mapping[str, Any], key: AnswerKey, query: ListQuery, labels: Mapping[str, str], *, has_question: bool
 ) -> Response:
@@ -456,6 +443,12 @@ def progress_page(source: ResultsSource, request: Request) -> Response:
 def _progress_row(state: RunState, labels: Mapping[str, str]) -> dict[str, Any]:
     run = ListQuery({"run": state.run_id})
     failure = state.last_failure
+    # Answers per minute, or per hour if they are few, in words
+    per_minute = state.per_minute
+    if per_minute is None:
+        pace = ""
+    else:
+        pace = f"{per_minute:,.3g} per minute" if per_minute >= 1 else f"{60 * per_minute:,.3g} per hour"
     return {
         "id": state.run_id,
         "label": labels.get(state.run_id, state.run_id),
@@ -464,7 +457,7 @@ def _progress_row(state: RunState, labels: Mapping[str, str]) -> dict[str, Any]:
         "total": state.total,
         "percent": None if not state.total else int(100 * state.answers / state.total),
         "failures": state.failures,
-        "pace": _pace(state.per_minute),
+        "pace": pace,
         "left": "" if state.left_s is None else duration(state.left_s),
         "newest": f"{state.newest_at:%Y-%m-%d %H:%M:%S}" if state.newest_at else "",
         "error": first_line(state.last_error)[:300],
@@ -472,13 +465,6 @@ def _progress_row(state: RunState, labels: Mapping[str, str]) -> dict[str, Any]:
         "failed_link": run.link(mark="failed"),
         "error_link": answer_link(failure, {"list-run": state.run_id, "list-mark": "failed"}) if failure else "",
     }
-
-
-def _pace(per_minute: float | None) -> str:
-    """Answers per minute, or per hour if they are few, in words."""
-    if per_minute is None:
-        return ""
-    return f"{per_minute:,.3g} per minute" if per_minute >= 1 else f"{60 * per_minute:,.3g} per hour"
 
 
 class BrowsingPages:

@@ -130,7 +130,17 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         self.since = self.loop.time()
         self._set_deadline()
-        self._close_oldest()
+        # Close each person's oldest connections above the limit
+        by_person = defaultdict(list)
+        for connection in self.connections:
+            assert isinstance(connection, Connection)
+            by_person[connection.person].append(connection)
+        for person, connections in by_person.items():
+            limit = limits.OF_A_PERSON if person else limits.STRANGERS
+            newest_first = sorted(connections, key=lambda connection: connection.since, reverse=True)
+            for connection in newest_first[limit:]:
+                self.connections.discard(connection)
+                connection.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -162,18 +172,6 @@ class Connection(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-    def _close_oldest(self) -> None:
-        by_person = defaultdict(list)
-        for connection in self.connections:
-            assert isinstance(connection, Connection)
-            by_person[connection.person].append(connection)
-        for person, connections in by_person.items():
-            limit = limits.OF_A_PERSON if person else limits.STRANGERS
-            newest_first = sorted(connections, key=lambda connection: connection.since, reverse=True)
-            for connection in newest_first[limit:]:
-                self.connections.discard(connection)
-                connection.transport.abort()
 
 
 def serve(site: Site) -> None:

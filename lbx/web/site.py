@@ -69,7 +69,11 @@ class SiteSocket:
     def tunnel(self) -> str:
         """Command that forwards the socket to another machine."""
         address = str(self.uds.absolute()) if self.uds else f"{self.host}:{self.port}"
-        return as_command("ssh", "-L", f"{self.port}:{address}", f"{_user()}@{socket.gethostname()}")
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):  # a numeric user id without a name, as in containers
+            user = "USER"
+        return as_command("ssh", "-L", f"{self.port}:{address}", f"{user}@{socket.gethostname()}")
 
     def answers_to(self, header: str) -> bool:
         """Whether a Host header names this socket, which excludes DNS rebinding.
@@ -81,18 +85,10 @@ class SiteSocket:
         name = name.strip("[]").lower().rstrip(".")
         if name in ("localhost", "127.0.0.1", "::1"):
             return True
-        return self.remote and (name in _own_names() | {self.host.lower()} or _parse_address(name) is not None)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a numeric user id without a name, as in containers
-        return "USER"
-
-
-def _own_names() -> set[str]:
-    return {socket.gethostname().lower(), socket.getfqdn().lower()}
+        return self.remote and (
+            name in {socket.gethostname().lower(), socket.getfqdn().lower()} | {self.host.lower()}
+            or _parse_address(name) is not None
+        )
 
 
 def _parse_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -166,7 +162,13 @@ class Gate:
         """Refuse strangers, except for static files; answer a person's secret link."""
         if request.scope["path"].startswith(f"{self._root}/"):
             request.scope["root_path"] = self._root
-            current = self._current_person(request)
+            # The person of the cookie, parsed by hand: Python's own parser takes quadratic time for some cookies
+            pairs = ";".join(request.headers.getlist("cookie")).split(";")
+            tokens = [
+                value.strip() for name, _, value in (pair.partition("=") for pair in pairs) if name.strip() == _COOKIE
+            ]
+            people = (self._person_of(value) for value in tokens[: limits.COOKIES])
+            current = next((person for person in people if person), None)
             token = request.query_params.get("token")
             if token is not None:
                 return self._open_link(request, current, self._person_of(token))
@@ -180,15 +182,6 @@ class Gate:
             "Open the link that lbx printed for you in this browser; then this page continues to its address. If lbx "
             "was restarted, its links are new.",
         )
-
-    def _current_person(self, request: Request) -> Person | None:
-        """Find the person of the cookie, parsed by hand: Python's own parser takes quadratic time for some cookies."""
-        pairs = ";".join(request.headers.getlist("cookie")).split(";")
-        tokens = [
-            value.strip() for name, _, value in (pair.partition("=") for pair in pairs) if name.strip() == _COOKIE
-        ]
-        people = (self._person_of(value) for value in tokens[: limits.COOKIES])
-        return next((person for person in people if person), None)
 
     def _open_link(self, request: Request, current: Person | None, person: Person | None) -> Response:
         """Redirect to the first page; the path of the link is ignored, because it may have been changed."""

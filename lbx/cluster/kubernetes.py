@@ -119,36 +119,34 @@ def _pod(options: KubernetesOptions, run: Sequence[str]) -> dict[str, Any]:
         {"name": "scratch", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
     ]
+    limits = {"cpu": options.cpus, "memory": options.mem, "nvidia.com/gpu": str(options.gpus or "")}
+    limits = {name: value for name, value in limits.items() if value}
+    values = {"folder": FOLDER, "scratch": _SCRATCH, "wait": WAIT}
+    script = fill_in(_SCRIPT, values, "The script")
     return {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 120,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [_container(options, run)],
-        "volumes": volumes,
-    }
-
-
-def _container(options: KubernetesOptions, run: Sequence[str]) -> dict[str, Any]:
-    limits = {"cpu": options.cpus, "memory": options.mem, "nvidia.com/gpu": str(options.gpus or "")}
-    limits = {name: value for name, value in limits.items() if value}
-    values = {"folder": FOLDER, "scratch": _SCRATCH, "wait": WAIT}
-    script = fill_in(_SCRIPT, values, "The script")
-    return {
-        "name": "lbx",
-        "image": options.image,
-        "command": ["/bin/sh", "-c", script, "lbx", *run],
-        "resources": {"requests": limits, "limits": limits} if limits else {},
-        "securityContext": {
-            "readOnlyRootFilesystem": True,
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [
-            {"name": "run", "mountPath": FOLDER},
-            {"name": "bundle", "mountPath": BUNDLE, "readOnly": True},
-            {"name": "scratch", "mountPath": _SCRATCH},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+        "containers": [
+            {
+                "name": "lbx",
+                "image": options.image,
+                "command": ["/bin/sh", "-c", script, "lbx", *run],
+                "resources": {"requests": limits, "limits": limits} if limits else {},
+                "securityContext": {
+                    "readOnlyRootFilesystem": True,
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "volumeMounts": [
+                    {"name": "run", "mountPath": FOLDER},
+                    {"name": "bundle", "mountPath": BUNDLE, "readOnly": True},
+                    {"name": "scratch", "mountPath": _SCRATCH},
+                    {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+                ],
+            }
         ],
+        "volumes": volumes,
     }

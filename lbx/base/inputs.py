@@ -114,7 +114,17 @@ def path_inside(folder: Path, name: str) -> Path:
         ValueError: the path leads out of the folder, or is not a portable file name; the message starts with "it".
     """
     for part in name.split("/"):
-        if problem := _name_problem(part):
+        if part in ("", "."):
+            problem = "it is absolute, or has an empty part"
+        elif part == "..":
+            problem = "it leads out of the folder"
+        elif "\\" in part or one_line(part) != part:
+            problem = "it has a backslash or invisible characters"
+        elif _DEVICES.fullmatch(part):
+            problem = "it is a device name on some systems"
+        else:
+            problem = "it is too long" if len(os.fsencode(part)) > _LONGEST_NAME else ""
+        if problem:
             raise ValueError(problem)
     return folder / PurePosixPath(name)
 
@@ -125,15 +135,3 @@ def expand_user(path: Path) -> Path:
         return path.expanduser()
     except RuntimeError:
         return path
-
-
-def _name_problem(part: str) -> str:
-    if part in ("", "."):
-        return "it is absolute, or has an empty part"
-    if part == "..":
-        return "it leads out of the folder"
-    if "\\" in part or one_line(part) != part:
-        return "it has a backslash or invisible characters"
-    if _DEVICES.fullmatch(part):
-        return "it is a device name on some systems"
-    return "it is too long" if len(os.fsencode(part)) > _LONGEST_NAME else ""

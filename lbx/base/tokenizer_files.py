@@ -61,13 +61,9 @@ def _growth(step: dict[str, Any]) -> float:
         shortest = len(replaced) if isinstance(replaced, str) and replaced else 1
         return max(1.0, len(str(step.get("content", ""))) / shortest)
     if step["type"] == "Precompiled":
-        return _longest_of(step.get(_CHARSMAP))
+        charsmap = step.get(_CHARSMAP)
+        # Layout: size of a trie (4 bytes, little-endian), the trie, and texts that end in NUL.
+        data = base64.b64decode(charsmap) if isinstance(charsmap, str) else b""
+        replacements = data[4 + int.from_bytes(data[:4], "little") :].split(b"\0")
+        return float(max(1, *(len(text.decode("utf-8", "replace")) for text in replacements)))
     return 2.0 if step["type"] == "ByteLevel" else 1.0
-
-
-def _longest_of(charsmap: Any) -> float:
-    """Return the length in characters of the longest replacement in a character map."""
-    # Layout: size of a trie (4 bytes, little-endian), the trie, and texts that end in NUL.
-    data = base64.b64decode(charsmap) if isinstance(charsmap, str) else b""
-    texts = data[4 + int.from_bytes(data[:4], "little") :].split(b"\0")
-    return float(max(1, *(len(text.decode("utf-8", "replace")) for text in texts)))

@@ -263,20 +263,16 @@ def _template(card: ModelCard, backend: Backend, settings: RunSettings) -> ChatT
     template = ChatTemplate(source, **ends, kwargs=chat.kwargs)
     switch = find_switch(template, tokenizer.reasoning_marks, EFFORTS)
     levels = find_levels(template.with_variables(switch.on or {}), EFFORTS)
-    if settings.thinking is not False and not _has_known_tags(card, tokenizer, source):
-        _warn_of_unknown_tags(card, switch, levels)
-    values = _switch_values(switch, levels, chat.kwargs, settings)
-    given = {**chat.kwargs, **values}
-    return template.with_variables({**values, **_effort_values(levels, switch, given, settings)})
-
-
-def _warn_of_unknown_tags(card: ModelCard, switch: ReasoningSwitch, levels: Mapping[str, Sequence[str]]) -> None:
-    if switch.on is not None or levels:
+    can_reason = switch.on is not None or levels
+    if settings.thinking is not False and not _has_known_tags(card, tokenizer, source) and can_reason:
         log.warning(
             f"The chat template of {card.name} can enable reasoning, but lbx found no reasoning tags in it. Reasoning "
             "between tags other than <think> and </think> is scored as part of the answer. Set the tags in the card: "
             'reasoning = ["OPENING", "CLOSING"] under [chat].'
         )
+    values = _switch_values(switch, levels, chat.kwargs, settings)
+    given = {**chat.kwargs, **values}
+    return template.with_variables({**values, **_effort_values(levels, switch, given, settings)})
 
 
 def _report_ignored_options(settings: RunSettings, why: str, instead: str) -> None:
@@ -389,18 +385,18 @@ def bind_families(
 def load_model_tokenizer(card: ModelCard, bundle: Bundle) -> ModelTokenizer:
     """Load a model's tokenizer, and count the tokens of its chat template; raises like ``load_tokenizer``."""
     tokenizer, sha256, count = load_tokenizer(card, bundle, debug=is_debugging())
-    return ModelTokenizer(tokenizer, sha256, _wrapping_tokens(card, tokenizer), count)
-
-
-def _wrapping_tokens(card: ModelCard, tokenizer: Tokenizer) -> int:
     if not tokenizer.chat_template:
-        return 0
-    ends = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}
-    try:
-        template = ChatTemplate(tokenizer.chat_template, **ends, kwargs=card.chat.kwargs)
-        switch = find_switch(template, tokenizer.reasoning_marks, EFFORTS)
-        # Runs with and without reasoning share the samples, so they must fit in both.
-        wrappers = [Wrapper(tokenizer, template.with_variables(values or {})) for values in ({}, switch.on, switch.off)]
-        return max(len(wrapper.encode(wrapper.wrap("", chat=True))) for wrapper in wrappers)
-    except BackendError:  # raised again by each prompt in this template; bare prompts do not need it
-        return 0
+        wrapping_tokens = 0
+    else:
+        ends = {"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token}
+        try:
+            template = ChatTemplate(tokenizer.chat_template, **ends, kwargs=card.chat.kwargs)
+            switch = find_switch(template, tokenizer.reasoning_marks, EFFORTS)
+            # Runs with and without reasoning share the samples, so they must fit in both.
+            wrappers = [
+                Wrapper(tokenizer, template.with_variables(values or {})) for values in ({}, switch.on, switch.off)
+            ]
+            wrapping_tokens = max(len(wrapper.encode(wrapper.wrap("", chat=True))) for wrapper in wrappers)
+        except BackendError:  # raised again by each prompt in this template; bare prompts do not need it
+            wrapping_tokens = 0
+    return ModelTokenizer(tokenizer, sha256, wrapping_tokens, count)

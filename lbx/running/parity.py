@@ -266,7 +266,14 @@ def measure(
     gc.collect()
     second = load[1]()
     try:
-        same_vocabulary = _same_vocabulary(second, prompts, firsts)
+        # Whether both models give most texts the same ids, as only programs with the same vocabulary do
+        if not second.has_tokenizer or any(result.plain is None for result in firsts):
+            same_vocabulary = None
+        else:
+            agreeing = sum(
+                _plain(second, prompt) == result.plain for prompt, result in zip(prompts, firsts, strict=True)
+            )
+            same_vocabulary = 2 * agreeing >= len(prompts)
         reasons = _limitations(info, second, same_vocabulary, steps)
         measured: list[PromptParity] = []
         for number, (prompt, first_result) in enumerate(zip(prompts, firsts, strict=True)):
@@ -305,14 +312,6 @@ def _run_first(side: ParityModel, prompt: ParityPrompt, logits_path: Path, posit
     if logits_rows:
         np.save(logits_path, np.stack(logits_rows))
     return _FirstResult(plain, request, answer, logits_path if logits_rows else None)
-
-
-def _same_vocabulary(side: ParityModel, prompts: Sequence[ParityPrompt], firsts: Sequence[_FirstResult]) -> bool | None:
-    """Whether both models give most texts the same ids, as only programs with the same vocabulary do."""
-    if not side.has_tokenizer or any(result.plain is None for result in firsts):
-        return None
-    agreeing = sum(_plain(side, prompt) == result.plain for prompt, result in zip(prompts, firsts, strict=True))
-    return 2 * agreeing >= len(prompts)
 
 
 def _limitations(first: BackendInfo, side: ParityModel, same_vocabulary: bool | None, steps: bool) -> tuple[str, ...]:
@@ -597,7 +596,23 @@ def to_json(parity: Parity) -> dict[str, Any]:
         "not_compared": list(parity.not_compared),
         "all": total.to_json(),
         "tasks": [task.to_json() for task in tasks],
-        "prompts": [_prompt_json(comparison) for comparison in parity.prompts],
+        "prompts": [
+            {
+                "task": comparison.prompt.task,
+                "sample_id": comparison.prompt.key.sample_id,
+                "prompt_tokens": comparison.prompt_tokens,
+                "same_ids": comparison.same_ids,
+                "first_id_difference": comparison.first_id_difference,
+                "same_prompt": comparison.same_prompt,
+                "logits": comparison.logits.to_json() if comparison.logits.positions else None,
+                "same_output": comparison.same_output,
+                "first_difference": comparison.flip.position if comparison.flip else None,
+                "gap": comparison.flip.gap if comparison.flip else None,
+                "outputs": list(comparison.outputs) if comparison.outputs else None,
+                "problem": comparison.problem or None,
+            }
+            for comparison in parity.prompts
+        ],
     }
 
 
@@ -609,21 +624,4 @@ def _info_json(info: BackendInfo) -> dict[str, Any]:
         "version": info.version,
         "context_window": info.context_window,
         "settings": dict(settings),
-    }
-
-
-def _prompt_json(comparison: PromptParity) -> dict[str, Any]:
-    return {
-        "task": comparison.prompt.task,
-        "sample_id": comparison.prompt.key.sample_id,
-        "prompt_tokens": comparison.prompt_tokens,
-        "same_ids": comparison.same_ids,
-        "first_id_difference": comparison.first_id_difference,
-        "same_prompt": comparison.same_prompt,
-        "logits": comparison.logits.to_json() if comparison.logits.positions else None,
-        "same_output": comparison.same_output,
-        "first_difference": comparison.flip.position if comparison.flip else None,
-        "gap": comparison.flip.gap if comparison.flip else None,
-        "outputs": list(comparison.outputs) if comparison.outputs else None,
-        "problem": comparison.problem or None,
     }

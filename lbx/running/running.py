@@ -26,7 +26,7 @@ from lbx.base.visible import as_command
 from lbx.benchmarks.registry import BENCHMARKS, embedding_tasks
 from lbx.bundle import check_unchanged
 from lbx.options.run_spec import RunSpec
-from lbx.options.selection import EVERYTHING, Selection
+from lbx.options.selection import EVERYTHING
 from lbx.results import RunRow, Store
 from lbx.results.file.caches import embedding_models
 from lbx.results.file.samples import refuse_other_samples
@@ -105,9 +105,11 @@ def run(
         with served or nullcontext(), offline(address, *embedding_servers(spec, bundle)) as network:
             resolved = resolve(spec)
             Store.check(path)  # loading a model may take minutes, so fail early
-            selection = resolved.selection & _part_of(resolved, shard)
+            selection = resolved.selection & (EVERYTHING if shard is None else shard_of(*shard, resolved))
             resolved = replace(resolved, selection=selection, server=address, network=network, bundle_check=checked)
-            resolved = _with_server(resolved)
+            if (serve := resolved.spec.serve) is not None:
+                settings = server_settings(ServerCommand.parse(serve), every_byte=resolved.spec.hash_weights)
+                resolved = replace(resolved, server_settings=settings)
             check_samples(resolved, path, output)
             _check_embedding(resolved, path)
             resolved = _retrieve(resolved, path, listener)
@@ -147,12 +149,6 @@ def _open_output(output: Path, scratch: Path | None) -> Iterator[tuple[Path, Cal
 # Modules that only some runs need are imported locally: each takes some CPU milliseconds.
 
 
-def _part_of(run: ResolvedRun, shard: tuple[ShardPlan, int] | None) -> Selection:
-    if shard is None:
-        return EVERYTHING
-    return shard_of(*shard, run)
-
-
 def open_asker(run: ResolvedRun, server: ModelServer | None = None) -> Asker:
     """Load the model in this process, or in as many workers as the spec requests.
 
@@ -182,15 +178,6 @@ def _make_server(spec: RunSpec, card: ModelCard, output: Path) -> ModelServer | 
     log_file = output.with_name(f"{output.name}.server.log")
     command = ServerCommand.parse(spec.serve)
     return ModelServer(command, card.options_as(EndpointOptions), log_file, spec.serve_timeout_s)
-
-
-def _with_server(run: ResolvedRun) -> ResolvedRun:
-    """Return the run with the identity of the server that it starts."""
-    if run.spec.serve is None:
-        return run
-    command = ServerCommand.parse(run.spec.serve)
-    settings = server_settings(command, every_byte=run.spec.hash_weights)
-    return replace(run, server_settings=settings)
 
 
 def _report_cpus(run: ResolvedRun, since: CpuTimes) -> None:
@@ -233,7 +220,12 @@ def _ask(
     total = sum(agenda.total for agenda in agendas)
     with record_end_status(store, run_ids):
         log.info(f"Bundle unchanged, checked by {run.bundle_check}.")
-        _warn_of_same_family(rows)
+        for row in rows:
+            if family := row.hardware.get("same_family_as"):
+                log.warning(
+                    f"The judge {row.model} is of the same model family as {', '.join(family)}: judges prefer answers "
+                    "like their own. Reports mark this; use another judge as well."
+                )
         for run_id, agenda in zip(run_ids, agendas, strict=True):
             log.info(f"{run_id}: {_describe_size(agenda)}; {run.network}")
         outlook = forecast_run(store, asker, done, free, workers=workers, listener=listener) if free else None
@@ -261,15 +253,6 @@ def _run_names(store: Store, row: RunRow, *, judges: bool) -> list[str]:
     """Generated names of an unnamed run, and runs that ``lbx score --bundle`` moved to another bundle."""
     moved = store.query("SELECT run_id FROM runs WHERE rescorings IS NOT NULL ORDER BY ALL").rows
     return [*generated_names(row, judges=judges), *(name for (name,) in moved)]
-
-
-def _warn_of_same_family(rows: Sequence[RunRow]) -> None:
-    for row in rows:
-        if family := row.hardware.get("same_family_as"):
-            log.warning(
-                f"The judge {row.model} is of the same model family as {', '.join(family)}: judges prefer answers "
-                "like their own. Reports mark this; use another judge as well."
-            )
 
 
 def _warn_of_no_reasoning(agendas: Sequence[Agenda], outcomes: Sequence[Outcome]) -> None:

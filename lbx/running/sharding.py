@@ -104,7 +104,13 @@ def plan_shards(
     run = resolve(spec)
     for path in results:
         check_samples(run, path)
-    _warn_of_auto_dtype(run)
+    # Warn that each node resolves "auto" for its own processor, as shards of two number formats cannot be merged
+    options = card_of(run.spec, run.bundle).options
+    if isinstance(options, HfOptions) and options.dtype == AUTO:
+        log.info(
+            "dtype = 'auto' depends on each node's processor or GPU, and shards with different number formats "
+            "cannot be merged. If your nodes differ, set dtype in the model card's [options]."
+        )
     with use_one_share(spec.workers):
         counting = _count(run, how, listener or Listener())
     if not counting.documents:
@@ -166,16 +172,6 @@ def shard_of(plan: ShardPlan, number: int, run: ResolvedRun) -> Selection:
         raise UsageError(f"Shard {number} does not exist: the plan has {len(plan.shards)} shards, numbered from 0.")
     plan.check(run.bundle.digest, [task.full_name for task in run.tasks])
     return plan.shards[number].selection
-
-
-def _warn_of_auto_dtype(run: ResolvedRun) -> None:
-    """Warn that each node resolves "auto" for its own processor, as shards of two number formats cannot be merged."""
-    options = card_of(run.spec, run.bundle).options
-    if isinstance(options, HfOptions) and options.dtype == AUTO:
-        log.info(
-            "dtype = 'auto' depends on each node's processor or GPU, and shards with different number formats "
-            "cannot be merged. If your nodes differ, set dtype in the model card's [options]."
-        )
 
 
 def _count(run: ResolvedRun, how: Counting, listener: Listener) -> _DocumentCosts:

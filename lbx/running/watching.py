@@ -262,7 +262,22 @@ def record_sessions(
     def end(status: str) -> None:
         peak = max(watch.peak_bytes, peak_memory())
         rows = [dataclasses.replace(row, hardware={**row.hardware, **facts()}) for row in begun]
-        store_sessions(store, [_finished_session(row, watch.meter, status, peak) for row in rows])
+        finished_sessions: list[SessionRow] = []
+        for row in rows:
+            sums = dataclasses.asdict(watch.meter.runs.get(row.run_id, RunCounts()))
+            if unknown := sums.pop("unknown"):
+                sums |= dict.fromkeys([*unknown, "computed_tokens"])
+            finished_sessions.append(
+                dataclasses.replace(
+                    row,
+                    **sums,
+                    status=status,
+                    finished_at=datetime.now(UTC),
+                    wall_s=watch.meter.elapsed_s,
+                    peak_memory_bytes=peak,
+                )
+            )
+        store_sessions(store, finished_sessions)
 
     try:
         with watch:
@@ -381,18 +396,4 @@ def _new_session(row: RunRow, session: int, workers: int, outlook: Outlook | Non
         planned_new_tokens=expected * plan.new_tokens // max(1, outlook.total.new_tokens),
         estimated_s=time.total_s if time else None,
         estimate_basis=time.basis if time else None,
-    )
-
-
-def _finished_session(session: SessionRow, meter: RunMeter, status: str, peak_bytes: int) -> SessionRow:
-    sums = dataclasses.asdict(meter.runs.get(session.run_id, RunCounts()))
-    if unknown := sums.pop("unknown"):
-        sums |= dict.fromkeys([*unknown, "computed_tokens"])
-    return dataclasses.replace(
-        session,
-        **sums,
-        status=status,
-        finished_at=datetime.now(UTC),
-        wall_s=meter.elapsed_s,
-        peak_memory_bytes=peak_bytes,
     )

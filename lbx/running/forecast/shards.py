@@ -149,10 +149,6 @@ def _count_characters(
         task = index[sample.benchmark, sample.task]
         rows.append((task, length, min(shared, length), most))
         rows += [(task, length, length, most)] * (len(item.iterations) - 1)
-    return _walk(rows)
-
-
-def _walk(rows: Sequence[tuple[int, int, int, int]]) -> PrefixOrder:
     columns = np.array(rows, np.int64).reshape(-1, 4).T
     return PrefixOrder(*columns)
 

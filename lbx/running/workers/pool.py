@@ -125,7 +125,8 @@ def _gpu_lists() -> dict[str, list[str]]:
     are indices into the GPUs of ROCR_VISIBLE_DEVICES, which therefore stays unchanged with either of them.
     """
     cuda, hip, rocr = map(visible_gpus, (_CUDA, _HIP, _ROCR))
-    lists = {_CUDA: _nvidia_gpus() if cuda is None else cuda}
+    devices = (path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*"))
+    lists = {_CUDA: sorted(filter(str.isdecimal, devices), key=int) if cuda is None else cuda}
     if hip is not None:
         lists[_HIP] = [
             *itertools.takewhile(lambda gpu: rocr is None or not gpu.isdecimal() or int(gpu) < len(rocr), hip)
@@ -133,11 +134,6 @@ def _gpu_lists() -> dict[str, list[str]]:
     elif rocr is not None and cuda is None:
         lists[_ROCR] = rocr
     return lists
-
-
-def _nvidia_gpus() -> list[str]:
-    numbers = [path.name.removeprefix("nvidia") for path in Path("/dev").glob("nvidia[0-9]*")]
-    return sorted((number for number in numbers if number.isdecimal()), key=int)
 
 
 T = TypeVar("T")

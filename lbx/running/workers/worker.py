@@ -96,7 +96,11 @@ def main() -> None:
     """
     parent, descriptor, number = (int(sys.argv[index]) for index in (1, 2, 4))
     cores = [int(core) for core in sys.argv[3].split(",")]
-    _end_with(parent)
+    # Ask the kernel to end this process with its parent: a worker in a long computation would not notice for hours
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # the parent ended before the request
+        os._exit(1)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)  # before any library counts them
     sys.stdout = sys.stderr  # scripts read answers from the parent's standard output
@@ -105,19 +109,19 @@ def main() -> None:
     log.addHandler(_PipeHandler(pipe))
     log.setLevel(logging.WARNING if number else logging.INFO)
     try:
-        _serve(pipe, log)
+        prepare: Prepare = pipe.recv()
+        works = prepare()
+        log.setLevel(logging.INFO)
+        pipe.send(ModelLoaded(tuple(work.row for work in works)))
+        while (message := pipe.recv()) is not None:
+            if isinstance(message, CallFunction):
+                pipe.send(JobDone(message.function(works)))
+            else:
+                _answer(pipe, works, message)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent has ended
     except LbxError as exc:
         pipe.send(WorkerFailed(exc))
-
-
-def _end_with(parent: int) -> None:
-    """Ask the kernel to end this process with its parent: a worker in a long computation would not notice for hours."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent ended before the request
-        os._exit(1)
 
 
 class _PipeHandler(logging.Handler):
@@ -127,18 +131,6 @@ class _PipeHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._pipe.send(LogLine(record.getMessage()))
-
-
-def _serve(pipe: Connection, log: logging.Logger) -> None:
-    prepare: Prepare = pipe.recv()
-    works = prepare()
-    log.setLevel(logging.INFO)
-    pipe.send(ModelLoaded(tuple(work.row for work in works)))
-    while (message := pipe.recv()) is not None:
-        if isinstance(message, CallFunction):
-            pipe.send(JobDone(message.function(works)))
-        else:
-            _answer(pipe, works, message)
 
 
 def _answer(pipe: Connection, works: Sequence[Work], message: AskJob) -> None:

@@ -11,10 +11,12 @@ import profiles
 import pytest
 from command_line import Lbx, fails
 from gallery_files import running_file
+from judged_rounds import Said, add_judge
 from planted_texts import PLANTED_RUNS, write_planted_file
 from small_disks import small_disk
 
 from lbx.base.errors import StoreError
+from lbx.benchmarks.judge import Round
 from lbx.report.format import render
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
@@ -299,3 +301,14 @@ def test_a_full_disk_is_named(lbx: Lbx, folder: Path, tmp_path: Path) -> None:
             lbx("runs", "extract", folder / "source.duckdb", "-o", disk / "new.duckdb"), 1, "No space left", "Make room"
         )
         assert not [*disk.iterdir()]
+
+
+def test_an_ambiguous_verdict_is_no_text(lbx: Lbx, tmp_path: Path) -> None:
+    source, extract = tmp_path / "source.duckdb", tmp_path / "extract.duckdb"
+    asked = Round("leval", "tpo", "0", "Who?", ("He did",), "one", "he", against_run_id="two", against="she")
+    with Store(source) as store:
+        add_judge(store, "judge", [Said(asked, "[[A]] or [[B]]")])
+    lbx.ok("runs", "extract", source, "--without-texts", "-o", extract)
+    states = "SELECT state, verdict, answer_first, kind, against_run_id FROM judgements"
+    assert lbx.rows(extract, states) == lbx.rows(source, states) != []
+    assert lbx.rows(extract, "SELECT verdicts, pattern FROM rounds") == [{"verdicts": None, "pattern": None}]

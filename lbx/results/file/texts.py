@@ -78,7 +78,7 @@ _HASHES = r'\{("\w{1,40}":"[0-9a-f]{64}",?)*\}'
 _MARKS = r"\[(\w{1,40}(, \w{1,40}){0,7})?\]"
 _WORDS = r"([\w./-]{1,40}( [\w./-]{1,40}){0,4})?"
 _PARTIAL = (
-    "no embedding model: ROUGE-L alone|officially a failure: "
+    "ambiguous|no embedding model: ROUGE-L alone|officially a failure: "
     r"(the output is empty|a reference is no text|the value \S{1,40} is not in 0\.\.1)"
 )
 LABEL_FORMS: Mapping[tuple[str, str], str] = {

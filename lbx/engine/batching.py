@@ -277,7 +277,9 @@ class DecodeBatch:
         reused = self.plan.branches[position].reused_tokens
         while self.memory.length(self._trunk) > reused:
             if self.memory.traits.forks_anywhere:
-                self._cut_trunk(reused)
+                self.memory.fork(self._trunk, reused, [self._spare[-1]])
+                self.memory.drop(self._trunk)
+                self._trunks[-1], self._spare[-1] = self._spare[-1], self._trunks[-1]
                 continue
             self.memory.drop(self._trunk)
             if len(self._trunks) > 1:
@@ -291,11 +293,6 @@ class DecodeBatch:
             self._spare.append(self._trunks.pop(0))
             self.memory.drop(self._spare[-1])
         self._trunk_cached_tokens = self.memory.length(self._trunk)
-
-    def _cut_trunk(self, length: int) -> None:
-        self.memory.fork(self._trunk, length, [self._spare[-1]])
-        self.memory.drop(self._trunk)
-        self._trunks[-1], self._spare[-1] = self._spare[-1], self._trunks[-1]
 
     def _cells_to_come(self) -> int:
         """Most cells in use until the trunk's prompt is answered, if no other answer runs."""

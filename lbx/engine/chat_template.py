@@ -149,7 +149,12 @@ class _Renderer:
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """Answer to a request; None if it killed the process or exceeded the time limit."""
         with self._lock:
-            process = self._running()
+            if self._process is None or self._owner != os.getpid():
+                self._process = start_python(
+                    _PROGRAM, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, process_group=0, bufsize=0
+                )
+                self._owner = os.getpid()
+            process = self._process
             try:
                 answer = _exchange(process, json.dumps(request, default=str).encode() + b"\n")
             except BaseException:  # Ctrl-C, too, leaves an unread answer that would be taken for the next one
@@ -162,12 +167,6 @@ class _Renderer:
     def close(self) -> None:
         with self._lock:
             self._end()
-
-    def _running(self) -> Popen[bytes]:
-        if self._process is None or self._owner != os.getpid():
-            self._process = start_python(_PROGRAM, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, process_group=0, bufsize=0)
-            self._owner = os.getpid()
-        return self._process
 
     def _end(self) -> None:
         process, self._process = self._process, None

@@ -228,7 +228,20 @@ class ReasoningBlock:
             self._look_for_opening(ids)
         self._tail.push(ids[-1])
         if self._closing.ends(ids) or self._tail.hit():
-            self._close(ids)
+            text, closing, opening = self._text.decode(ids), self._closing.text, self._opening.text
+            start = opening_end(text, opening)
+            at = text.find(closing, start)
+            # only the tail looked like a mark, or it overlaps the opening mark
+            if not at < 0:
+                first = 0
+                alone = not self._opened_by_prompt and not start and not self._marks.header
+                if alone and (opening_at := text.find(opening, 0, at)) >= 0:
+                    self._leading_text, start = text[:opening_at], opening_at + len(opening)
+                    first = self._token_count_at(ids, opening_at)
+                self._reasoning = text[start:at]
+                self._answer_at = at + len(closing)
+                self.phase, self.is_present, self.closed = Phase.ANSWER, True, True
+                self.end, self.tokens = len(ids), len(ids) - first
 
     def ends_answer(self, ids: Sequence[int]) -> bool:
         """Whether the last token ends the answer's message; False for answers that are no messages."""
@@ -261,22 +274,6 @@ class ReasoningBlock:
             self._blank = len(ids) - n_partial
         elif not any(tag.text.startswith(words.rstrip(INCOMPLETE_CHARACTER)) for tag in tags):
             self.phase = Phase.ANSWER
-
-    def _close(self, ids: Sequence[int]) -> None:
-        text, closing, opening = self._text.decode(ids), self._closing.text, self._opening.text
-        start = opening_end(text, opening)
-        at = text.find(closing, start)
-        if at < 0:
-            return  # only the tail looked like a mark, or it overlaps the opening mark
-        first = 0
-        alone = not self._opened_by_prompt and not start and not self._marks.header
-        if alone and (opening_at := text.find(opening, 0, at)) >= 0:
-            self._leading_text, start = text[:opening_at], opening_at + len(opening)
-            first = self._token_count_at(ids, opening_at)
-        self._reasoning = text[start:at]
-        self._answer_at = at + len(closing)
-        self.phase, self.is_present, self.closed = Phase.ANSWER, True, True
-        self.end, self.tokens = len(ids), len(ids) - first
 
     def _token_count_at(self, ids: Sequence[int], position: int) -> int:
         low, high = 0, len(ids)
@@ -335,15 +332,10 @@ class Sampler:
             )
         if self._sampling.temperature == 0:
             return best
-        return self._draw(logits, step)
-
-    def _draw(self, logits: Logits, step: int) -> int:
-        """Apply temperature and cuts, and take the remaining token with the largest sum of logit and noise.
-
-        Such a draw follows the softmax exactly (the Gumbel-max trick), and as each token's noise is its own, logits
-        that differ in their last bits give another token only at a near-tie. Drawing by cumulated probabilities
-        is less stable: if two of many unlikely tokens change places, all tokens after them shift.
-        """
+        # Apply temperature and cuts, and take the remaining token with the largest sum of logit and noise. Such a draw
+        # follows the softmax exactly (the Gumbel-max trick), and as each token's noise is its own, logits that differ
+        # in their last bits give another token only at a near-tie. Drawing by cumulated probabilities is less stable:
+        # if two of many unlikely tokens change places, all tokens after them shift.
         import numpy as np
 
         candidates = self._candidate_ids(logits)
@@ -547,15 +539,12 @@ class Decoding:
         """Tokens forbidden next: suppressed ones, and endings among the answer's first ``min_new_tokens`` tokens."""
         always, first = self._suppressed_tokens
         suppressed = always if self._all_ids else always | first
-        return suppressed | self._forbidden_endings()
-
-    def _forbidden_endings(self) -> frozenset[int]:
         least, block = self._request.min_new_tokens, self._block
         if not least or block.phase is Phase.REASONING:
-            return frozenset()
+            return suppressed
         if block.closed and self._first is None:
-            return self._first_endings  # a line break before the answer's first word is no end
-        return self._endings if len(self._ids) - (self._first or 0) < least else frozenset()
+            return suppressed | self._first_endings  # a line break before the answer's first word is no end
+        return suppressed | self._endings if len(self._ids) - (self._first or 0) < least else suppressed
 
 
 def check_fits(request: Request, window: int) -> None:

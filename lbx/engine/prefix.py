@@ -228,7 +228,7 @@ class Admission:
         return (
             len(tokens_by_prompt) < self.capacity.answers
             and self._is_worth_joining(position, tokens_by_prompt, used, answer_tokens, reused_tokens)
-            and self._fits({**tokens_by_prompt, position: answer_tokens})
+            and self._cells({**tokens_by_prompt, position: answer_tokens}) <= self.capacity.cells
         )
 
     def shared_cells(self, first: int, second: int) -> int:
@@ -261,9 +261,6 @@ class Admission:
             max_step=self.capacity.step,
             pass_price=self.capacity.pass_price,
         )
-
-    def _fits(self, tokens_by_prompt: Mapping[int, int]) -> bool:
-        return self._cells(tokens_by_prompt) <= self.capacity.cells
 
     def _cells(self, tokens_by_prompt: Mapping[int, int]) -> int:
         grain, positions = self.capacity.grain, sorted(tokens_by_prompt)

@@ -155,6 +155,14 @@ class Prompter:
         cut, wrapped, ids = self._fit(key, prompt, budget)
         marks = self._tokenizer.reasoning_marks
         more_stops = [*self._stop, *([marks.end] if marks.end and prompt.chat else [])]
+        # Number of BOS tokens before the first other token. Later ones are correct: ChatML templates open every turn
+        # with the token that some models call BOS.
+        bos_tokens = 0
+        for token in ids:
+            if token == self._tokenizer.bos_id:
+                bos_tokens += 1
+            elif token in self._controls or self._tokenizer.decode([token]).strip():
+                break
         request = Request(
             key=key,
             token_ids=tuple(map(_IDS.setdefault, ids, ids)),
@@ -167,7 +175,7 @@ class Prompter:
             truncated=cut.lost_tokens > 0,
             tokens_cut=cut.lost_tokens,
             kept=cut.text if cut.lost_tokens else "",
-            bos_tokens=self._bos_tokens(ids),
+            bos_tokens=bos_tokens,
             prompt_sha256=sha256_text(wrapped.text),
             opens_reasoning=opens_reasoning(wrapped.tail.removesuffix(prompt.answer_prefix), marks),
             thinking_tokens=budget.reasoning,
@@ -180,7 +188,15 @@ class Prompter:
 
     def _fit(self, key: SampleKey, prompt: Prompt, budget: _Budget) -> tuple[_CutText, ChatPrompt, list[int]]:
         chat = prompt.chat and self._template is not None
-        limit = self._limit(prompt, budget)
+        if (tokens := self._max_prompt_tokens) is not None:
+            limit = _Limit(tokens, f"--max-prompt-tokens is {tokens}", "Raise --max-prompt-tokens, or leave it out.")
+        elif self._window in prompt.limits:
+            tokens = prompt.limits[self._window]
+            source = f"the benchmark's limit for a context window of {self._window} tokens is {tokens}"
+            limit = _Limit(tokens, source, "Use a larger context window, or set --max-prompt-tokens.")
+        else:
+            around = self._template is not None or prompt.system or prompt.turns
+            limit = _Limit(budget.room - (self._read_tokens(prompt, "") if prompt.chat and around else 0))
         cut = _CutText(prompt.text, original_tokens=0)
         for _ in range(_MAX_CUTS):
             cut = self._truncate(prompt, limit, budget)
@@ -196,16 +212,6 @@ class Prompter:
             f"The prompt of {key} has {cut.original_tokens} tokens and cannot be truncated to fit: {budget}.",
             fix=budget.remedy(cut.original_tokens),
         )
-
-    def _limit(self, prompt: Prompt, budget: _Budget) -> _Limit:
-        if (tokens := self._max_prompt_tokens) is not None:
-            return _Limit(tokens, f"--max-prompt-tokens is {tokens}", "Raise --max-prompt-tokens, or leave it out.")
-        if self._window in prompt.limits:
-            tokens = prompt.limits[self._window]
-            source = f"the benchmark's limit for a context window of {self._window} tokens is {tokens}"
-            return _Limit(tokens, source, "Use a larger context window, or set --max-prompt-tokens.")
-        around = self._template is not None or prompt.system or prompt.turns
-        return _Limit(budget.room - (self._read_tokens(prompt, "") if prompt.chat and around else 0))
 
     def _read_tokens(self, prompt: Prompt, text: str) -> int:
         return len(self._wrapper.encode(self._wrap(prompt, text)))
@@ -326,16 +332,3 @@ class Prompter:
         return _CutText(
             text, len(ids), lost_tokens=max(1, lost), at=len(prompt.before + document) if at_end else len(prompt.before)
         )
-
-    def _bos_tokens(self, ids: Sequence[int]) -> int:
-        """Number of BOS tokens before the first other token.
-
-        Later ones are correct: ChatML templates open every turn with the token that some models call BOS.
-        """
-        count = 0
-        for token in ids:
-            if token == self._tokenizer.bos_id:
-                count += 1
-            elif token in self._controls or self._tokenizer.decode([token]).strip():
-                break
-        return count

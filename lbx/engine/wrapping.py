@@ -224,20 +224,17 @@ class Wrapper:
         if not any(part.template for part in prompt.parts):
             return self.with_prefix(self._tokenizer.encode(prompt.text, special=False))
         ids = self._tokenizer.encode(prompt.text, special=True)
-        controls = self._controls_of(prompt)
+        # Control tokens that the template itself adds, whatever the texts spell out
+        frame = "".join(part.text if part.template else "x" for part in prompt.parts)
+        if frame not in self._controls_in:
+            self._controls_in[frame] = self._controls_among(self._tokenizer.encode(frame, special=True))
+        controls = self._controls_in[frame]
         if self._controls_among(ids) != controls:
             ids = self._tokenizer.encode_pieces(list(self._pieces(prompt, controls)))
         return self.with_prefix(ids)
 
     def _controls_among(self, ids: Sequence[int]) -> list[int]:
         return [token for token in ids if token in self._controls]
-
-    def _controls_of(self, prompt: ChatPrompt) -> list[int]:
-        """Control tokens that the template itself adds, whatever the texts spell out."""
-        frame = "".join(part.text if part.template else "x" for part in prompt.parts)
-        if frame not in self._controls_in:
-            self._controls_in[frame] = self._controls_among(self._tokenizer.encode(frame, special=True))
-        return self._controls_in[frame]
 
     def _pieces(self, prompt: ChatPrompt, controls: Sequence[int]) -> Iterator[str | int]:
         """Split the text at the template's control tokens, and yield their ids in place."""

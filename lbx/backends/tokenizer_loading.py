@@ -83,11 +83,11 @@ def load_tokenizer(card: ModelCard, bundle: Bundle | None, *, debug: bool = Fals
 
 
 def _with_count(tokenizer: Tokenizer, sha256: str) -> LoadedTokenizer:
-    count = tokenizer.count if isinstance(tokenizer, HfTokenizer) else functools.partial(_count_encoded, tokenizer)
+    count = tokenizer.count if isinstance(tokenizer, HfTokenizer) else functools.partial(_encoded_length, tokenizer)
     return LoadedTokenizer(tokenizer, sha256, count)
 
 
-def _count_encoded(tokenizer: Tokenizer, text: str) -> int:
+def _encoded_length(tokenizer: Tokenizer, text: str) -> int:
     return len(tokenizer.encode(text, special=True))
 
 

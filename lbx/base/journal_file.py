@@ -32,7 +32,7 @@ class JournalFile:
 
     def __init__(self, path: Path, *, mode: int, limit: int) -> None:
         self.path = path
-        self._file = _open_locked(path, mode, limit)
+        self._file = _open_exclusive(path, mode, limit)
         try:
             sync_folder(path.parent)
         except BaseException:
@@ -91,7 +91,7 @@ def split_lines(data: bytes) -> tuple[list[bytes], bytes]:
     return lines, partial
 
 
-def _open_locked(path: Path, mode: int, limit: int) -> BinaryIO:
+def _open_exclusive(path: Path, mode: int, limit: int) -> BinaryIO:
     while True:
         file = os.fdopen(open_or_create(path, os.O_RDWR | os.O_APPEND, mode, limit=limit), "r+b", buffering=0)
         try:

@@ -254,9 +254,9 @@ class HfTokenizer:
         if self._rust is None:
             return lambda text: len(self._encode(text, split=False, add=False))
         table = json.loads(self.definition or "")
-        return WordCounter(table, self._count_encoded).count if can_count_words(table) else self._count_encoded
+        return WordCounter(table, self._encoded_length).count if can_count_words(table) else self._encoded_length
 
-    def _count_encoded(self, text: str) -> int:
+    def _encoded_length(self, text: str) -> int:
         self._rust.encode_special_tokens = False
         return len(self._rust.encode_batch_fast([text], add_special_tokens=False)[0])
 

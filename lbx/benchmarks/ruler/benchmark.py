@@ -123,13 +123,13 @@ def _effective(entry: BoardEntry) -> str | None:
     return LABELS.get(longest) or f"<{LABELS[LENGTHS[0]]}"
 
 
-def _claimed(entry: BoardEntry) -> object:
+def _claimed_length(entry: BoardEntry) -> object:
     return entry.describe("context") or entry.window
 
 
 _COLUMNS: Sequence[Column] = (
     MODE,
-    Column("claimed", "claimed", value=first_value(_claimed), optional=True, rank=2),
+    Column("claimed", "claimed", value=first_value(_claimed_length), optional=True, rank=2),
     Column("effective", "effective", value=first_value(_effective), optional=True),
     *(number_column(label, label, across=True) for label in LABELS.values()),
     *(number_column(metric, HEADINGS[metric]) for metric in (AVERAGE, RISING, FALLING)),

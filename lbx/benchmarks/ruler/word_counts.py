@@ -20,7 +20,7 @@ _ZETA_OF_2 = np.pi**2 / 6
 """Sum of all k**-2, the divisor of the counts of words."""
 
 
-def _numbered(words: Sequence[str]) -> str:
+def _numbered_list(words: Sequence[str]) -> str:
     return " ".join([f"{number}. {word}" for number, word in enumerate(words, 1)])
 
 
@@ -59,7 +59,7 @@ class CommonWords(Generator):
 
     def draw(self, size: int, number: int) -> Draft:
         context, words = self._draw_list(*self._example)
-        example = f"{self._fill(context)} {_numbered(words)}"
+        example = f"{self._fill(context)} {_numbered_list(words)}"
         context, words = self._draw_list(size, *self._repetitions)
         return Draft(f"{example}\n{self._fill(context)}", tuple(words), "")
 
@@ -76,7 +76,7 @@ class CommonWords(Generator):
         drawn = self._random.sample(source, size)
         words = drawn[:_COMMON] * often + drawn[_COMMON:] * seldom
         random.Random(self._seed).shuffle(words)  # noqa: S311 - the same permutation in every sample
-        return _numbered(words), drawn[:_COMMON]
+        return _numbered_list(words), drawn[:_COMMON]
 
 
 class FrequentWords:

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx2
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from docs import png_files
 from lbx.base.records import Sample
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.opinions.journal import Journal
@@ -31,14 +33,9 @@ from lbx.results import GenerationRow, RunRow, SampleRow, Store
 from lbx.web import Documents
 from lbx.web.annotating import AnnotationPages
 from lbx.web.browsing import BrowsingPages
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "web"))
-import png_files
-from gallery_files import MODELS, Sizes
-from gallery_files import results_file as report_results
-from sites import answered, site_of
+from tests.gallery_files import MODELS, Sizes
+from tests.gallery_files import results_file as report_results
+from tests.web.sites import answered, site_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -27,15 +27,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tiny_families.answers import NEAR_TIE, NEW_TOKENS, Said, crossing_prompts, prompts
-from tiny_families.configs import FAMILIES
-from tiny_families.excluded import EXCLUDED
-from tiny_families.known import NOT_LOADED, NOTES, OTHER_LOGITS
-from tiny_families.rows import Row, all_said, rows
-from tiny_families.shrinking import WINDOW
-from tiny_families.twin import CONVERTER, SAME
-
 from bench.contest import table
+from tests.tiny_families.answers import NEAR_TIE, NEW_TOKENS, Said, crossing_prompts, prompts
+from tests.tiny_families.configs import FAMILIES
+from tests.tiny_families.excluded import EXCLUDED
+from tests.tiny_families.known import NOT_LOADED, NOTES, OTHER_LOGITS
+from tests.tiny_families.rows import Row, all_said, rows
+from tests.tiny_families.shrinking import WINDOW
+from tests.tiny_families.twin import CONVERTER, SAME
 
 HEADER = (
     "family",

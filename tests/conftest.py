@@ -13,18 +13,17 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import huggingface_hub.constants  # noqa: F401  # reads HF_HUB_OFFLINE once, which commands in this process set
-import profiles
-import promises
 import pytest
-from ruler_sources import make_bundle, tokenizer_folder
 
 from lbx.base.errors import FetchError
 from lbx.base.layout import Bundle
+from tests import profiles, promises
+from tests.ruler_sources import make_bundle, tokenizer_folder
 
 # Test processes share the cores: threads that spin while they wait would take them from one another.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-profiles.settings.load_profile("quick")  # pytest's --hypothesis-profile comes later, and wins
+profiles.settings.load_profile("quick")  # type: ignore[attr-defined]  # pytest's --hypothesis-profile comes later, and wins
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SHARED = REPOSITORY.parent / "shared"
@@ -130,7 +129,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 @pytest.fixture(scope="session")
 def imports(shared: Callable[[str], Path], once: Once) -> Path:
     """A results file with two LongBench runs, one of v2 and one of L-Eval, as others published them. Only to read."""
-    from command_line import Lbx
+    from tests.command_line import Lbx
 
     predictions = shared("data/predictions")
 

@@ -21,14 +21,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "bundle"))
-
-from forge import members
-from sealed import make_key, seal, tar_bytes
-
 from lbx.base.errors import LbxError
 from lbx.bundle import Trust, unpack, verify
 from lbx.bundle.volumes import Volume, render_sums
+from tests.bundle.forge import members
+from tests.bundle.sealed import make_key, seal, tar_bytes
 
 FILES = {
     "data/files/a.txt": b"first",

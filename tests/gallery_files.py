@@ -26,9 +26,7 @@ from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.results.file.sessions import store_sessions
 from lbx.results.rows import SessionRow
 from lbx.results.scoring.adding_up import add_up
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from judged_rounds import Said, add_judge, both_orders
+from tests.judged_rounds import Said, add_judge, both_orders
 
 MODELS = (
     "Qwen2.5-7B-Instruct-1M-GGUF-Q4_K_M", "Llama-3.1-8B-Instruct", "通义千问2.5-14B-指令版-长文本",

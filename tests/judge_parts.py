@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from command_line import Lbx
-from leval_scripts import CONFIG_PY, FOUNDING_PROMPT, FOUNDING_PY, JUDGE_PY, SCRIPT_PY
+from tests.command_line import Lbx
+from tests.leval_scripts import CONFIG_PY, FOUNDING_PROMPT, FOUNDING_PY, JUDGE_PY, SCRIPT_PY
 
 RECIPE = """
 name = "judged"
@@ -65,7 +65,7 @@ def predictions(model: str, mark: str) -> str:
             "evaluation": mark,
         }
         for documents in ASKED.values()
-        for _, marks, pairs in documents
+        for _, marks, pairs in documents  # type: ignore[attr-defined]
         for question, answer in pairs
         if mark in marks
     ]
@@ -80,7 +80,7 @@ def make_home(lbx: Lbx, folder: Path) -> Path:
         lines = [
             {"instructions": [one for one, _ in pairs], "outputs": [one for _, one in pairs], "input": text,
              "source": task, "evaluation": mark}
-            for text, marks, pairs in documents
+            for text, marks, pairs in documents  # type: ignore[attr-defined]
             for mark in marks
         ]  # fmt: skip
         files[f"data/LEval/Generation/{task}.jsonl"] = "".join(json.dumps(line) + "\n" for line in lines).encode()

@@ -13,7 +13,8 @@ from lbx.benchmarks.judge import JudgeBenchmark, Round
 from lbx.opinions.numbers import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
-from lbx.results.scoring.scores import add_up, score_rows
+from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.scores import score_rows
 
 PAIR = Rubric(
     "pairs",

@@ -78,7 +78,7 @@ class Colours(Benchmark):
         return made_samples(task)
 
     def prompt(self, bundle: Bundle, sample: Sample, mode: Mode = PLAIN, chunks: Sequence[Chunk] = ()) -> Prompt:
-        return Prompt(before="", document=sample.context, after=sample.question, max_new_tokens=4)
+        return Prompt(before="", document=sample.context, after=sample.question, max_new_tokens=4)  # type: ignore[call-arg]
 
     def score(self, sample: Sample, output: str, *, similarity: float | None = None) -> list[Score]:
         return [Score("right", float(output in sample.references))]
@@ -98,8 +98,6 @@ class Colours(Benchmark):
 def main(folder: Path) -> None:
     """What the rooms make of the family, of files below a folder."""
     registry.BENCHMARKS = registry._Benchmarks(*registry.BENCHMARKS.values(), Colours())
-    from made_runs import add_run
-
     from lbx.exchange.exporting import export
     from lbx.report import page
     from lbx.report.format.cells import sheet
@@ -107,6 +105,7 @@ def main(folder: Path) -> None:
     from lbx.report.reports import REPORTS, read_report
     from lbx.report.rows.paper import sheets
     from lbx.results import Store
+    from tests.report.made_runs import add_run
 
     answers = [
         (sample, "red" if at < right else "blue")

@@ -12,13 +12,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from made_numbers import task_row
-
 from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.report import page as report_page
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.results.scoring.adding_up import add_up
+from tests.made_numbers import task_row
 
 EVIL = "</script><b onload=x>&amp;\0\x1b[31m\u202e\u2066]]>--><!--"
 SPELLED = "</script><b onload=x>&amp;\\x00\\x1b[31m\\u202e\\u2066]]>--><!--"

@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gallery_files import MODELS, Sizes, results_file
-from judged_rounds import Said, add_judge, both_orders
-
 from lbx.base.records import Sample, sha256_text
 from lbx.benchmarks.judge import Round
 from lbx.benchmarks.registry import BENCHMARKS
@@ -17,6 +14,8 @@ from lbx.opinions.numbers import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
 from lbx.results.whole.changes import score_with
+from tests.gallery_files import MODELS, Sizes, results_file
+from tests.judged_rounds import Said, add_judge, both_orders
 
 PLANTED_RUNS = ("planted-a", "planted-b")
 TASKS = {

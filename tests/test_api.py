@@ -15,13 +15,13 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from command_line import Lbx
 from markdown_it import MarkdownIt
-from page_parts import results_file
 
 import lbx
 from lbx.base.errors import UsageError
 from lbx.opinions.judge_spec import JudgeSpec
+from tests.command_line import Lbx
+from tests.page_parts import results_file
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 RECIPE = 'name = "small"\n\n[[source]]\nkind = "path"\npath = "needle"\nto = "needle"\n'

@@ -8,9 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import page_parts
 import pytest
-from chromium import CHROMIUM
 
 from bench import contest, gpu, large_files, pages
 from bench import report as bench_report
@@ -35,6 +33,8 @@ from bench.inputs import Shape, link_bundle, make_config, make_gguf, make_hf, ma
 from lbx.backends.scripted import ByteTokenizer
 from lbx.report.reports import REPORTS
 from lbx.results import Store
+from tests import page_parts
+from tests.chromium import CHROMIUM
 
 JOB = Job([[1] * 10, [2] * 20, [3] * 30], 4, 64, {}, {}, usable_cores(1))
 
@@ -187,7 +187,7 @@ def test_every_report_is_measured(tmp_path):
 
 
 def test_without_chromium_a_page_has_no_seconds_of_opening(monkeypatch, capsys):
-    monkeypatch.setattr(pages.shutil, "which", lambda name: None)
+    monkeypatch.setattr(pages.shutil, "which", lambda name: None)  # type: ignore[attr-defined]
     with pages._browser() as browser:
         assert browser is None
     assert "chromium is not installed" in capsys.readouterr().err

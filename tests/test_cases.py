@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Done, Lbx
+
+from tests.bundle.hubserver import serve
+from tests.command_line import Done, Lbx
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "bundle"))
-
-from hubserver import serve  # noqa: E402
 
 Shared = Callable[[str], Path]
 

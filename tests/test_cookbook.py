@@ -8,10 +8,10 @@ from types import ModuleType
 
 import duckdb
 import pytest
-from judged_rounds import add_judge, both_orders
 
 from lbx.benchmarks.judge import Round
 from lbx.results import Store
+from tests.judged_rounds import add_judge, both_orders
 
 ROOT = Path(__file__).resolve().parent.parent
 

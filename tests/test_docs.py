@@ -15,12 +15,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from doc_commands import DOCUMENTS, ROOT, Line, Root, blocks, check, check_mention, commands, mentions
 
 from lbx.report.reports import REPORTS
 from lbx.results import Store
 from lbx.results.read.queries import attach_files, open_query
 from lbx.results.views import VIEWS
+from tests.doc_commands import DOCUMENTS, ROOT, Line, Root, blocks, check, check_mention, commands, mentions
 
 README = (ROOT / "README.md").read_text("utf-8")
 EVERYTHING = "\n".join(path.read_text("utf-8") for path in DOCUMENTS)

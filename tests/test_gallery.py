@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from chromium import CHROMIUM
 from pyte import ByteStream
 
+from tests.chromium import CHROMIUM
 from tests.screen import Picture, Terminal
 from tools import gallery
 

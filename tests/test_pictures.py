@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import CHROMIUM
-from doc_commands import DOCUMENTS, ROOT
-from test_docs import script
+
+from tests.chromium import CHROMIUM
+from tests.doc_commands import DOCUMENTS, ROOT
+from tests.test_docs import script
 
 pictures = script("pictures")
 png = pictures.png_files

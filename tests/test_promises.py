@@ -6,9 +6,10 @@ import itertools
 import re
 from pathlib import Path
 
-import promises
 import pytest
 from _pytest.mark.expression import Expression
+
+from tests import promises
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKS = ("promise", "long", "slurm", "image", "install")

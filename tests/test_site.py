@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
-from chromium import Opened, chromium, overflow, violations, watched
-from test_docs import script
+
+from tests.chromium import Opened, chromium, overflow, violations, watched
+from tests.test_docs import script
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

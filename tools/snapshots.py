@@ -19,14 +19,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import duckdb
+
+from lbx.report.reports import NAMES
+from tests.command_line import Lbx
+
 ROOT = Path(__file__).resolve().parents[1]
 TESTS, SHARED = ROOT / "tests", ROOT.parent / "shared"
-sys.path[:0] = [str(TESTS), str(TESTS / "consistency")]
-
-import duckdb  # noqa: E402
-from command_line import Lbx  # noqa: E402
-
-from lbx.report.reports import NAMES  # noqa: E402
 
 FORMATS = ("table", "markdown", "csv", "json", "latex")
 DRAWN_FILES = 8
@@ -74,7 +73,8 @@ def _lbx(*arguments: object) -> str:
 
 def _drawn_files() -> list[dict[str, Any]]:
     from hypothesis import HealthCheck, given, seed, settings
-    from made_files import MadeFile, made_files
+
+    from tests.consistency.made_files import MadeFile, made_files
 
     found: list[dict[str, Any]] = []
 
@@ -94,7 +94,7 @@ def _drawn_files() -> list[dict[str, Any]]:
 
 
 def _write_drawn(path: Path, value: dict[str, Any]) -> None:
-    from made_files import MadeFile, MadeRun, write
+    from tests.consistency.made_files import MadeFile, MadeRun, write
 
     def as_tuple(item: Any) -> Any:
         return tuple(map(as_tuple, item)) if isinstance(item, list) else item

@@ -7,10 +7,10 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from journey import Journey
-from small_world import World, make_world, open_world
 
 from lbx.results import Store
+from tests.anyorder.journey import Journey
+from tests.anyorder.small_world import World, make_world, open_world
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 

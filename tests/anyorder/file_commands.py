@@ -7,11 +7,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from held_files import Files, runs_in
-from killing import Answers, watched
-from ledger import Held, rows_in
-
 from lbx.results import Store
+from tests.anyorder.held_files import Files, runs_in
+from tests.anyorder.killing import Answers, watched
+from tests.anyorder.ledger import Held, rows_in
 
 
 class FileCommands(Files):

@@ -11,10 +11,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from command_line import Lbx
-from killing import Answers, Watch, watched
-from ledger import Held, check, check_views
-from small_world import Key, World
 
 import lbx.benchmarks.own.benchmark
 import lbx.running.runner
@@ -22,6 +18,10 @@ from lbx.backends.scripted import ScriptedBackend
 from lbx.base.errors import BackendError, StoreError
 from lbx.base.records import SampleKey
 from lbx.results import Store
+from tests.anyorder.killing import Answers, Watch, watched
+from tests.anyorder.ledger import Held, check, check_views
+from tests.anyorder.small_world import Key, World
+from tests.command_line import Lbx
 
 FINE, FAILS, EMPTY = "fine", "fails", "empty"
 """How a model is that is asked: every second question may fail, or get an empty answer."""

@@ -6,15 +6,14 @@ import json
 import shutil
 from unittest import mock
 
-from file_commands import FileCommands
-from held_files import FINE
-from killing import watched
-from ledger import Held
-from merge_commands import Merges
-from opinion_commands import Opinions
-
 import lbx.benchmarks.own.benchmark
 import lbx.running.runner
+from tests.anyorder.file_commands import FileCommands
+from tests.anyorder.held_files import FINE
+from tests.anyorder.killing import watched
+from tests.anyorder.ledger import Held
+from tests.anyorder.merge_commands import Merges
+from tests.anyorder.opinion_commands import Opinions
 
 
 class Journey(Merges, Opinions, FileCommands):

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from killing import Answers
-
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.opinions import numbers as opinions
 from lbx.results import Store
 from lbx.results.whole.changes import score_with
+from tests.anyorder.killing import Answers
 
 SCORES = ("scores", "numbers")
 _OF_PEOPLE = ("rating_sets", "rating_items", "ratings")

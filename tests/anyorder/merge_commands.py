@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from command_line import Done
-from held_files import FINE, Files
-from killing import watched
-from ledger import SHOWN, Held, rows_in, sorted_rows
-
 from lbx.cluster.folder import RunFolder
 from lbx.results.scoring.reading import open_with_numbers
 from lbx.running.forecast.shards import read_shards
+from tests.anyorder.held_files import FINE, Files
+from tests.anyorder.killing import watched
+from tests.anyorder.ledger import SHOWN, Held, rows_in, sorted_rows
+from tests.command_line import Done
 
 
 class Merges(Files):

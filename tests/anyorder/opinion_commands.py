@@ -8,16 +8,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from held_files import Files
-from killing import Answers, watched
-from ledger import RATING, Rating
-
 from lbx.base.errors import UsageError
 from lbx.opinions.journal import Journal, journal_of, move_journal, row_of
 from lbx.opinions.rating_rows import ratings_of
 from lbx.opinions.rating_session import Opinion, RatingSession
 from lbx.opinions.rating_sets import make_rating_set
 from lbx.results import Store
+from tests.anyorder.held_files import Files
+from tests.anyorder.killing import Answers, watched
+from tests.anyorder.ledger import RATING, Rating
 
 
 class Opinions(Files):

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from command_line import Lbx
-from leval_scripts import CONFIG_PY, FOUNDING_PY, JUDGE_PY, SCRIPT_PY
-
 from lbx.base.layout import Bundle
 from lbx.base.records import SampleKey
 from lbx.benchmarks.registry import BENCHMARKS
+from tests.command_line import Lbx
+from tests.leval_scripts import CONFIG_PY, FOUNDING_PY, JUDGE_PY, SCRIPT_PY
 
 RECIPE = """
 name = "small"

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from held_files import EMPTY, FAILS, FINE
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
-from journey import Journey
+
+from tests.anyorder.held_files import EMPTY, FAILS, FINE
+from tests.anyorder.journey import Journey
 
 QUICK_ORDERS, ALL_ORDERS = 6, 120
 COMMANDS = 12

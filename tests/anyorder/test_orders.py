@@ -6,12 +6,12 @@ import itertools
 from pathlib import Path
 
 import pytest
-from command_line import fails
-from held_files import EMPTY, FAILS
-from journey import Journey
-from ledger import rows_in
 
 from lbx.results import Store
+from tests.anyorder.held_files import EMPTY, FAILS
+from tests.anyorder.journey import Journey
+from tests.anyorder.ledger import rows_in
+from tests.command_line import fails
 
 LAST_COMMIT = 17
 """The moment of a run of the tales at which all its answers are committed, and no number is made of them."""

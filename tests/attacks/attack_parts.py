@@ -9,12 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from command_line import Lbx
+from tests.command_line import Lbx
 
 TESTS = Path(__file__).resolve().parents[1]
-for _room in ("bundle", "backends", "cli", "opinions", "web"):
-    sys.path.insert(0, str(TESTS / _room))
-
 _OURS = ("PYTHONSAFEPATH", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "LBX_DEBUG")
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from jail import Jail
+
+from tests.attacks.jail import Jail
 
 
 @pytest.fixture(scope="session")
@@ -33,10 +34,9 @@ def small(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
 
 
 def _make_small(folder: Path) -> None:
-    from attack_parts import main
-
     from lbx.base.layout import Bundle
     from lbx.benchmarks.registry import BENCHMARKS
+    from tests.attacks.attack_parts import main
 
     (folder / "needle").mkdir()
     (folder / "needle/needle.toml").write_text(NEEDLE)

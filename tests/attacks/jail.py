@@ -112,7 +112,7 @@ class Jail:
             texts = [file.read().decode("utf-8", "backslashreplace") for file in said]
         after = _names(folder)
         changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-        return Ended(done["code"], *texts, done["mib"], done["hung"], frozenset(changed))
+        return Ended(done["code"], *texts, done["mib"], done["hung"], frozenset(changed))  # type: ignore[call-arg]
 
 
 def _names(folder: Path) -> Mapping[str, tuple[int, ...]]:

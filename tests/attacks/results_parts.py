@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import attack_parts
 import duckdb
-from attack_parts import Said, files, main, refused  # noqa: F401  # tests import them from here
-from made_numbers import task_row
 
 from lbx.base.records import Sample
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
+from tests.attacks import attack_parts
+from tests.attacks.attack_parts import Said, files, main, refused  # noqa: F401  # tests import them from here
+from tests.made_numbers import task_row
 
 LBX_HOME = Path(__file__).parents[2] / "lbx"
 PRED = {"pred": "seven", "answers": ["seven"], "all_classes": None, "length": 5}

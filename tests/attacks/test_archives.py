@@ -10,9 +10,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from attack_parts import files, lbx, main, process, refused
-from forge import FILES, Member, member, members, write
-from sealed import make_key, seal
+
+from tests.attacks.attack_parts import files, lbx, main, process, refused
+from tests.bundle.forge import FILES, Member, member, members, write
+from tests.bundle.sealed import make_key, seal
 
 NAMES = (
     "../evil", "/tmp/evil", "data/files/../../../evil", "data/files/./a", "data//files/a", "data/files/", "C:/evil",

@@ -6,18 +6,11 @@ import gzip
 import hashlib
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attack_parts import main, refused
-from results_parts import changed, results_file
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "attesting"))
-
-from attested_file import attest, changed_rows, check, make_key
 
 from lbx.base.records import canonical_json
 from lbx.benchmarks.registry import BENCHMARKS
@@ -26,6 +19,9 @@ from lbx.results import Store
 from lbx.results.attesting.attestation import attestation_path, encode_attestation
 from lbx.results.scoring.adding_up import add_up
 from lbx.results.views import VIEWS
+from tests.attacks.attack_parts import main, refused
+from tests.attacks.results_parts import changed, results_file
+from tests.attesting.attested_file import attest, changed_rows, check, make_key
 
 EVIL = "r\x1b]0;owned\x07\u202e\n$(touch owned)"
 

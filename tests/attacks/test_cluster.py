@@ -7,9 +7,9 @@ import shlex
 from pathlib import Path
 
 import pytest
-from attack_parts import Said, main, process, refused
 
 from lbx.cluster.folder import RunFolder
+from tests.attacks.attack_parts import Said, main, process, refused
 
 PWN = "touch PWNED"
 

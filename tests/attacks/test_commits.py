@@ -14,12 +14,11 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from profiles import kills
-from results_parts import Said, lbx, process, refused, results_file, with_parts
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
-
-from endpoint_servers import ScriptedServer
+from tests.attacks.attack_parts import Said, refused
+from tests.attacks.results_parts import lbx, process, results_file, with_parts
+from tests.backends.endpoint_servers import ScriptedServer
+from tests.profiles import kills
 
 QUICK = 5
 HOURS = 3600

@@ -7,11 +7,11 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from attack_parts import files, main, refused
-from forge import members
-from sealed import seal
 
 from lbx.bundle.receiving import extract as lending
+from tests.attacks.attack_parts import files, main, refused
+from tests.bundle.forge import members
+from tests.bundle.sealed import seal
 
 BIG = bytes(range(256)) * (3 << 12)
 OLD = {"data/files/old.txt": BIG, "data/files/small.txt": b"small"}

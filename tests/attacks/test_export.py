@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results_parts import PRED, changed, lbx, refused, results_file, tree
+
+from tests.attacks.attack_parts import refused
+from tests.attacks.results_parts import PRED, changed, lbx, results_file, tree
 
 
 def with_files(path: Path, *files: Any, **more: Any) -> Path:

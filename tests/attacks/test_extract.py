@@ -9,11 +9,12 @@ import json
 from pathlib import Path
 
 import duckdb
-import profiles
 import pytest
-from results_parts import changed, lbx, refused, results_file
 
 from lbx.results.file.contents import COLUMN_TYPES
+from tests import profiles
+from tests.attacks.attack_parts import refused
+from tests.attacks.results_parts import changed, lbx, results_file
 
 TEXT = "The patient in bed four of ward nine was treated twice"
 SESSION = (

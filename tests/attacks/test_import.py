@@ -8,7 +8,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from results_parts import PRED, lbx, process, refused, tree
+
+from tests.attacks.attack_parts import refused
+from tests.attacks.results_parts import PRED, lbx, process, tree
 
 TITLE = "\x1b]0;owned\x07\x9b31m\u202e"
 

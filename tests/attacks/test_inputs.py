@@ -14,12 +14,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import profiles
 import pytest
-from jail import Jail
-from results_parts import results_file
 
 from lbx.base.inputs import read_file_or_pipe, read_input
+from tests import profiles
+from tests.attacks.jail import Jail
+from tests.attacks.results_parts import results_file
 
 Command = tuple[object, ...]
 

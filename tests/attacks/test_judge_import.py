@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results_parts import lbx, refused, tree
 
 from lbx.base.errors import UsageError
 from lbx.exchange.importing import parse_predictions
 from lbx.opinions.judgement_files import read_judgements
+from tests.attacks.attack_parts import refused
+from tests.attacks.results_parts import lbx, tree
 
 TITLE = "\x1b]0;owned\x07\x9b31m\u202e"
 ANSWER = {"query": "q", "gt": "g", "a_pred": "x", "evaluation": "LLM"}

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jail import Ended, Jail
-from results_parts import results_file
+
+from tests.attacks.jail import Ended, Jail
+from tests.attacks.results_parts import results_file
 
 SPEC = {"lbx_run": 1, "bundle": "bundle", "model": "oracle.jsonl", "tasks": ["needle/single_en"], "name": "n"}
 OUT = ("out/",)

@@ -7,10 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from results_parts import changed, inside_folder, lbx, refused, results_file, tree, view_for_table
 
 from lbx.base.errors import StoreError
 from lbx.results import Store
+from tests.attacks.attack_parts import refused
+from tests.attacks.results_parts import changed, inside_folder, lbx, results_file, tree, view_for_table
 
 
 @pytest.fixture(scope="module")

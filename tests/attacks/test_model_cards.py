@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from attack_parts import Said, lbx, main, refused
-from forge import FILES, members
-from sealed import seal
+
+from tests.attacks.attack_parts import Said, lbx, main, refused
+from tests.bundle.forge import FILES, members
+from tests.bundle.sealed import seal
 
 
 def asking(bundle: Path, model: object, folder: Path) -> Said:

@@ -9,7 +9,8 @@ import struct
 from pathlib import Path
 
 import pytest
-from attack_parts import TESTS, Said, lbx, main, process, refused
+
+from tests.attacks.attack_parts import TESTS, Said, lbx, main, process, refused
 
 DEMO = TESTS.parent / "models/demo/hf"
 

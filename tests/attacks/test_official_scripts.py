@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from results_parts import lbx, refused
 
 from lbx.backends import resolve_model
 from lbx.backends.cards import window_of
@@ -16,6 +15,8 @@ from lbx.backends.headers import declared_window
 from lbx.base.errors import BackendError, BundleError
 from lbx.base.inputs import expand_user
 from lbx.benchmarks.base.sources import assigned_texts, read_literals
+from tests.attacks.attack_parts import refused
+from tests.attacks.results_parts import lbx
 
 
 def test_a_sum_of_many_is_read() -> None:

@@ -14,11 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from attack_parts import main, refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
-from results_parts import results_file
 
 from lbx.backends import cards, headers
 from lbx.backends.cards import read_card
@@ -47,6 +44,9 @@ from lbx.options.run_spec import RunSpec
 from lbx.report.rows.reference import read_reference
 from lbx.results.file.opening import connect
 from lbx.running.forecast.shards import read_shards
+from tests.attacks.attack_parts import main, refused
+from tests.attacks.results_parts import results_file
+from tests.profiles import examples
 
 Reader = Callable[[Path], object]
 
@@ -249,7 +249,7 @@ def test_a_spoilt_cache_in_the_home_folder_is_found_out_again(
 
     def outcome(job: str, *_: Path) -> subprocess.CompletedProcess[str]:
         tried.append(job)
-        said = {"check": '{"wrong": "", "tokens_per_s": 1.0}', "scores": json.dumps({str(file): 7 for file in files})}
+        said = {"check": '{"wrong": "", "tokens_per_s": 1.0}', "scores": json.dumps({str(file): 7 for file in files})}  # type: ignore[attr-defined]
         return subprocess.CompletedProcess([], 0, said[job], "")
 
     monkeypatch.setattr(variants, "_run", outcome)

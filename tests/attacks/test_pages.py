@@ -18,11 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import attack_parts  # noqa: F401  # makes the rooms' helpers importable
 import pytest
-from page_process import page_process
-from rated_file import answers_file, book_of
-from sites import HOSTILE, answered, client_of, site_of
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -33,6 +29,10 @@ from lbx.opinions.rating_pages import read_pages
 from lbx.opinions.rating_site import RatingPages
 from lbx.web import Documents, Site, limits, listening, pages
 from lbx.web.annotating import AnnotationPages
+from tests.attacks import attack_parts  # noqa: F401  # makes the rooms' helpers importable
+from tests.cli.page_process import page_process
+from tests.opinions.rated_file import answers_file, book_of
+from tests.web.sites import HOSTILE, answered, client_of, site_of
 
 TOO_LONG = (414, 431, 400, 0)
 """The last one where the connection was closed before all was sent."""
@@ -363,7 +363,7 @@ def test_a_raters_form_is_small(rated: Site) -> None:
 def test_forms_are_taken_apart_beside_the_others(rated: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """What holds up the one thread that answers holds up every rater."""
     where = []
-    parse = pages.parse_qsl
+    parse = pages.parse_qsl  # type: ignore[attr-defined]
     monkeypatch.setattr(
         pages,
         "parse_qsl",

@@ -8,15 +8,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import attack_parts  # noqa: F401  # makes the rooms' helpers importable
 import pytest
-from chromium import Opened, chromium, watched
-from sites import answered, site_of
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from lbx.web import Site
+from tests.attacks import attack_parts  # noqa: F401  # makes the rooms' helpers importable
+from tests.chromium import Opened, chromium, watched
+from tests.web.sites import answered, site_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from results_parts import inside_folder, lbx, refused, results_file
 
 from lbx.base.visible import as_command, one_line
 from lbx.web import SiteSocket
+from tests.attacks.attack_parts import refused
+from tests.attacks.results_parts import inside_folder, lbx, results_file
 
 LBX = Path(__file__).parents[2] / "lbx"
 PROGRAMS = ("lbx", "ssh", "ssh-keygen", "jq", "kubectl", "podman", "gunzip", "pip", "sbatch", "scancel", "rm", "tar")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from results_parts import lbx, refused, results_file
 
 from lbx.backends.llama import variants
 from lbx.base.errors import LbxError, StoreError
@@ -26,6 +25,8 @@ from lbx.results.read import queries
 from lbx.results.whole import copies
 from lbx.running.forecast.shards import ShardPlan
 from lbx.running.watching import log_path
+from tests.attacks.attack_parts import refused
+from tests.attacks.results_parts import lbx, results_file
 
 KEPT = "precious"
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")

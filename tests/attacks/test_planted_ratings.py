@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "opinions"))
-from rated_file import answers_file, book_of, rate_all
-from results_parts import changed, lbx, refused
-
 from lbx.base.errors import StoreError
 from lbx.opinions.journal import Journal, collect_ratings, journal_of, line_of, record_of
 from lbx.opinions.rating_session import Opinion
 from lbx.results import Store
+from tests.attacks.attack_parts import refused
+from tests.attacks.results_parts import changed, lbx
+from tests.opinions.rated_file import answers_file, book_of, rate_all
 
 
 @pytest.fixture

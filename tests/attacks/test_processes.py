@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attack_parts import TESTS, Said, process
+
+from tests.attacks.attack_parts import TESTS, Said, process
 
 LBX = Path(sys.executable).with_name("lbx")
 MODULES = (

@@ -14,9 +14,10 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from attack_parts import files, main, refused
-from forge import FILES, members
-from sealed import make_key, seal
+
+from tests.attacks.attack_parts import files, main, refused
+from tests.bundle.forge import FILES, members
+from tests.bundle.sealed import make_key, seal
 
 SIZE = 1 << 16
 BIG = {**FILES, "data/files/big.txt": random.Random(1).randbytes(3 * SIZE)}

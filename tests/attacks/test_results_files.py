@@ -12,20 +12,20 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from results_parts import (
+
+from lbx.benchmarks.base.sources import find_parquet
+from tests.attacks.attack_parts import refused
+from tests.attacks.results_parts import (
     can_watch,
     changed,
     inside_folder,
     lbx,
     process,
-    refused,
     results_file,
     tree,
     view_for_table,
     watched,
 )
-
-from lbx.benchmarks.base.sources import find_parquet
 
 LBX = Path(__file__).parents[2] / "lbx"
 SECRET = "root-of-all-secrets"

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import profiles
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
-from jail import Jail
-from profiles import files
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "consistency"))
-
+from tests import profiles
+from tests.attacks.jail import Jail
+from tests.profiles import files
 
 PHASES = (Phase.explicit, Phase.generate)
 """An example is small as it is; to shrink one would start hundreds of processes."""
@@ -94,7 +91,7 @@ def rich(once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
 
 
 def _make_rich(folder: Path) -> None:
-    from made_files import SETS, MadeFile, MadeRun, write
+    from tests.consistency.made_files import SETS, MadeFile, MadeRun, write
 
     names = ("LongBench, some", "LongBench-E", "v2", "Pro, some", "LV-Eval, some", "L-Eval, some", "needle")
     tasks = tuple(dict.fromkeys(task for name in names for task in SETS[name]))

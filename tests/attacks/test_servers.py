@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from attack_parts import Said, main, process, refused
+
+from tests.attacks.attack_parts import Said, main, process, refused
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 MODELS = json.dumps({"data": [{"id": "m", "max_model_len": 100_000}]}).encode()

@@ -8,9 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from attack_parts import main, process, refused
-from forge import FILES, members
-from sealed import make_key, seal
+
+from tests.attacks.attack_parts import main, process, refused
+from tests.bundle.forge import FILES, members
+from tests.bundle.sealed import make_key, seal
 
 SK_ED25519 = "sk-ssh-ed25519@openssh.com"
 SK_ECDSA = "sk-ecdsa-sha2-nistp256@openssh.com"

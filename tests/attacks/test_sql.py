@@ -10,7 +10,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from results_parts import changed, lbx, refused, results_file, tree, view_for_table
+
+from tests.attacks.attack_parts import refused
+from tests.attacks.results_parts import changed, lbx, results_file, tree, view_for_table
 
 FORMATS = ("table", "json", "csv", "parquet")
 SECRET = "root-of-all-secrets"

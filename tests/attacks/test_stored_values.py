@@ -9,22 +9,23 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import attack_parts  # noqa: F401  # makes the rooms' helpers importable
 import duckdb
-import profiles
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from profiles import files
-from rated_file import answers_file, rate_all
-from results_parts import changed, lbx, refused, results_file
-from sites import client_of, site_of
 
 from lbx.base import errors
 from lbx.opinions.journal import collect_ratings
 from lbx.opinions.rating_files import PAGE_ROW
 from lbx.results.file.contents import COLUMN_TYPES
 from lbx.web.browsing import BrowsingPages
+from tests import profiles
+from tests.attacks import attack_parts  # noqa: F401  # makes the rooms' helpers importable
+from tests.attacks.attack_parts import refused
+from tests.attacks.results_parts import changed, lbx, results_file
+from tests.opinions.rated_file import answers_file, rate_all
+from tests.profiles import files
+from tests.web.sites import client_of, site_of
 
 COLUMNS = sorted((table, column) for (table, column), kind in COLUMN_TYPES.items() if kind == "JSON")
 LISTS = ("references", "steps", "runs")

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from jail import Jail
+
+from tests.attacks.jail import Jail
 
 PARTS = ".a" * 20_000
 OWN = (

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from attack_parts import files, main, refused
-from forge import FILES, members
-from sealed import make_key, seal
+
+from tests.attacks.attack_parts import files, main, refused
+from tests.bundle.forge import FILES, members
+from tests.bundle.sealed import make_key, seal
 
 HOSTILE = ("signal.py", "lbx/__init__.py", "lbx/evil.so", "model.pkl", "setup.cfg", "x.pth", ".git/hooks/post-checkout",
            "tagmanifest-md5.txt", "lbx/sbom.cdx.json/x", "LBX/bundle.json", "config.json")  # fmt: skip

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from attack_parts import Said, lbx, refused
 
 from lbx.base.errors import BackendError
 from lbx.engine.chat_template import ChatTemplate, template_variables
+from tests.attacks.attack_parts import Said, lbx, refused
 
 LIMITS = "takes more than|takes too much memory"
 

@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from results_parts import LBX_HOME, changed, lbx, process, refused, results_file
-from screen import on_screen
+
+from tests.attacks.attack_parts import refused
+from tests.attacks.results_parts import LBX_HOME, changed, lbx, process, results_file
+from tests.screen import on_screen
 
 EVIL = "a\x1b]0;owned\x07\x1b[2J\x1b[31m\x9b1A\x8d\x7f\r\u202egnorw\u2066\u200b\ufeff\U000e0041[bold]b[/bold]:smile:"
 SPELLED = (

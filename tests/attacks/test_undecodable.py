@@ -9,13 +9,13 @@ import os
 import shutil
 from pathlib import Path
 
-import profiles
 import pytest
-from attack_parts import lbx, refused
-from jail import Jail
-from results_parts import results_file
 
 from lbx.cli.main import COMMANDS, load_command
+from tests import profiles
+from tests.attacks.attack_parts import lbx, refused
+from tests.attacks.jail import Jail
+from tests.attacks.results_parts import results_file
 
 BAD = "x\udcff"
 RUN = ("-b", "bundle", "-m", "oracle.jsonl", "-t", "needle/single_en", "-n", "1")

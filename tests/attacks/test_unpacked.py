@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from attack_parts import Said, main, refused
+
+from tests.attacks.attack_parts import Said, main, refused
 
 FILE = "data/files/needle/needle.toml"
 

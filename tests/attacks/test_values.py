@@ -13,13 +13,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import profiles
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from jail import Ended, Jail
-from profiles import files
-from results_parts import results_file
+
+from tests import profiles
+from tests.attacks.jail import Ended, Jail
+from tests.attacks.results_parts import results_file
+from tests.profiles import files
 
 Command = tuple[object, ...]
 

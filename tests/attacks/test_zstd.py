@@ -9,11 +9,11 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from attack_parts import main, process, refused
-from forge import FILES, members, reseal
-from sealed import seal, tar_bytes
 
 from lbx.bundle.compression import _zstd
+from tests.attacks.attack_parts import main, process, refused
+from tests.bundle.forge import FILES, members, reseal
+from tests.bundle.sealed import seal, tar_bytes
 
 zstd = _zstd()
 

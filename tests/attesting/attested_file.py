@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import duckdb
-from page_parts import results_file
 
 from lbx.base.records import Chunk, JudgedAnswer, RoundSample, Sample, sha256_text
 from lbx.benchmarks.registry import BENCHMARKS
@@ -20,6 +19,7 @@ from lbx.results.attesting.attestation import attest_results, attestation_path
 from lbx.results.attesting.checking import ResultsReport, check_results
 from lbx.results.file.caches import store_chunks
 from lbx.results.scoring.adding_up import add_up
+from tests.page_parts import results_file
 
 TASK = ("longbench", "qasper")
 DOCUMENT = "The kettle is blue."

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from attested_file import attest, changed_rows, check, make_key, results_to_attest
-from command_line import Lbx, fails, holding
-from doc_commands import blocks
-from page_parts import results_file
 
 from lbx.cli.attesting import _number_lines
 from lbx.results import Store
 from lbx.results.attesting import checking
 from lbx.results.attesting.attestation import attestation_path
+from tests.attesting.attested_file import attest, changed_rows, check, make_key, results_to_attest
+from tests.command_line import Lbx, fails, holding
+from tests.doc_commands import blocks
+from tests.page_parts import results_file
 
 ANSWER = ("longbench", "qasper", "extra 0", 0)
 

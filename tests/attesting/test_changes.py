@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
-import profiles
 import pytest
-from attested_file import attest, changed_rows, check, make_key, results_to_attest
 
 from lbx.results.file.contents import COLUMN_TYPES
 from lbx.results.whole.row_digests import COLUMNS
+from tests import profiles
+from tests.attesting.attested_file import attest, changed_rows, check, make_key, results_to_attest
 
 TEXT = ("{c} || 'x'", "{c} || ' '", "upper({c})", "lower({c})", "''", "NULL", "reverse({c})", "replace({c}, 'a', 'а')")
 WHOLE = ("{c} + 1", "-{c}", "0", "NULL", "{c} * 10")

@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +15,7 @@ def tiny_hf(once) -> Path:
     """Folder of a tiny random Llama: config, safetensors, tokenizer."""
     pytest.importorskip("torch", reason="needs lbx[hf]")
     pytest.importorskip("transformers", reason="needs lbx[hf]")
-    from tiny import make_model
+    from tests.backends.tiny import make_model
 
     with contextlib.redirect_stderr(io.StringIO()):  # the progress bar of save_pretrained
         return once("tiny-hf", lambda folder: make_model(folder / "hf")) / "hf"
@@ -29,7 +26,7 @@ def tiny_gguf(once, tiny_hf) -> Path:
     """The same model as a GGUF file."""
     pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
     pytest.importorskip("gguf", reason="needs lbx[dev]")
-    from tiny import make_gguf
+    from tests.backends.tiny import make_gguf
 
     return once("tiny-gguf", lambda folder: make_gguf(tiny_hf, folder / "tiny.gguf")) / "tiny.gguf"
 
@@ -38,7 +35,7 @@ def _loaded(path: Path):
     from lbx.backends import load, resolve_model
 
     card = resolve_model(str(path))
-    return load(dataclasses.replace(card, options=dataclasses.replace(card.options, prefill_chunk=512)))
+    return load(dataclasses.replace(card, options=dataclasses.replace(card.options, prefill_chunk=512)))  # type: ignore[call-arg]
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +61,7 @@ def backend(request):
 @pytest.fixture(scope="session")
 def sliding_gguf(once, tiny_gguf) -> Path:
     """A model of llama.cpp with layers whose attention slides over 16 tokens."""
-    from llama_kinds import write_kind
+    from tests.backends.llama_kinds import write_kind
 
     def make(folder: Path) -> Path:
         return write_kind("gemma3", tiny_gguf, folder / "gemma3.gguf", attention__sliding_window=16)

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy import ToyBackend, ToyMemory, logits_after
 
 from lbx.backends import load, resolve_model
 from lbx.backends.llama.options import LlamaOptions
 from lbx.base.records import Completion, Request, SampleKey
 from lbx.engine.model import Extend, MemoryFullError, SequenceMemory
+from tests.toy import ToyBackend, ToyMemory, logits_after
 
 # Largest |batched - alone| as a part of the logits' range. Measured on the models here: 2e-6 in float32 and 7e-3 in
 # bfloat16, where sums of other shapes are added in another order; 4e-4 in llama.cpp, which rounds keys to float16.
@@ -155,7 +155,7 @@ def hf_subject(backend: Any, tolerance: float = FLOAT32) -> Subject:
 
 
 def llama_subject(backend: Any) -> Subject:
-    from plain import PlainLlama
+    from tests.backends.plain import PlainLlama
 
     exact = backend.sequences().traits.grain > 1
     return Subject(backend, lambda tokens: PlainLlama(backend).prefill(tokens), 0 if exact else FLOAT16_KEYS)
@@ -186,8 +186,9 @@ def make_subject(kind: str, tmp_path: Path, fixture: Callable[[str], Any]) -> Su
         with contextlib.ExitStack() as stack:
             if variant == "mask":  # as a model whose code calls its own attention
                 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+                from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-                from lbx.backends.hf.attention import ALL_ATTENTION_FUNCTIONS, PACKED_ATTENTION
+                from lbx.backends.hf.attention import PACKED_ATTENTION
 
                 patch = stack.enter_context(pytest.MonkeyPatch.context())
                 patch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, PACKED_ATTENTION, sdpa_attention_forward)

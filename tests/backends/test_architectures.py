@@ -11,10 +11,17 @@ import pytest
 pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 
-import profiles
 import torch
-from tiny import make_tokenizer
-from tiny_families.answers import (
+
+from lbx.backends import load, resolve_model
+from lbx.backends.hf.files import refuse_unsafe_files
+from lbx.backends.hf.single import Forward, full_logits, make_cache
+from lbx.base.errors import BackendError
+from lbx.base.records import Request, SampleKey
+from lbx.engine.batching import complete
+from tests import profiles
+from tests.backends.tiny import make_tokenizer
+from tests.tiny_families.answers import (
     CHUNK,
     NEAR_TIE,
     NEW_TOKENS,
@@ -26,18 +33,11 @@ from tiny_families.answers import (
     prompts,
     references,
 )
-from tiny_families.configs import FAMILIES, Family, decoders
-from tiny_families.excluded import EXCLUDED
-from tiny_families.known import NOT_LOADED
-from tiny_families.making import make
-from tiny_families.shrinking import COMMON, WINDOW
-
-from lbx.backends import load, resolve_model
-from lbx.backends.hf.files import refuse_unsafe_files
-from lbx.backends.hf.single import Forward, full_logits, make_cache
-from lbx.base.errors import BackendError
-from lbx.base.records import Request, SampleKey
-from lbx.engine.batching import complete
+from tests.tiny_families.configs import FAMILIES, Family, decoders
+from tests.tiny_families.excluded import EXCLUDED
+from tests.tiny_families.known import NOT_LOADED
+from tests.tiny_families.making import make
+from tests.tiny_families.shrinking import COMMON, WINDOW
 
 STATES, COPIES = "yes, with states", "yes, by copies"
 CHOSEN = {  # family: the attention that transformers has for it, and how it shares, or why it cannot

@@ -64,21 +64,21 @@ class TestReference:
         for tokens, cells in itertools.product((1, 7, 100), (1, 255, 257, 2313)):  # a block has 256 cells
             states = draw(heads, key_heads, tokens, size, value_size, dtype)
             found = kernel.attend(*states, slice(5, 5 + cells), scale=0.2)
-            expected = reference(*states, [torch.arange(5, 5 + cells)] * tokens, 0.2)
+            expected = reference(*states, [torch.arange(5, 5 + cells)] * tokens, 0.2)  # type: ignore[call-arg]
             assert_close(found, expected, dtype)
 
     def test_scattered_cells(self, kernel, dtype, heads, key_heads, size, value_size):
         cells = torch.randperm(CELLS, generator=torch.Generator().manual_seed(2))[:1100]
         states = draw(heads, key_heads, 5, size, value_size, dtype)
         found = kernel.attend(*states, cells, scale=0.2)
-        assert_close(found, reference(*states, [cells] * 5, 0.2), dtype)
+        assert_close(found, reference(*states, [cells] * 5, 0.2), dtype)  # type: ignore[call-arg]
 
     def test_causal(self, kernel, dtype, heads, key_heads, size, value_size):
         for tokens in (1, 6, 300):
             states = draw(heads, key_heads, tokens, size, value_size, dtype)
             found = kernel.attend(*states, slice(3, 3 + tokens), scale=0.2, causal=True)
             visible = [torch.arange(3, 4 + token) for token in range(tokens)]
-            assert_close(found, reference(*states, visible, 0.2), dtype)
+            assert_close(found, reference(*states, visible, 0.2), dtype)  # type: ignore[call-arg]
 
     def test_private_cells(self, kernel, dtype, heads, key_heads, size, value_size):
         generator = torch.Generator().manual_seed(3)
@@ -87,7 +87,7 @@ class TestReference:
         states = draw(heads, key_heads, 6, size, value_size, dtype)
         found = kernel.attend(*states, cells, scale=0.2, counts=counts)
         visible = [row[:count] for row, count in zip(cells, counts, strict=True)]
-        assert_close(found, reference(*states, visible, 0.2), dtype)
+        assert_close(found, reference(*states, visible, 0.2), dtype)  # type: ignore[call-arg]
 
 
 def test_large_scores_do_not_overflow(kernel):
@@ -112,31 +112,31 @@ class TestInfiniteScores:
         for tokens in (1, 7, 100):
             states = self.draw(tokens, hidden, dtype)
             found = kernel.attend(*states, slice(0, 2313), scale=0.2)
-            assert_close(found, reference(*states, [torch.arange(2313)] * tokens, 0.2), dtype)
+            assert_close(found, reference(*states, [torch.arange(2313)] * tokens, 0.2), dtype)  # type: ignore[call-arg]
 
     def test_private_cells(self, kernel, dtype, hidden):
         states = self.draw(3, hidden, dtype)
         cells = torch.arange(2313).expand(3, -1)
         counts = torch.tensor([hidden + 1, min(hidden + 300, 2313), 2313])
         found = kernel.attend(*states, cells, scale=0.2, counts=counts)
-        assert_close(found, reference(*states, [torch.arange(count) for count in counts], 0.2), dtype)
+        assert_close(found, reference(*states, [torch.arange(count) for count in counts], 0.2), dtype)  # type: ignore[call-arg]
 
     def test_causal(self, kernel, dtype, hidden):
         states = self.draw(2313, hidden, dtype)
         outputs, sums = kernel.attend(*states, slice(0, 2313), scale=0.2, causal=True)
         assert (outputs[:, :, :hidden] == 0).all() and (sums[:, :, :hidden] == -torch.inf).all()
         rows = torch.arange(hidden, 2313, 97)
-        expected = reference(states[0][:, :, rows], *states[1:], [torch.arange(row + 1) for row in rows], 0.2)
+        expected = reference(states[0][:, :, rows], *states[1:], [torch.arange(row + 1) for row in rows], 0.2)  # type: ignore[call-arg]
         assert_close((outputs[:, :, rows], sums[:, :, rows]), expected, dtype)
 
     def test_parts_without_a_finite_score(self, kernel, dtype, hidden, monkeypatch):
         states = self.draw(7, hidden, dtype)
         bounds = (0, hidden // 2, hidden, 2313) if hidden > 1 else (0, 1, 2313)
         parts = [AttentionPart(slice(start, end)) for start, end in itertools.pairwise(bounds)]
-        expected, _ = reference(*states, [torch.arange(2313)] * 7, 0.2)
+        expected, _ = reference(*states, [torch.arange(2313)] * 7, 0.2)  # type: ignore[call-arg]
         for order in (parts, parts[::-1]):
             monkeypatch.setattr(attention, "find_kernel", lambda: ("avx2", kernel))
-            assert_close([attention._attend(*states, order, ScoreOptions(0.2))], [expected], dtype)
+            assert_close([attention._attend(*states, order, ScoreOptions(0.2))], [expected], dtype)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])

@@ -195,7 +195,7 @@ NAMED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", [*NAMED, "gguf"])
 def test_named_templates_without_a_default_are_named_and_not_chosen(kind: str, demo_gguf: Path, tmp_path: Path) -> None:
     if kind == "gguf":
-        from gguf_copy import gguf_copy
+        from tests.gguf_copy import gguf_copy
 
         keys = {f"tokenizer.chat_template.{name}": text for name, text in (("rag", RAG), ("tool_use", TOOLS))}
         card = resolve_model(str(gguf_copy(demo_gguf, tmp_path / "m.gguf", added=keys)))

@@ -9,7 +9,6 @@ from typing import Any
 
 import gguf
 import pytest
-from tiny import make_tokenizer
 
 from lbx.backends import load, resolve_model
 from lbx.backends.cards import parse_card
@@ -17,6 +16,7 @@ from lbx.backends.headers import declared_window
 from lbx.backends.tokenizer_loading import CountingBackend, with_small_cache
 from lbx.backends.weights import list_models
 from lbx.base.errors import BackendError
+from tests.backends.tiny import make_tokenizer
 
 
 def yarn(factor: Any, original: int | None = None, **more: Any) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def test_the_list_of_models_has_the_scaled_window(case: Path, monkeypatch: pytes
 
 def test_llama_cpp_gets_the_scaled_window(demo_gguf: Path, tmp_path: Path) -> None:
     pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
-    from gguf_copy import gguf_copy
+    from tests.gguf_copy import gguf_copy
 
     path = gguf_copy(demo_gguf, tmp_path / "m.gguf", added={"llama.rope.scaling.factor": 2.0})
     plain = declared_window(demo_gguf)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vocabularies import CONTROLS, ROLES, TEXTS, Vocabulary, make_byte_level, make_sentencepiece
 
 from lbx.backends.cards import Chat
 from lbx.backends.endpoint.tokenizer import PromptText
@@ -21,6 +20,7 @@ from lbx.base.errors import BackendError
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
 from lbx.engine.prompter import ChatTemplate, Prompter
 from lbx.engine.reasoning import is_control_token
+from tests.backends.vocabularies import CONTROLS, ROLES, TEXTS, Vocabulary, make_byte_level, make_sentencepiece
 
 CASE = Path(__file__).resolve().parents[3] / "shared" / "cases" / "tokens-in-document" / "facts.jsonl"
 ROLES_TEMPLATE = "{{ bos_token }}{{ '<｜User｜>' + messages[0].content + '<｜Assistant｜><think>\n' }}"

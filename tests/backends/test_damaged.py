@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from gguf_copy import gguf_copy
 
 from lbx.backends import load, read_card, resolve_model
 from lbx.backends.hf.files import refuse_foreign_tokenizer
 from lbx.base.errors import BackendError
 from lbx.running.models import load_to_count
+from tests.gguf_copy import gguf_copy
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from pieces import PieceTokenizer
 
 from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.base.errors import PromptError
 from lbx.base.records import Request, SampleKey, encodable
 from lbx.engine.decoding import Decoding, Stops, check_fits, stop_ids
+from tests.backends.pieces import PieceTokenizer
 
 BYTES = ByteTokenizer()
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gguf_copy import gguf_copy
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import SENTENCES
-from tiny_embedding import PROMPT, make_decoder
 
 from lbx.backends import load, load_embedder, read_card, resolve_embedder, resolve_model
 from lbx.backends.embedding import batches
 from lbx.backends.headers import declared_window
 from lbx.base.errors import BackendError, UsageError
+from tests.backends.tiny import SENTENCES
+from tests.backends.tiny_embedding import PROMPT, make_decoder
+from tests.gguf_copy import gguf_copy
 
 ODD = [
     "",
@@ -66,7 +66,7 @@ def minilm() -> Path:
 def minilm_gguf(minilm, tmp_path_factory) -> Path:
     pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
     pytest.importorskip("gguf", reason="needs lbx[dev]")
-    from bert_gguf import write_bert
+    from tests.backends.bert_gguf import write_bert
 
     return write_bert(minilm, tmp_path_factory.mktemp("minilm") / "minilm.gguf")
 
@@ -231,7 +231,7 @@ def test_prompts_stand_before_queries_and_documents(card, decoder, tiny):
 
 def test_pooling_can_be_set(card, decoder, tiny):
     embedder = load_embedder(card("sentence_transformers", decoder, 'pooling = "mean"'))
-    assert embedder._model.tokenizer.padding_side == "right"
+    assert embedder._model.tokenizer.padding_side == "right"  # type: ignore[attr-defined]
     assert close_to(embedder.embed(TEXTS), tiny.embed(TEXTS)) > 0.1
     alone = np.vstack([embedder.embed([text]) for text in TEXTS])
     assert close_to(embedder.embed(TEXTS), alone) < 1e-5
@@ -314,7 +314,7 @@ def test_without_modules_the_card_must_say_how_to_pool(damaged, card, tiny):
         (damaged / name).unlink()
     assert "set pooling (mean, last or cls)" in refusal(damaged)
     embedder = load_embedder(card("sentence_transformers", damaged, 'pooling = "last"'))
-    assert embedder._model.tokenizer.chat_template, "the library would wrap texts in it"
+    assert embedder._model.tokenizer.chat_template, "the library would wrap texts in it"  # type: ignore[attr-defined]
     assert close_to(embedder.embed(TEXTS), tiny.embed(TEXTS)) < 1e-6
 
 
@@ -380,7 +380,7 @@ def test_llama_gives_the_vectors_of_a_real_model(card, minilm_gguf, real):
     assert (ours * theirs).sum(axis=1).min() > 0.9999
     for text in TEXTS:
         ids = real._model.tokenizer([readable(text)], truncation=True)["input_ids"][0]
-        assert embedder._tokens(text) == ids, text
+        assert embedder._tokens(text) == ids, text  # type: ignore[attr-defined]
     alone = np.vstack([embedder.embed([text]) for text in reversed(TEXTS)])[::-1]
     assert np.array_equal(ours, alone)
     embedder.close()
@@ -415,10 +415,10 @@ def test_end_of_sequence_can_be_appended(card, tiny_gguf):
     options = 'pooling = "last"\n'
     plain = load_embedder(card("llamacpp_embedding", tiny_gguf, options))
     ended = load_embedder(card("llamacpp_embedding", tiny_gguf, options + "append_eos = true\nmax_length = 9"))
-    assert ended._tokens("a ship") == [*plain._tokens("a ship"), 1]
-    long = ended._tokens(SENTENCES[0])
+    assert ended._tokens("a ship") == [*plain._tokens("a ship"), 1]  # type: ignore[attr-defined]
+    long = ended._tokens(SENTENCES[0])  # type: ignore[attr-defined]
     assert (len(long), long[-1]) == (9, 1)
-    assert long[:-1] == plain._tokens(SENTENCES[0])[:8]
+    assert long[:-1] == plain._tokens(SENTENCES[0])[:8]  # type: ignore[attr-defined]
     assert ended.info.fingerprint != plain.info.fingerprint
     assert close_to(ended.embed(["a ship"]), plain.embed(["a ship"])) > 0.01
 

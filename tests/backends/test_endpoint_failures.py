@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from endpoint_servers import DEMO, ROOT, Answer, ScriptedServer, closing_all
 
 from lbx.backends import load, read_card
 from lbx.backends.endpoint import http as endpoint_http
@@ -23,6 +22,7 @@ from lbx.base.errors import BackendError, EndpointError, LbxError, PromptError
 from lbx.base.records import Completion, Prompt, Request, SampleKey, Sampling, Truncation
 from lbx.engine.batching import complete
 from lbx.engine.prompter import Prompter
+from tests.backends.endpoint_servers import DEMO, ROOT, Answer, ScriptedServer, closing_all
 
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 

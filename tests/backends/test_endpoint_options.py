@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from endpoint_servers import DEMO, Answer, ScriptedServer, closing_all
 from transformers import PreTrainedTokenizerFast
 
 from lbx.backends import load, read_card
@@ -16,6 +15,7 @@ from lbx.backends.endpoint.http import Server, UnreachableError
 from lbx.backends.endpoint.options import EndpointOptions
 from lbx.base.records import Request, SampleKey
 from lbx.engine.batching import complete
+from tests.backends.endpoint_servers import DEMO, Answer, ScriptedServer, closing_all
 
 MODELS = {"object": "list", "data": [{"id": "m", "object": "model"}]}
 
@@ -87,7 +87,7 @@ def test_requests_begin_one_pause_after_the_other(monkeypatch: pytest.MonkeyPatc
         clock[0] += seconds
         return False
 
-    monkeypatch.setattr(endpoint_http.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(endpoint_http.time, "monotonic", lambda: clock[0])  # type: ignore[attr-defined]
     monkeypatch.setattr(asking._stopping, "wait", wait)
     for late in (0.0, 0.5, 4.0, 0.0):
         clock[0] += late

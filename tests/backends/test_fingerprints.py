@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from lbx.backends import weights
 from lbx.backends.headers import tensor_table
 from lbx.backends.weights import fingerprint
 from lbx.base.errors import BackendError
+from tests.profiles import examples
 
 MIB = 1 << 20
 Make = Callable[[Path], Path]

@@ -129,7 +129,7 @@ def test_a_token_that_is_no_whole_number_is_refused(key: str, value: object, tin
 
 def test_a_gguf_files_suppressed_tokens_are_applied(tiny_hf: Path, tiny_gguf: Path, tmp_path: Path) -> None:
     """Llama.cpp's own programs give them a logit of minus infinity."""
-    from gguf_copy import gguf_copy
+    from tests.gguf_copy import gguf_copy
 
     path = gguf_copy(tiny_gguf, tmp_path / "m.gguf", added={"tokenizer.ggml.suppress_tokens": ODD})
     backend = load(resolve_model(str(path)))

@@ -22,8 +22,14 @@ import pytest
 pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
 gguf = pytest.importorskip("gguf", reason="needs lbx[dev]")
 
-from command_line import Lbx  # noqa: E402
-from llama_types import (  # noqa: E402
+from lbx.backends import load, load_embedder, resolve_embedder, resolve_model  # noqa: E402
+from lbx.backends.llama import trial  # noqa: E402
+from lbx.backends.llama.formats import NO_WEIGHTS, PLAIN, REARRANGED, REMOVED, slow_format_warning, tensor_types  # noqa: E402
+from lbx.backends.llama.library import find_libraries, load_llama_cpp, log, select_variant  # noqa: E402
+from lbx.backends.weights import list_models  # noqa: E402
+from lbx.base.errors import BackendError  # noqa: E402
+from lbx.engine.model import Extend  # noqa: E402
+from tests.backends.llama_types import (  # noqa: E402
     TYPES,
     VOCABULARY,
     WIDTH,
@@ -34,14 +40,7 @@ from llama_types import (  # noqa: E402
     traits,
     write_transparent,
 )
-
-from lbx.backends import load, load_embedder, resolve_embedder, resolve_model  # noqa: E402
-from lbx.backends.llama import trial  # noqa: E402
-from lbx.backends.llama.formats import NO_WEIGHTS, PLAIN, REARRANGED, REMOVED, slow_format_warning, tensor_types  # noqa: E402
-from lbx.backends.llama.library import find_libraries, load_llama_cpp, log, select_variant  # noqa: E402
-from lbx.backends.weights import list_models  # noqa: E402
-from lbx.base.errors import BackendError  # noqa: E402
-from lbx.engine.model import Extend  # noqa: E402
+from tests.command_line import Lbx  # noqa: E402
 
 ULP = 2.0**-24
 """Of a float32's size: the most that rounding it once moves it."""
@@ -52,7 +51,7 @@ def logits(path: Path, tokens: range, together: int, **options) -> np.ndarray:
     """(tokens, VOCABULARY), each token alone in a sequence and so many of them in a pass, through lbx's own backend."""
     card = resolve_model(str(path))
     cells = 128 * 32  # a sequence's share of a padded pass begins at a multiple of 32
-    options = dataclasses.replace(card.options, max_sequences=128, kv_cells=cells, **options)
+    options = dataclasses.replace(card.options, max_sequences=128, kv_cells=cells, **options)  # type: ignore[call-arg]
     found = []
     with closing(load(dataclasses.replace(card, options=options))) as backend:
         memory = backend.sequences()

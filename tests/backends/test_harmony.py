@@ -7,13 +7,13 @@ import io
 import json
 
 import pytest
-from forced import say
-from tiny import with_tokens
 
 from lbx.backends import load, read_card
 from lbx.base.records import Prompt, SampleKey, Sampling, Truncation
 from lbx.engine.prompter import ChatTemplate, Prompter
 from lbx.engine.reasoning import KNOWN
+from tests.backends.forced import say
+from tests.backends.tiny import with_tokens
 
 TOKENS = ["<|start|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>", "<|constrain|>"]
 TEMPLATE = """

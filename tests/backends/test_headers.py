@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from lbx.backends.headers import DeclaredWindow, GgufTensor, declared_window, gguf_tensors
+from tests.profiles import examples
 
 
 @pytest.fixture(scope="module")

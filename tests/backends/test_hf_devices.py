@@ -359,8 +359,8 @@ def test_a_gpu_computes_in_the_checkpoints_dtype(config, modern, expected, tmp_p
     (tmp_path / "config.json").write_text(config)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: modern)
     gpu = torch.device("cuda:0")
-    assert loading.choose_dtype(torch, "auto", gpu, tmp_path).name == expected
-    assert loading.choose_dtype(torch, "bfloat16", gpu, tmp_path).name == "bfloat16"
+    assert loading.choose_dtype(torch, "auto", gpu, tmp_path).name == expected  # type: ignore[attr-defined]
+    assert loading.choose_dtype(torch, "bfloat16", gpu, tmp_path).name == "bfloat16"  # type: ignore[attr-defined]
 
 
 def test_a_gpus_memory_takes_as_many_cells_as_there_is_room_for(monkeypatch):

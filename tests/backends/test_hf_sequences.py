@@ -11,7 +11,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 
-from memories import (  # noqa: E402
+from lbx.backends.hf.check import probe_model  # noqa: E402
+from lbx.base.errors import BackendError  # noqa: E402
+from lbx.engine.batching import DecodeBatch, complete, complete_all  # noqa: E402
+from lbx.engine.model import Extend  # noqa: E402
+from lbx.running.jobs import reason_not_shared  # noqa: E402
+from tests.backends.memories import (  # noqa: E402
     FALCON_H1,
     FLOAT32,
     emptied,
@@ -24,12 +29,6 @@ from memories import (  # noqa: E402
     save_hf,
     tokens_of,
 )
-
-from lbx.backends.hf.check import probe_model  # noqa: E402
-from lbx.base.errors import BackendError  # noqa: E402
-from lbx.engine.batching import DecodeBatch, complete, complete_all  # noqa: E402
-from lbx.engine.model import Extend  # noqa: E402
-from lbx.running.jobs import reason_not_shared  # noqa: E402
 
 LONGROPE = {
     "rope_type": "longrope",
@@ -96,7 +95,7 @@ def load_small(tiny_hf, tmp_path):
     backends = []
 
     def load(kind=None, **options):
-        folder = save_hf(*kind, tiny_hf, tmp_path) if kind else tiny_hf
+        folder = save_hf(*kind, tiny_hf, tmp_path) if kind else tiny_hf  # type: ignore[call-arg]
         small = {"max_sequences": 8, "kv_cells": 700, "prefill_chunk": 64}
         backends.append(load_hf(folder, tmp_path, **small | options))
         return hf_subject(backends[-1])

@@ -103,14 +103,14 @@ def header_with(path: Path, key: str, value: Any) -> Path:
 @pytest.mark.parametrize("key", HEADER)
 def test_a_number_of_a_gguf_header(key: str, tmp_path: Path) -> None:
     pytest.importorskip("gguf", reason="needs lbx[dev]")
-    for value in HEADER[key]:
+    for value in HEADER[key]:  # type: ignore[attr-defined]
         with pytest.raises(BackendError, match=rf"m\.gguf has llama\.{key} = "):
             check_gguf(header_with(tmp_path / "m.gguf", key, value))
     check_gguf(header_with(tmp_path / "m.gguf", key, 8))
 
 
 def test_a_header_without_a_window(demo_gguf: Path, tmp_path: Path) -> None:
-    from gguf_copy import gguf_copy
+    from tests.gguf_copy import gguf_copy
 
     path = gguf_copy(demo_gguf, tmp_path / "m.gguf", added={"llama.context_length": 0})
     with pytest.raises(BackendError, match="declare no context window") as refused:
@@ -151,7 +151,7 @@ CARD = {
 @pytest.mark.parametrize(("backend", "key"), CARD, ids=lambda part: part)
 def test_a_number_of_a_card(backend: str, key: str, tmp_path: Path) -> None:
     more = {"rope_scaling": "linear"} if key == "rope_factor" else {}
-    for value in CARD[backend, key]:
+    for value in CARD[backend, key]:  # type: ignore[attr-defined]
         table = {"backend": backend, "weights": {"path": "m"}, "options": {key: value, **more}}
         with pytest.raises(UsageError, match=rf"card\.toml.*{key}"):
             parse_card(table, tmp_path / "card.toml")

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gguf_copy import gguf_copy
 
 from lbx.backends import load, resolve_model
 from lbx.backends.llama.options import LlamaOptions
@@ -18,6 +17,7 @@ from lbx.base.errors import BackendError
 from lbx.base.records import Request, SampleKey
 from lbx.engine.batching import DecodeBatch, complete
 from lbx.running.parity import forced_logits
+from tests.gguf_copy import gguf_copy
 
 pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
 

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llama_kinds import write_kind
-from memories import FLOAT16_KEYS, difference, emptied, load_llama, prefill, said, tokens_of
-from plain import PlainLlama
 
 from lbx.backends import load, resolve_model
 from lbx.backends.llama.cells import GRAIN, Blocks, PassSize, PlainCells, pass_size
@@ -22,6 +19,9 @@ from lbx.base.records import Request, SampleKey
 from lbx.engine.batching import DecodeBatch, complete_all
 from lbx.engine.model import Extend
 from lbx.engine.prefix import decode_capacity
+from tests.backends.llama_kinds import write_kind
+from tests.backends.memories import FLOAT16_KEYS, difference, emptied, load_llama, prefill, said, tokens_of
+from tests.backends.plain import PlainLlama
 
 pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
 
@@ -38,7 +38,7 @@ def small(tiny_gguf):
 def wide_gguf(tmp_path_factory):
     """Rows of 256 weights, which the block formats need."""
     pytest.importorskip("gguf", reason="needs lbx[dev]")
-    from tiny import export_gguf, make_model
+    from tests.backends.tiny import export_gguf, make_model
 
     folder = tmp_path_factory.mktemp("wide")
     return export_gguf(make_model(folder / "hf", 512, width=256), folder / "wide.gguf", "f16")
@@ -147,9 +147,9 @@ def test_a_prompt_begins_in_the_first_cell_and_padding_follows(small):
     """llama.cpp looks at 256 cells at a time: behind a block of padding every full pass would look at 256 more."""
     memory = emptied(small.sequences())
     prefill(memory, 0, tokens_of(64))
-    assert memory._cells._edge == 64
+    assert memory._cells._edge == 64  # type: ignore[attr-defined]
     memory.extend([Extend(0, [7], True)])
-    assert memory._cells._edge == 65
+    assert memory._cells._edge == 65  # type: ignore[attr-defined]
 
 
 def test_sequences_move_down_to_grow_where_there_is_no_room_above(small, monkeypatch):
@@ -161,7 +161,7 @@ def test_sequences_move_down_to_grow_where_there_is_no_room_above(small, monkeyp
     memory.drop(1)
     moved = []
     monkeypatch.setattr(
-        type(memory._cells._blocks),
+        type(memory._cells._blocks),  # type: ignore[attr-defined]
         "move",
         lambda self, block, *more, move=Blocks.move: (moved.append(block), move(self, block, *more)),
     )
@@ -181,9 +181,9 @@ def test_what_is_left_moves_down_when_more_than_half_below_is_free(small):
     memory, ids = emptied(small.sequences()), tokens_of(40)
     prefill(memory, 1, tokens_of(160, 1))
     prefill(memory, 0, ids)
-    assert memory._cells._edge >= 160 + GRAIN
+    assert memory._cells._edge >= 160 + GRAIN  # type: ignore[attr-defined]
     memory.drop(1)
-    assert memory._cells._edge == 2 * GRAIN
+    assert memory._cells._edge == 2 * GRAIN  # type: ignore[attr-defined]
     assert np.array_equal(prefill(memory, 0, [7]), PlainLlama(small).prefill([*ids, 7]))
 
 

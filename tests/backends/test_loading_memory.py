@@ -8,20 +8,21 @@ import subprocess
 import sys
 from pathlib import Path
 
-import profiles
 import pytest
+
+from tests import profiles
 
 pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 
-import quantised_folders as folders
 import torch
-from tiny import make_tokenizer
 
 from lbx.backends.hf import loading
 from lbx.backends.hf.checkpoint import read_checkpoint
 from lbx.backends.hf.options import HfOptions
 from lbx.base.errors import DoesNotFitError
+from tests.backends import quantised_folders as folders
+from tests.backends.tiny import make_tokenizer
 
 MIB = 1 << 20
 PEAK = """

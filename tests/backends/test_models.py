@@ -6,12 +6,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from plain import Steps
-from tiny import CHAT, SENTENCES
 
 from lbx.base.errors import BackendError, PromptError
 from lbx.base.records import Request, SampleKey, Sampling
 from lbx.engine.batching import DecodeBatch, complete, complete_all
+from tests.backends.plain import Steps
+from tests.backends.tiny import CHAT, SENTENCES
 
 TEXT = "\n".join(SENTENCES * 20)
 

@@ -110,7 +110,7 @@ def test_layers_that_cannot_be_packed_stay():
 
 
 def test_a_processor_without_onednn_keeps_its_layers(monkeypatch):
-    monkeypatch.setattr(packed_linear.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(packed_linear.platform, "machine", lambda: "aarch64")  # type: ignore[attr-defined]
     layers = torch.nn.Sequential(torch.nn.Linear(4, 4))
     pack_linear_layers(layers)
     assert type(layers[0]) is torch.nn.Linear

@@ -13,18 +13,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import profiles
 import pytest
+
+from tests import profiles
 
 torch = pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 
-import quantised_folders as folders  # noqa: E402
-from quantised_folders import Maker, compressed_settings, quantise_folder  # noqa: E402
-
 from lbx.backends import load, resolve_model  # noqa: E402
 from lbx.backends.hf.checkpoint import Checkpoint, DenseTensors, read_checkpoint  # noqa: E402
 from lbx.base.errors import BackendError  # noqa: E402
+from tests.backends import quantised_folders as folders  # noqa: E402
+from tests.backends.quantised_folders import Maker, compressed_settings, quantise_folder  # noqa: E402
 
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic"}
 GPTQ = {"quant_method": "gptq", "group_size": 32}
@@ -124,13 +124,13 @@ CASES: dict[str, tuple[Callable[[], Maker], Mapping[str, Any], str, float]] = {
 @pytest.fixture(scope="session")
 def wide(once: Callable[..., Path]) -> Path:
     """A model whose matrices have several blocks of every format in each direction."""
-    from tiny import make_model
+    from tests.backends.tiny import make_model
 
     with contextlib.redirect_stderr(io.StringIO()):
         return once("wide-hf", lambda folder: make_model(folder / "hf", width=128)) / "hf"
 
 
-def dense_tensors(stored: Checkpoint) -> dict[str, torch.Tensor]:
+def dense_tensors(stored: Checkpoint) -> dict[str, torch.Tensor]:  # type: ignore[name-defined]
     with DenseTensors(stored, torch.float32) as tensors:
         return {name: tensor[...] for name, tensor in tensors.items()}
 
@@ -214,8 +214,9 @@ def test_experts_are_read(
     weights: int | None,
 ) -> None:
     from safetensors.torch import load_file
-    from tiny import make_tokenizer
-    from tiny_families import configs, making
+
+    from tests.backends.tiny import make_tokenizer
+    from tests.tiny_families import configs, making
 
     with contextlib.redirect_stderr(io.StringIO()):
         source = making.make(configs.FAMILIES[family], tmp_path / "source", make_tokenizer())

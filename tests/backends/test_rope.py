@@ -7,13 +7,13 @@ import shutil
 
 import numpy as np
 import pytest
-from plain import Steps
 
 from lbx.backends import load
 from lbx.backends.cards import ModelCard, parse_card
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
 from lbx.engine.batching import complete
+from tests.backends.plain import Steps
 
 pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")
@@ -36,7 +36,7 @@ KINDS = {
 @pytest.fixture(scope="module")
 def short(once):
     """A folder of a tiny Llama that was made for TRAINED tokens."""
-    from tiny import make_model
+    from tests.backends.tiny import make_model
 
     return once("tiny-short", lambda folder: make_model(folder / "hf", window=TRAINED)) / "hf"
 

@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from memories import (
+
+from lbx.base.errors import BackendError, PromptError
+from lbx.base.records import Completion, Sampling
+from lbx.engine.batching import DecodeBatch, complete, complete_all
+from lbx.engine.model import Extend, MemoryFullError
+from tests.backends.memories import (
     BFLOAT16,
     FLOAT32,
     KINDS,
@@ -20,11 +25,6 @@ from memories import (
     said,
     tokens_of,
 )
-
-from lbx.base.errors import BackendError, PromptError
-from lbx.base.records import Completion, Sampling
-from lbx.engine.batching import DecodeBatch, complete, complete_all
-from lbx.engine.model import Extend, MemoryFullError
 
 LOADED = [kind for kind in KINDS if not kind.startswith("toy")]
 
@@ -164,8 +164,8 @@ def test_a_closed_model_says_so(kind: str, tmp_path: pytest.TempPathFactory, req
 
 @pytest.fixture(scope="module", params=["hf", "llama"])
 def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    from memories import load_hf, load_llama
-    from tiny import EXPORTER, export_gguf
+    from tests.backends.memories import load_hf, load_llama
+    from tests.backends.tiny import EXPORTER, export_gguf
 
     folder, temporary = EXPORTER.parent / "hf", tmp_path_factory.mktemp("demo")
     if not (folder / "model.safetensors").is_file():
@@ -184,7 +184,7 @@ def test_needles_are_found_together_as_alone(demo: object) -> None:
     from lbx.benchmarks.needle import Needle, NeedleSettings, make_sample
     from lbx.engine.prompter import Prompter
 
-    prompter = Prompter(demo.tokenizer, context_window=demo.info.context_window)
+    prompter = Prompter(demo.tokenizer, context_window=demo.info.context_window)  # type: ignore[attr-defined]
     samples = [
         make_sample(NeedleSettings(), kind, language, length=length, depth=depth, index=0)
         for kind in ("single", "multikey", "multiquery")

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from pieces import PieceTokenizer
 
 from lbx.backends.scripted import EOS, ByteTokenizer
 from lbx.base.errors import PromptError
 from lbx.base.records import Completion, Request, SampleKey
 from lbx.engine.decoding import Decoding, check_fits
 from lbx.engine.reasoning import KNOWN, ReasoningMarks, split_reasoning
+from tests.backends.pieces import PieceTokenizer
 
 BYTES = ByteTokenizer()
 END = 10_000

@@ -6,14 +6,14 @@ import json
 import shutil
 
 import pytest
-from forced import say
-from tiny import CHAT
 
 from lbx.backends import load, read_card, resolve_model
 from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
 from lbx.engine.batching import complete
 from lbx.engine.prompter import ChatTemplate, Prompter
 from lbx.engine.reasoning import THINK, ReasoningMarks, split_reasoning
+from tests.backends.forced import say
+from tests.backends.tiny import CHAT
 
 KEY = SampleKey("made", "up", "0")
 HARMONY = ("<|user|>plan<|assistant|>", "<|user|>say<|assistant|>")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vocabularies import SENTENCES, make_byte_level, make_sentencepiece
 
 from lbx.backends.cards import Chat
 from lbx.backends.tokenizer_loading import open_tokenizer
+from tests.backends.vocabularies import SENTENCES, make_byte_level, make_sentencepiece
 
 tokenizers = pytest.importorskip("tokenizers", reason="needs lbx[hf]")
 for library in ("transformers", "gguf"):

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from broken_variants import DOES_NOTHING, ENDLESS, ILLEGAL, broken
 
 from lbx.backends.llama import trial
 from lbx.backends.llama import variants as under_test
@@ -23,6 +22,7 @@ from lbx.backends.llama.library import find_libraries
 from lbx.backends.llama.variants import check_variants, choose_variant
 from lbx.base.records import Request, SampleKey
 from lbx.engine.batching import complete
+from tests.backends.broken_variants import DOES_NOTHING, ENDLESS, ILLEGAL, broken
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "llama-wheel.sh"
 ANSWER = """
@@ -265,7 +265,7 @@ def test_a_product_that_is_left_out_is_wrong(sound, monkeypatch):
     weights = ggml.weights()[:1]
     ggml.load_variant(None)  # the variant that lbx registered
     compute, passes = ggml.backend_graph_compute, itertools.cycle([True, False])
-    ggml.backend_graph_compute = lambda *graph: compute(*graph) if next(passes) else 0
+    ggml.backend_graph_compute = lambda *graph: compute(*graph) if next(passes) else 0  # type: ignore[attr-defined]
     off = dict(trial.product_errors(ggml, weights))
     assert {what for what in off if off[what] < trial.MAX_ERROR} == {what for what in off if "1 threads" in what}
     assert all(np.isnan(error) for what, error in off.items() if "2 threads" in what)

@@ -10,9 +10,10 @@ PROMPT = "Instruct: find what answers\nQuery: "
 
 def make_decoder(folder: Path) -> Path:
     import torch
-    from tiny import make_tokenizer
     from tokenizers import processors
     from transformers import Qwen3Config, Qwen3Model
+
+    from tests.backends.tiny import make_tokenizer
 
     tokenizer = make_tokenizer()
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(

@@ -15,7 +15,6 @@ import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from lbx.base.errors import BundleError, NoDataError
 from lbx.base.layout import Bundle
@@ -29,6 +28,7 @@ from lbx.benchmarks.longbench_pro import tasks as longbench_pro
 from lbx.benchmarks.metrics.keyword_gate import NO_KEYWORDS
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.ruler.aggregates import metrics_of as ruler_metrics
+from tests.profiles import examples
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 Row = dict[str, Any]

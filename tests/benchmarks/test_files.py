@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from lbx.base.errors import BundleError
 from lbx.benchmarks.base import files
+from tests.profiles import examples
 
 values = st.dictionaries(
     st.text(max_size=5), st.none() | st.integers() | st.text(max_size=20) | st.lists(st.text()), max_size=4

@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_parquet import write_parquet
-from profiles import examples
 
 from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import BundleError, NoDataError, PromptError
@@ -22,6 +19,9 @@ from lbx.base.records import Sample, Sampling, ScoredSample, Truncation, sha256_
 from lbx.benchmarks.graphwalks import LEVELS, TASKS, read_nodes
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.engine.prompter import Prompter
+from tests.command_line import Lbx
+from tests.made_parquet import write_parquet
+from tests.profiles import examples
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 Row = dict[str, Any]

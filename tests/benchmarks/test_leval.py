@@ -15,9 +15,10 @@ import pytest
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Sample, ScoredSample, Truncation
+from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.leval.prompts import RETRIEVAL_SCRIPT, SCRIPT, STUFF
 from lbx.benchmarks.leval.tasks import KINDS
-from lbx.benchmarks.registry import BENCHMARKS, LEval, judged_samples
+from lbx.benchmarks.registry import BENCHMARKS, judged_samples
 from lbx.options.asking import Mode
 from lbx.options.run_spec import SampleOptions
 from lbx.options.selection import select_samples

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from leval_scripts import CONFIG_PY, FOUNDING_PROMPT, FOUNDING_PY, SCRIPT_PY
 
 from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import BundleError, EmptyPromptError
 from lbx.base.layout import Bundle
 from lbx.base.records import Prompt, Sample, Sampling, Truncation
+from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.leval.prompts import CONFIG, FOUNDING_ANSWERS, FOUNDING_SCRIPT, SCRIPT
 from lbx.benchmarks.leval.tasks import KINDS
-from lbx.benchmarks.registry import LEval
 from lbx.engine.prompter import ChatTemplate, Prompter
 from lbx.options.asking import Mode
+from tests.leval_scripts import CONFIG_PY, FOUNDING_PROMPT, FOUNDING_PY, SCRIPT_PY
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 PLAIN = {f"files/{CONFIG}": CONFIG_PY, f"files/{SCRIPT}": SCRIPT_PY}

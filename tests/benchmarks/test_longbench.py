@@ -17,9 +17,8 @@ from lbx.base.layout import Bundle
 from lbx.base.number import Number
 from lbx.base.records import Chunk, Sample, ScoredSample, Truncation
 from lbx.benchmarks.base.files import DataRow
-from lbx.benchmarks.longbench.benchmark import METRICS, NEW_TOKENS, PROMPTS, TASKS, kind_of, make_sample
+from lbx.benchmarks.longbench.benchmark import METRICS, NEW_TOKENS, PROMPTS, TASKS, LongBench, kind_of, make_sample
 from lbx.benchmarks.longbench.tasks import BUCKETS
-from lbx.benchmarks.registry import LongBench
 from lbx.options.asking import Mode
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]

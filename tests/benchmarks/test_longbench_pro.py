@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.base.number import Number
 from lbx.base.records import Sample, ScoredSample, Truncation
 from lbx.benchmarks.base.sources import JsonArray
-from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, TASKS, LongBenchPro
+from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, LongBenchPro
 from lbx.benchmarks.longbench_pro.tables import CATEGORIES, missing_category
-from lbx.benchmarks.longbench_pro.tasks import Data, _index_rows
+from lbx.benchmarks.longbench_pro.tasks import TASKS, Data, _index_rows
 from lbx.options.asking import Mode
+from tests.profiles import examples
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 PLACE = "hub:caskcsg/LongBench-Pro/longbench_pro.json"

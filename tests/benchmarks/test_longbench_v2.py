@@ -11,8 +11,7 @@ import pytest
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Prompt, Sample, ScoredSample, Truncation
-from lbx.benchmarks.longbench_v2 import DOMAINS, PROMPTS, TASK
-from lbx.benchmarks.registry import LongBenchV2
+from lbx.benchmarks.longbench_v2 import DOMAINS, PROMPTS, TASK, LongBenchV2
 from lbx.options.asking import Mode
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]

@@ -10,11 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_parquet import write_parquet
-from profiles import examples
 
 from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import BundleError, NoDataError, PromptError
@@ -24,6 +21,9 @@ from lbx.benchmarks.base.files import DataRow
 from lbx.benchmarks.mrcr import LENGTHS, TASKS, _messages, _sample, grade
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.engine.prompter import ChatTemplate, Prompter, ReadPrompt
+from tests.command_line import Lbx
+from tests.made_parquet import write_parquet
+from tests.profiles import examples
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 Row = dict[str, Any]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, ScoredSample, Truncation, canonical_json
 from lbx.benchmarks.needle import KINDS, LANGUAGES, Needle, NeedleSettings, make_sample
+from tests.profiles import examples
 
 NUMBER = re.compile(r"\d+")
 DEFAULTS = NeedleSettings()

@@ -8,12 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from zlib import crc32
 
-import made_ruler as made
-import profiles
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_ruler import QUESTIONS, SCRIPTS, MakeBundle, ruler_files
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
@@ -22,6 +19,9 @@ from lbx.benchmarks.ruler import generator
 from lbx.benchmarks.ruler.benchmark import Ruler
 from lbx.benchmarks.ruler.samples import SampleSet
 from lbx.benchmarks.ruler.tasks import NEEDLES, TASKS, RulerSettings, family_of
+from tests import made_ruler as made
+from tests import profiles
+from tests.made_ruler import QUESTIONS, SCRIPTS, MakeBundle, ruler_files
 
 TIMEOUT_S = 60
 LENGTHS = {"vt": 900, "qa_1": 500, "qa_2": 400}

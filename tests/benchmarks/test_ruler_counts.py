@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_ruler import MakeBundle
 
 from lbx.base.records import canonical_json, sha256_text
 from lbx.benchmarks.ruler import generator
 from lbx.benchmarks.ruler.generator import CountLog, kept_counts, kept_folder
 from lbx.benchmarks.ruler.samples import SampleSet
 from lbx.benchmarks.ruler.tasks import RulerSettings
+from tests.made_ruler import MakeBundle
 
 DESCRIPTION = {"task": "vt_4096"}
 TEXTS = ["one", "two words", "three more words"]

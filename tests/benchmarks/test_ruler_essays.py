@@ -8,7 +8,6 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from made_ruler import ruler_files
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
@@ -17,6 +16,7 @@ from lbx.benchmarks.ruler import needles
 from lbx.benchmarks.ruler.needles import FOLDER, WHOLE_FILE, essay_files, read_essays
 from lbx.benchmarks.ruler.samples import SampleSet
 from lbx.benchmarks.ruler.tasks import CONSTANTS, RulerSettings
+from tests.made_ruler import ruler_files
 
 MakeBundle = Callable[[dict[str, bytes | Path]], Bundle]
 

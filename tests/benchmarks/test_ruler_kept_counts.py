@@ -13,7 +13,6 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from made_ruler import MakeBundle, ruler_files
 
 from lbx.backends.scripted import ByteTokenizer
 from lbx.base.errors import LbxError
@@ -25,6 +24,7 @@ from lbx.benchmarks.ruler.benchmark import Ruler
 from lbx.benchmarks.ruler.samples import SampleSet
 from lbx.benchmarks.ruler.tasks import RulerSettings
 from lbx.options.asking import PLAIN
+from tests.made_ruler import MakeBundle, ruler_files
 
 TASKS = ("niah_single_2_2000", "vt_1200", "cwe_900", "fwe_900", "qa_1_700")
 SAMPLES = 6

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample
@@ -15,6 +14,7 @@ from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.opinions.rating_sets import make_rating_set
 from lbx.opinions.rounds import QuestionChoice, make_rounds, read_answers, task_text
 from lbx.results import Store
+from tests.command_line import Lbx
 
 RATING = Rubric("stars", "score", "", "Task: {question}\nAnswer: {answer}", pattern="{rating}", low=1, high=5)
 MULTI_NEWS = (

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from forge import members, write
-from hubserver import Faults, HubServer, serve
-from sealed import make_key
-from small_hub import DATASET, FAST, write_hub
 
 from lbx.bundle import CreateResult, Trust, create
+from tests.bundle.forge import members, write
+from tests.bundle.hubserver import Faults, HubServer, serve
+from tests.bundle.sealed import make_key
+from tests.bundle.small_hub import DATASET, FAST, write_hub
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from forge import Member, members
 
 from lbx.base.errors import BundleError
 from lbx.base.layout import TAG_MANIFEST
@@ -19,6 +18,7 @@ from lbx.bundle.bag import TAG_SIGNATURE
 from lbx.bundle.compression import Compressor
 from lbx.bundle.signing.signature import sign
 from lbx.bundle.volumes import MAX_VOLUME, VolumeWriter, publish, render_sums
+from tests.bundle.forge import Member, members
 
 
 def make_key(folder: Path, name: str = "key") -> Path:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from command_line import Lbx, fails
-from hubserver import Faults, HubServer, serve
 
 from lbx.base.layout import Bundle
 from lbx.benchmarks.registry import BENCHMARKS, select
+from tests.bundle.hubserver import Faults, HubServer, serve
+from tests.command_line import Lbx, fails
 
 Shared = Callable[[str], Path]
 PARQUET = "refs/convert/parquet"

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hubserver import HubServer
-from small_hub import DATASET, FAST
 
 from lbx.base.errors import UsageError
 from lbx.bundle import CreateResult, create
 from lbx.bundle.making.recipe import load_recipes
+from tests.bundle.hubserver import HubServer
+from tests.bundle.small_hub import DATASET, FAST
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hubserver import Faults, HubServer, commit_of
-from small_hub import DATASET, FAST, MODEL
 
 from lbx.base.errors import FetchError, UsageError
 from lbx.base.layout import Bundle
 from lbx.bundle import CreateResult, Retry, create, unpack, verify
+from tests.bundle.hubserver import Faults, HubServer, commit_of
+from tests.bundle.small_hub import DATASET, FAST, MODEL
 
 Make = Callable[..., CreateResult]
 Recipe = Callable[..., Path]

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hubserver import Faults, HubServer, commit_of
-from small_hub import DATASET, MODEL
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.bundle import CreateResult, unpack, verify_folder
+from tests.bundle.hubserver import Faults, HubServer, commit_of
+from tests.bundle.small_hub import DATASET, MODEL
 
 Make = Callable[..., CreateResult]
 

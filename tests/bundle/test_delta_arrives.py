@@ -6,11 +6,11 @@ from pathlib import Path
 
 import bagit
 import pytest
-from forge import member, members
-from sealed import contents, refuse, seal
 
 from lbx.base.errors import BundleError
 from lbx.bundle import Trust, unpack, verify, verify_folder
+from tests.bundle.forge import member, members
+from tests.bundle.sealed import contents, refuse, seal
 
 BASE = {"data/files/old/a.txt": b"same" * 100, "data/files/b.txt": b"also the same", "data/files/c.txt": b"goes"}
 NEW = {"data/files/new/a.txt": BASE["data/files/old/a.txt"], "data/files/b.txt": b"also the same", "data/files/d": b"d"}

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from fuzz_archive import Fuzzer
+from tests.fuzz_archive import Fuzzer
+from tests.profiles import examples
 
 
 @pytest.fixture(scope="module")

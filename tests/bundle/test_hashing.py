@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from forge import members
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sealed import seal
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.bundle import CreateResult, disk, unpack
 from lbx.bundle.disk import BackgroundSha256, Flusher, Tally, in_parallel, silent
+from tests.bundle.forge import members
+from tests.bundle.sealed import seal
 
 
 @settings(max_examples=40, deadline=None)

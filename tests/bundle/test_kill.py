@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from forge import members, write
-from hubserver import Faults, HubServer
-from small_hub import DATASET, MODEL
 
 from lbx.bundle import CreateResult, Writing, unpack, verify
+from tests.bundle.forge import members, write
+from tests.bundle.hubserver import Faults, HubServer
+from tests.bundle.small_hub import DATASET, MODEL
 
 CREATE = """
 import sys, time

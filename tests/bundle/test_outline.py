@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hubserver import Faults, HubServer
-from small_disks import small_disk
-from small_hub import DATASET, FAST, MODEL
-from test_create import PROMPT
 
 from lbx.base.errors import FetchError, UsageError
 from lbx.bundle import CreateResult, Outline, survey
+from tests.bundle.hubserver import Faults, HubServer
+from tests.bundle.small_hub import DATASET, FAST, MODEL
+from tests.bundle.test_create import PROMPT
+from tests.small_disks import small_disk
 
 Make = Callable[..., CreateResult]
 Recipe = Callable[..., Path]

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from lbx.bundle.signing import signature
+from tests.profiles import examples
 
 MESSAGE = b"what is signed"
 P = 2**255 - 19

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hubserver import Faults, HubServer
-from small_hub import DATASET, FAST, MODEL
-from test_kill import half_of_big, wait_for
 
 from lbx.base.errors import FetchError
 from lbx.bundle import CreateResult
 from lbx.bundle.making.fetch import Download, Fetcher
+from tests.bundle.hubserver import Faults, HubServer
+from tests.bundle.small_hub import DATASET, FAST, MODEL
+from tests.bundle.test_kill import half_of_big, wait_for
 
 Make = Callable[..., CreateResult]
 HALF = (3 << 20) // 2

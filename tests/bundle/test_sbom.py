@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hubserver import HubServer, commit_of
-from small_hub import DATASET, MODEL
-from test_create import PROMPT
-from test_local_sources import path_source
 
 from lbx.bundle import CreateResult
 from lbx.bundle.making.sbom import render_sbom
+from tests.bundle.hubserver import HubServer, commit_of
+from tests.bundle.small_hub import DATASET, MODEL
+from tests.bundle.test_create import PROMPT
+from tests.bundle.test_local_sources import path_source
 
 Make = Callable[..., CreateResult]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from lbx.base.errors import BundleError, LbxError, UsageError
 from lbx.bundle.signing import signature as publickey
 from lbx.bundle.signing.signature import NAMESPACE, find_key, load_keys, parse, sign, verify
+from tests.profiles import examples
 
 DATA = b"what is signed\n"
 # RFC 8032, section 7.1: secret's public key, message, signature.

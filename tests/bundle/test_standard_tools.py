@@ -13,14 +13,14 @@ from pathlib import Path
 
 import bagit
 import pytest
-from hubserver import HubServer, serve
-from sealed import make_key
-from small_hub import DATASET, MODEL
 
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.bundle import CreateResult, Writing, create, unpack, verify, verify_folder
 from lbx.bundle.volumes import MAX_VOLUME
+from tests.bundle.hubserver import HubServer, serve
+from tests.bundle.sealed import make_key
+from tests.bundle.small_hub import DATASET, MODEL
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LONG = "deep/" * 30 + "文本.jsonl"

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import bagit
 import pytest
-from forge import FILES, members
-from sealed import contents, make_key, refuse, seal, tar_bytes
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.bundle import Trust, unpack, verify, verify_folder
 from lbx.bundle.receiving import trusted_archive
 from lbx.bundle.volumes import parse_volume_size
+from tests.bundle.forge import FILES, members
+from tests.bundle.sealed import contents, make_key, refuse, seal, tar_bytes
 
 SIZE = 1 << 13
 

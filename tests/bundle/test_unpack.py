@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from forge import FILES, Member, forged, member, members, reseal, write
-from sealed import contents
 
 from lbx.base import outputs
 from lbx.base.errors import BundleError
 from lbx.base.layout import Bundle
 from lbx.bundle import unpack, verify, verify_folder
+from tests.bundle.forge import FILES, Member, forged, member, members, reseal, write
+from tests.bundle.sealed import contents
 
 
 def listing(folder: Path) -> list[str]:

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from forge import FILES, forged, member, members, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from lbx.base.errors import BundleError
 from lbx.bundle import VerifyReport, unpack, verify, verify_folder
 from lbx.bundle.tar import ArchiveStream, TarReader, TarWriter, size_of_tar
+from tests.bundle.forge import FILES, forged, member, members, write
+from tests.profiles import examples
 
 
 def put_sums(archive: Path, listed: str = "") -> Path:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hubserver import HubServer
-from small_hub import DATASET, MODEL
 
 from lbx.base.errors import UsageError
 from lbx.bundle import CreateResult, Trust, Writing, unpack, verify
 from lbx.bundle.signing.signature import NAMESPACE
+from tests.bundle.hubserver import HubServer
+from tests.bundle.small_hub import DATASET, MODEL
 
 Make = Callable[..., CreateResult]
 VOLUME = 1 << 20

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
 
 from lbx.base.layout import Bundle
 from lbx.benchmarks.registry import BENCHMARKS
+from tests.command_line import Lbx
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 

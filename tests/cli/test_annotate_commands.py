@@ -7,8 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
-from page_process import page_process
+
+from tests.cli.page_process import page_process
+from tests.command_line import Lbx
 
 PAGES = Path(__file__).parents[1] / "exchange/leval_pages/annotated"
 

@@ -8,9 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails
 
 from lbx.results import Store
+from tests.command_line import Lbx, fails
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 

@@ -7,9 +7,8 @@ import json
 import zipfile
 from pathlib import Path
 
-from command_line import Lbx, fails
-
 from lbx.base.layout import Bundle
+from tests.command_line import Lbx, fails
 
 RECIPE = """
 name = "mine"

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
+
+from tests.command_line import Lbx
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 SAID = "<think>a User: b</think>\nThe code is 7.\nUser: and?"

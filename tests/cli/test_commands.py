@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import duckdb
 import pytest
-from command_line import Lbx, fails
 
 from lbx.report import reports
 from lbx.report.query import ReportQuery
 from lbx.results.scoring.reading import open_with_numbers
+from tests.command_line import Lbx, fails
 
 
 @pytest.fixture(scope="session")

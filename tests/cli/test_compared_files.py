@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Done, Lbx, fails
-from test_new_rules import ROWS, Revision, edited, first, model, rescored, results, revision, run
+
+from tests.cli.test_new_rules import ROWS, Revision, edited, first, model, rescored, results, revision, run
+from tests.command_line import Done, Lbx, fails
 
 __all__ = ["first", "model", "results", "revision"]
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx, fails
+
+from tests.command_line import Lbx, fails
 
 TASK = "needle/single_en"
 WINDOW = 160

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails
 
 from lbx.base.errors import UsageError
 from lbx.options.run_spec import RunSettings, RunSpec
+from tests.command_line import Lbx, fails
 
 MESSAGES = "{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endfor %}<|start|>assistant"
 # As gpt-oss's: any word is taken, and the marks of its channels stand in it.

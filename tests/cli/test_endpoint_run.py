@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails
 
 from lbx.backends import read_card
 from lbx.base.errors import UsageError
 from lbx.options.run_spec import RunSettings
 from lbx.running.models import load_model, make_prompter
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
-
-from endpoint_servers import DEMO, LlamaServer, closing_all, export_demo, free_port
+from tests.backends.endpoint_servers import DEMO, LlamaServer, closing_all, export_demo, free_port
+from tests.command_line import Lbx, fails
 
 for library in ("llama_cpp", "gguf", "torch", "uvicorn", "fastapi", "sse_starlette", "starlette_context"):
     pytest.importorskip(library, reason="needs lbx[llama,hf,dev]")

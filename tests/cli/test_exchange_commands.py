@@ -7,10 +7,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from command_line import Lbx, fails
 
 from lbx.base.records import Sample
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
+from tests.command_line import Lbx, fails
 
 
 def row(pred: str, answer: str) -> str:

@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import profiles
 import pytest
-from command_line import Lbx
+
+from tests import profiles
+from tests.command_line import Lbx
 
 SAME = [
     (0, ("--version",)),

@@ -7,13 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
-import profiles
 import pytest
-from command_line import Lbx, fails
-from gallery_files import running_file
-from judged_rounds import Said, add_judge
-from planted_texts import PLANTED_RUNS, write_planted_file
-from small_disks import small_disk
 
 from lbx.base.errors import StoreError
 from lbx.benchmarks.judge import Round
@@ -23,6 +17,12 @@ from lbx.report.reports import REPORTS, read_report
 from lbx.results import RunRow, Store
 from lbx.results.file.texts import TEXT_COLUMNS
 from lbx.results.scoring.reading import open_with_numbers
+from tests import profiles
+from tests.command_line import Lbx, fails
+from tests.gallery_files import running_file
+from tests.judged_rounds import Said, add_judge
+from tests.planted_texts import PLANTED_RUNS, write_planted_file
+from tests.small_disks import small_disk
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 MODES = {"none": ("--without-texts",), "answers": ("--without-texts", "--keep", "answers"), "all": ()}

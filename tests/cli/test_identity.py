@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Done, Lbx, fails
 
 from lbx.backends import weights as fingerprints
 from lbx.results import Store
+from tests.command_line import Done, Lbx, fails
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 TASK = "needle/single_en"
@@ -57,7 +57,7 @@ def ask(lbx: Lbx, bundle: Path, tmp_path: Path) -> Any:
     """ask(model, "-n", 1) -> the command's end; the results file is ``ask.file``."""
 
     def call(model: Path, *more: object, output: Path | None = None) -> Done:
-        return lbx("run", "-b", bundle, "-m", model, "-t", TASK, "--no-plan", "-o", output or call.file, *more)
+        return lbx("run", "-b", bundle, "-m", model, "-t", TASK, "--no-plan", "-o", output or call.file, *more)  # type: ignore[attr-defined]
 
     call.file = tmp_path / "r.duckdb"  # type: ignore[attr-defined]
     return call

@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
-from kill_parts import RESULTS, ROWS, UNHURRIED_S, rows, slow, start, wait_for_samples
+
+from tests.cli.kill_parts import RESULTS, ROWS, UNHURRIED_S, rows, slow, start, wait_for_samples
+from tests.command_line import Lbx
 
 
 @pytest.fixture(scope="module")

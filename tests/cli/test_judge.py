@@ -13,14 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Done, Lbx, fails
-from judge_parts import MODELS, RATING, ROWS, TALE, make_home, table
-from kill_parts import rows, wait_for_samples
-from profiles import kills
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
-
-from endpoint_servers import ScriptedServer, closing_all
 
 from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.opinions.judge_spec import JudgeSpec, spec_of
@@ -28,6 +20,11 @@ from lbx.results import Store
 from lbx.running.forecast.run_plan import make_plan
 from lbx.running.models import card_of, load_model
 from lbx.running.preparing import make_works, resolve
+from tests.backends.endpoint_servers import ScriptedServer, closing_all
+from tests.cli.kill_parts import rows, wait_for_samples
+from tests.command_line import Done, Lbx, fails
+from tests.judge_parts import MODELS, RATING, ROWS, TALE, make_home, table
+from tests.profiles import kills
 
 X_AGAINST_Y = ("--run", "x", "--against", "y")
 X_AGAINST_TURBO = ("--run", "x", "--against", "turbo-16k-0613")
@@ -281,9 +278,9 @@ def test_a_files_run_and_published_answers_of_one_name_are_never_mixed_up(
             store.query(f"UPDATE {table_} SET run_id = 'claude-100k' WHERE run_id = 'x'")
     spec, calibrated = tmp_path / "judge.json", tmp_path / "calibrated.json"
     judge(always_first, "--run", "claude-100k", "--against", "y", "--save-spec", spec)
-    assert spec_of(json.loads(spec.read_text("utf-8")), "").runs == ("claude-100k",)
+    assert spec_of(json.loads(spec.read_text("utf-8")), "").runs == ("claude-100k",)  # type: ignore[attr-defined]
     judge(always_first, "--calibrate", "--save-spec", calibrated)
-    assert all(run.startswith("published-") for run in spec_of(json.loads(calibrated.read_text("utf-8")), "").runs)
+    assert all(run.startswith("published-") for run in spec_of(json.loads(calibrated.read_text("utf-8")), "").runs)  # type: ignore[attr-defined]
 
 
 def test_what_cannot_be_judged_is_refused_before_a_model_is_loaded(

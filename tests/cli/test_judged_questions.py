@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx, fails
-from judge_parts import table
-from leval_scripts import CONFIG_PY, SCRIPT_PY
+
+from tests.command_line import Lbx, fails
+from tests.judge_parts import table
+from tests.leval_scripts import CONFIG_PY, SCRIPT_PY
 
 LEVAL = """
 [[source]]

@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
-from kill_parts import RESULTS, ROWS, UNHURRIED_S, children, gone, rows, slow, start, wait_for_samples
-from profiles import kills
+
+from tests.cli.kill_parts import RESULTS, ROWS, UNHURRIED_S, children, gone, rows, slow, start, wait_for_samples
+from tests.command_line import Lbx
+from tests.profiles import kills
 
 NEEDLE = """
 lengths = [64]

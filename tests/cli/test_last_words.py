@@ -25,10 +25,8 @@ def crashing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     pytest.importorskip("llama_cpp", reason="needs lbx[llama]")
     if platform.machine() != "x86_64" or shutil.which("nm") is None:
         pytest.skip("breaks x86-64 code by its symbols: needs nm (binutils)")
-    sys.path.insert(0, str(BACKENDS))
-    from broken_variants import ILLEGAL, broken
-
     from lbx.backends.llama.library import cpu_variant
+    from tests.backends.broken_variants import ILLEGAL, broken
 
     sound = Path(cpu_variant()["file"])
     symbols = subprocess.run(["nm", "-D", sound], capture_output=True, text=True, check=True).stdout.split()

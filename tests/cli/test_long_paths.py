@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
-from page_parts import results_file
-from screen import on_screen
+
+from tests.command_line import Lbx
+from tests.page_parts import results_file
+from tests.screen import on_screen
 
 LONG = "/".join(["", *(f"a-folder-with-a-long-name-{number}" for number in range(9)), "the last part.duckdb"])
 """Longer than any terminal, with a space, at which lines are wrapped."""

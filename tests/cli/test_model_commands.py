@@ -8,11 +8,11 @@ from pathlib import Path
 
 import gguf
 import pytest
-from command_line import Lbx, fails
-from gguf_copy import gguf_copy
 
 from lbx.backends.weights import resolve_model
 from lbx.base.errors import BackendError, UsageError
+from tests.command_line import Lbx, fails
+from tests.gguf_copy import gguf_copy
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 

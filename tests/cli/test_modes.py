@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails
 
-from lbx.benchmarks.longbench_pro.benchmark import REPO, TASKS
+from lbx.benchmarks.longbench_pro.benchmark import REPO
 from lbx.benchmarks.longbench_pro.tables import CATEGORIES
+from lbx.benchmarks.longbench_pro.tasks import TASKS
 from lbx.report.reports import REPORTS
+from tests.command_line import Lbx, fails
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 RECIPE = f"""

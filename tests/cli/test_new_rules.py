@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx, fails
 
 from lbx import score
 from lbx.base.errors import UsageError
 from lbx.results import Store
+from tests.command_line import Lbx, fails
 
 DEFINITION = """
 name = "town"

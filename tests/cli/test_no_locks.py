@@ -11,10 +11,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails
 
 from lbx.base.database import open_database
 from lbx.results.whole.copies import copy_database
+from tests.command_line import Lbx, fails
 
 TASKS = ("--tasks", "needle/single_en", "--no-plan")
 LIBRARY = r"""

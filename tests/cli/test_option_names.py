@@ -5,17 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx, fails
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "results"))
-
-from store_rows import RUN
 
 from lbx.base.errors import StoreError
 from lbx.base.records import Sample
@@ -28,6 +22,8 @@ from lbx.options.option import fields_of
 from lbx.options.run_spec import RunSpec
 from lbx.results import GenerationRow, SampleRow, Store
 from lbx.results.file.imports import refuse_other_content
+from tests.command_line import Lbx, fails
+from tests.results.store_rows import RUN
 
 ROWS = {name: row for command, top in COMMANDS.items() for name, row in (top.parts or {command: top}).items()}
 WORDS = {name: (command, name) if top.parts else (name,) for command, top in COMMANDS.items()

@@ -8,7 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails
+
+from tests.command_line import Lbx, fails
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "bundle" / "examples" / "handbook"

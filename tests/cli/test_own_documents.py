@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks.own import rows as documents
 from lbx.benchmarks.own.benchmark import read_for_bundle
 from lbx.benchmarks.registry import BENCHMARKS, reserved_names
+from tests.command_line import Lbx, fails
 
 TOML = """
 name = "mine"
@@ -46,7 +46,7 @@ def written(folder: Path, kind: str, column: str, values: list[tuple[str, str]],
     if kind == "csv":
         quoted = [[f'"{value.replace(chr(34), chr(34) * 2)}"' for value in row.values()] for row in rows]
         text = f"id,{column},question,references\n" + "".join(",".join(row) + "\n" for row in quoted)
-    (folder / "sub" / f"rows.{kind}").write_bytes(text.encode())
+    (folder / "sub" / f"rows.{kind}").write_bytes(text.encode())  # type: ignore[attr-defined]
     (folder / "benchmark.toml").write_text(TOML.format(kind=kind, fields=fields))
     return folder / "benchmark.toml"
 

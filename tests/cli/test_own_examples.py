@@ -11,13 +11,13 @@ from typing import Any
 
 import duckdb
 import pytest
-from command_line import Lbx, fails
 from markdown_it import MarkdownIt
 
 from lbx.base.layout import Bundle
 from lbx.base.records import Chunk, Prompt, Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.options.asking import PLAIN, Mode
+from tests.command_line import Lbx, fails
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "own-benchmark.md").read_text("utf-8")
 

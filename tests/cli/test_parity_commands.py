@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails
+
+from tests.command_line import Lbx, fails
 
 
 @pytest.fixture(scope="module")

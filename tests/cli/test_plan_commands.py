@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx, fails
-from kill_parts import rows, slow, start
+
+from tests.cli.kill_parts import rows, slow, start
+from tests.command_line import Lbx, fails
 
 ONE = "needle/single_en"
 

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
-from kill_parts import slow
 from rich.cells import cell_len
-from screen import Shown, on_screen
 
 from lbx.base.listening import RunProgress
+from tests.cli.kill_parts import slow
+from tests.command_line import Lbx
+from tests.screen import Shown, on_screen
 
 RUNNING = re.compile(r"━+ +\d+%  (\d+)/16  (time left unknown|\S+ (s|min) left)")
 BAR = re.compile(r"[━╸╺]{3}|\d%|/\d+ ")

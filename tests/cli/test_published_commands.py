@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
+
+from tests.command_line import Lbx
 
 
 @pytest.mark.parametrize("command", [("reference", "--against", "Human"), ("--against", "Human")])

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
+
+from tests.command_line import Lbx
 
 pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")
-sys.path.append(str(Path(__file__).parents[1] / "backends"))
 
-import quantised_folders as folders
+from tests.backends import quantised_folders as folders
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [16, 24]}

@@ -11,14 +11,12 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-from command_line import Lbx, fails
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "opinions"))
-from rated_file import answers_file, book_of, rate_all
 
 from lbx.cli.people import describe_session
 from lbx.opinions.journal import Journal, journal_of
 from lbx.results import Store
+from tests.command_line import Lbx, fails
+from tests.opinions.rated_file import answers_file, book_of, rate_all
 
 
 @pytest.fixture

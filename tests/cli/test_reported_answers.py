@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
-
-from endpoint_servers import Answer, ScriptedServer
+from tests.backends.endpoint_servers import Answer, ScriptedServer
+from tests.command_line import Lbx
 
 Serve = Callable[[str], Path]
 Bundled = Callable[[str], Path]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx, fails
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
-
-from endpoint_servers import Answer, ScriptedServer, closing_all
+from tests.backends.endpoint_servers import Answer, ScriptedServer, closing_all
+from tests.command_line import Lbx, fails
 
 DEMO = Path(__file__).parents[2] / "models" / "demo" / "hf"
 SOURCES = """

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Done, Lbx, fails
 
 from lbx.base.errors import BundleError
 from lbx.options.run_spec import RunSpec
 from lbx.results import Store
 from lbx.running.preparing import resolve
 from lbx.running.resolved_run import check_samples
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "running"))
-from engine_parts import v2_bundle, v2_row
+from tests.command_line import Done, Lbx, fails
+from tests.running.engine_parts import v2_bundle, v2_row
 
 QUESTIONS = 70
 """More than one commit holds."""

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from command_line import Done, Lbx, fails, holding
-from judge_parts import RATING
-from kill_parts import start
 
 import lbx as api
 from lbx.base.processes import PIPE, start_python
 from lbx.results import Store
+from tests.cli.kill_parts import start
+from tests.command_line import Done, Lbx, fails, holding
+from tests.judge_parts import RATING
 
 SAMPLES = 48
 RUNNING = re.compile(rf"running, \d+ of {SAMPLES}\b")

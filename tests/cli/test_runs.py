@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import duckdb
 import pytest
-from command_line import Lbx, fails
-from small_disks import small_disk
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "web"))
-
-from browsed_file import browsed_file
 
 from lbx.opinions.numbers import write_ratings
 from lbx.opinions.rating_rows import RatingRow
 from lbx.opinions.rating_sets import Item, RatingAnswer, RatingSet
 from lbx.results import Store
+from tests.command_line import Lbx, fails
+from tests.small_disks import small_disk
+from tests.web.browsed_file import browsed_file
 
 
 @pytest.fixture

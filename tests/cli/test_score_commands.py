@@ -13,7 +13,8 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from command_line import Lbx, fails
+
+from tests.command_line import Lbx, fails
 
 ROWS = 600
 WORDS = 1000

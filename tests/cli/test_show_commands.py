@@ -9,9 +9,10 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails
-from leval_scripts import CONFIG_PY, SCRIPT_PY
-from page_process import page_process
+
+from tests.cli.page_process import page_process
+from tests.command_line import Lbx, fails
+from tests.leval_scripts import CONFIG_PY, SCRIPT_PY
 
 SCI_FI = "leval/sci_fi/000-00"
 RECIPE = """

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails
 
 from lbx import RunSpec
 from lbx.results import Store
+from tests.command_line import Lbx, fails
 
 
 @pytest.fixture

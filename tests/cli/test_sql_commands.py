@@ -14,10 +14,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from command_line import Lbx
 
 from lbx.base.records import Sample
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
+from tests.command_line import Lbx
 
 MANY = "SELECT range AS n FROM range(1001)"
 

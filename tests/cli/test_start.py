@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from command_line import Lbx
 from typer.models import ParameterInfo
 
 from lbx.cli.loading import CommandSpec, import_object, parameters_of
 from lbx.cli.main import COMMANDS, load_command
 from lbx.results import Store
+from tests.command_line import Lbx
 
 HEAVY = ("torch", "transformers", "llama_cpp", "duckdb", "numpy", "huggingface_hub", "cryptography", "starlette")
 HEAVY += ("uvicorn", "jinja2", "httpx2")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "bundle"))
-
-from hubserver import serve
+from tests.bundle.hubserver import serve
+from tests.command_line import Lbx
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 Report = Callable[..., list[dict[str, object]]]

@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails
 
 from lbx.results import Store
+from tests.command_line import Lbx, fails
 
 
 def test_what_nobody_has_signed_is_refused_unless_allowed(lbx: Lbx, archive: Path, tmp_path: Path) -> None:

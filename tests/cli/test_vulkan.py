@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Done, Lbx, fails
+
+from tests.command_line import Done, Lbx, fails
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "vulkan-build.sh"
 TASK = "needle/single_en"

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import real_slurm
-from command_line import Lbx
 
 from lbx.base.layout import Bundle
 from lbx.benchmarks.registry import BENCHMARKS
+from tests.cluster import real_slurm
+from tests.command_line import Lbx
 
 NEEDLE = """
 lengths = [64, 128]

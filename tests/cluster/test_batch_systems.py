@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from batch_system import PATIENCE_S, BatchSystem
-from command_line import Lbx
-from real_slurm import runs_of_shard
-from same_rows import same_rows
 
 from lbx.results.file.snapshots import query_committed
+from tests.cluster.batch_system import PATIENCE_S, BatchSystem
+from tests.cluster.real_slurm import runs_of_shard
+from tests.cluster.same_rows import same_rows
+from tests.command_line import Lbx
 
 SHARDS = 3
 KINDS = ("pbs", "lsf")

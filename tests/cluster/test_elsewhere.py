@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
 
 from lbx.opinions.judge_spec import JudgeSpec
 from lbx.options.run_spec import RunSpec
+from tests.command_line import Lbx
 
 CARD = 'backend = "scripted"\n[weights]\npath = "answers.jsonl"\n'
 EMBEDDER = 'backend = "llamacpp_embedding"\n[weights]\npath = "e.gguf"\n'

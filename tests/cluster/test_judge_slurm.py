@@ -8,12 +8,12 @@ import signal
 from pathlib import Path
 
 import pytest
-import real_slurm
-from command_line import Lbx
-from judge_parts import ROWS, make_home, table
-from real_slurm import Slurm
 
 from lbx.results import Store
+from tests.cluster import real_slurm
+from tests.cluster.real_slurm import Slurm
+from tests.command_line import Lbx
+from tests.judge_parts import ROWS, make_home, table
 
 pytestmark = [
     pytest.mark.slurm,

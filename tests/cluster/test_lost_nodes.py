@@ -9,24 +9,20 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx
-from same_rows import same_rows
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
-
-from endpoint_servers import Answer, ScriptedServer
 
 from lbx.base.records import sha256_text
 from lbx.cluster.folder import RunFolder
 from lbx.results.file.snapshots import query_committed
 from lbx.results.whole.copies import log_of
+from tests.backends.endpoint_servers import Answer, ScriptedServer
+from tests.cluster.same_rows import same_rows
+from tests.command_line import Lbx
 
 SHARDS, LOST_NODES, SECONDS_AN_ANSWER = 2, 2, 0.5
 MODELS = {"object": "list", "data": [{"id": "served", "object": "model"}]}

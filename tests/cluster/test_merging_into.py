@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
-from same_rows import same_rows
 
 from lbx.base.database import files_of
 from lbx.base.errors import StoreError
@@ -20,6 +18,8 @@ from lbx.cluster.merge import merge
 from lbx.opinions.journal import journal_of
 from lbx.results import RunRow, Store
 from lbx.results.whole.copies import exclusive_lock
+from tests.cluster.same_rows import same_rows
+from tests.command_line import Lbx
 
 Answers = Callable[[float], Path]
 PARTS = ("needle/single_en", "needle/single_zh", "needle/multikey_en")

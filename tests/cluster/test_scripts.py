@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails
 
 from lbx.base.errors import UsageError
 from lbx.cluster.folder import RunFolder
 from lbx.cluster.kubernetes import KubernetesOptions, job_name, manifest
 from lbx.cluster.scheduler import ARRAY, PLACEHOLDERS, ArrayJob, JobOptions, Launch, Runtime, limit_minutes
 from lbx.cluster.schedulers import SCHEDULERS
+from tests.command_line import Lbx, fails
 
 RUN = ["--bundle", "/data/a b", "--model", "it's", "--tasks", "leval"]
 SLURM = SCHEDULERS["slurm"]

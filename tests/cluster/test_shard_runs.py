@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, holding
-from same_rows import same_rows
 
 from lbx.base.database import files_of
 from lbx.cluster.folder import RunFolder, Submission
 from lbx.results import Store
 from lbx.running.forecast.shards import read_shards
+from tests.cluster.same_rows import same_rows
+from tests.command_line import Lbx, holding
 
 Answers = Callable[[float], Path]
 

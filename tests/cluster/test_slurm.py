@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import real_slurm
-from command_line import Lbx
-from real_slurm import PATIENCE_S, Slurm, runs_of_shard, until
-from same_rows import same_rows
 
 from lbx.results.file.snapshots import query_committed
+from tests.cluster import real_slurm
+from tests.cluster.real_slurm import PATIENCE_S, Slurm, runs_of_shard, until
+from tests.cluster.same_rows import same_rows
+from tests.command_line import Lbx
 
 pytestmark = [pytest.mark.slurm, pytest.mark.skipif(bool(real_slurm.missing()), reason=real_slurm.missing())]
 SHARDS = 4

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import real_slurm
-from command_line import Lbx
-from real_slurm import Slurm, runs_of_shard, until
 
 from lbx.base.errors import StoreError
 from lbx.results import Store
+from tests.cluster import real_slurm
+from tests.cluster.real_slurm import Slurm, runs_of_shard, until
+from tests.command_line import Lbx
 
 pytestmark = [pytest.mark.slurm, pytest.mark.skipif(bool(real_slurm.missing()), reason=real_slurm.missing())]
 SERVER = Path(__file__).parents[1] / "serving" / "small_server.py"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from plain_intervals import Part, sureness
-from recomputed import every, marks
-from stored_file import Answer, File, Key
+from tests.consistency.plain_intervals import Part, sureness
+from tests.consistency.recomputed import every, marks
+from tests.consistency.stored_file import Answer, File, Key
 
 Columns = dict[str, Any]
 Expected = dict[Key, Columns]
@@ -65,8 +65,8 @@ def expected(file: File) -> Expected:
             ),
         }
     for row in file.answers:
-        if row.failed:
-            found["failure", row.run_id, *row.sample.key[:3], row.iteration] = {"error": row.row["error"]}
+        if row.failed:  # type: ignore[attr-defined]
+            found["failure", row.run_id, *row.sample.key[:3], row.iteration] = {"error": row.row["error"]}  # type: ignore[attr-defined]
     return found
 
 

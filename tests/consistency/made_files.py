@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
-from judged_rounds import PAIR, SCALE, Said, add_judge
 
 from lbx.base.records import Sample, sha256_text
 from lbx.benchmarks.base.benchmark import Benchmark
@@ -25,6 +24,7 @@ from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.results.scoring.adding_up import add_up
 from lbx.results.scoring.scores import Rescoring, rescore, score_rows
+from tests.judged_rounds import PAIR, SCALE, Said, add_judge
 
 Task = tuple[str, str]
 

@@ -13,14 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from expected import Expected
-from official_rules import headline, task_numbers
-from own_reports import Made
-from page_parts import Page
-from printed import NUMBER, Grid, from_html, misprint, misprints
-from readers import MARKS
-from recomputed import Numbers
-
 from lbx.base.columns import Column
 from lbx.base.errors import LbxError
 from lbx.benchmarks.registry import unit_of
@@ -30,6 +22,13 @@ from lbx.report.query import ALL
 from lbx.report.reports import REPORTS
 from lbx.results import Store, Table
 from lbx.results.read.answers import AnswerFilter, count_answers, list_answers
+from tests.consistency.expected import Expected
+from tests.consistency.official_rules import headline, task_numbers
+from tests.consistency.own_reports import Made
+from tests.consistency.printed import NUMBER, Grid, from_html, misprint, misprints
+from tests.consistency.readers import MARKS
+from tests.consistency.recomputed import Numbers
+from tests.page_parts import Page
 
 OFFICIAL = Column("official", "official", "number", interval=True)
 Scores = Mapping[tuple[str, str, str, str, int], float]
@@ -251,7 +250,7 @@ def _file(path: Path, benchmark: str, numbers: Numbers) -> Iterator[str]:
         (row,) = csv.DictReader(io.StringIO(text))
         for task, held in rows.items():
             first, *others = task_numbers(benchmark, task, held)
-            of_cell = others if first.metric == "geometric_mean" else [first]
+            of_cell = others if first.metric == "geometric_mean" else [first]  # type: ignore[attr-defined]
             right = "/".join(f"{one.official:.2f}" for one in of_cell)
             if task in row and row[task] != right:
                 yield f"{task} is {row[task]}, recomputed {right}"

@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from official_rules import Number, Tasks, average, group_numbers, headline
-from readers import Row
-from recomputed import Numbers, every
-from stored_file import Answer, File, Key
-
 from lbx.benchmarks.registry import BENCHMARKS
+from tests.consistency.official_rules import Number, Tasks, average, group_numbers, headline
+from tests.consistency.readers import Row
+from tests.consistency.recomputed import Numbers, every
+from tests.consistency.stored_file import Answer, File, Key
 
 Made = dict[Key, Numbers]
 

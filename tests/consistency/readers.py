@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from expected import Columns, Expected
-from stored_file import Key
+from tests.consistency.expected import Columns, Expected
+from tests.consistency.stored_file import Key
 
 _OF_OPINIONS = ("n", "score", "official", "partial", "low", "high", "method", "clusters", "answered", "asked")
 SURE = ("low", "high", "se", "df", "clusters", "cluster_by", "method", "within")
@@ -211,7 +211,7 @@ def _board_keys(name: str, row: Row) -> Iterator[tuple[str, str | None, Key]]:
     elif name == "board_mrcr":
         task, lengths = row["needles"], [column[:-7] for column in row if column.endswith("k_method")] + ["2560k+"]
         every = {"average": ("overall", "all"), **{length: ("characters", length) for length in lengths}}
-        for column, group in every.items():
+        for column, group in every.items():  # type: ignore[attr-defined]
             metric = "" if column == "average" else column
             of_all = ("group", run, "mrcr", *group, "average")
             yield column, run, of_all if task == "all" else ("line", run, "mrcr", task, metric)

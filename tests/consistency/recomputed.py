@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from official_rules import Number, average, group_numbers, headline, task_numbers
-from stored_file import Answer, File
-
 from lbx.benchmarks.registry import BENCHMARKS
+from tests.consistency.official_rules import Number, average, group_numbers, headline, task_numbers
+from tests.consistency.stored_file import Answer, File
 
 
 def _metrics_if(benchmark: str, metrics: Iterable[str], value: float) -> dict[str, float]:

@@ -8,16 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import duckdb
-import own_reports
 import pytest
-from expected import Expected, expected, opinions, said_by_judges, said_by_people
 from hypothesis import HealthCheck, given, settings
-from made_files import SETS, MadeFile, MadeRun, made_files, write
-from other_places import OFFICIAL, first_screen, headlines, listed, official_files, page_parts
-from printed import Grid, from_csv, from_html, from_json, from_latex, from_markdown, from_text, misprint, misprints
-from profiles import files
-from readers import VIEWS, boards, faults
-from stored_file import File, read_file
 
 import lbx
 from lbx.report import page
@@ -30,6 +22,24 @@ from lbx.report.rows import paper as papers
 from lbx.report.rows.board import BOARDS
 from lbx.results import Store, Table
 from lbx.results.scoring.reading import open_with_numbers
+from tests.consistency import own_reports
+from tests.consistency.expected import Expected, expected, opinions, said_by_judges, said_by_people
+from tests.consistency.made_files import SETS, MadeFile, MadeRun, made_files, write
+from tests.consistency.other_places import OFFICIAL, first_screen, headlines, listed, official_files, page_parts
+from tests.consistency.printed import (
+    Grid,
+    from_csv,
+    from_html,
+    from_json,
+    from_latex,
+    from_markdown,
+    from_text,
+    misprint,
+    misprints,
+)
+from tests.consistency.readers import VIEWS, boards, faults
+from tests.consistency.stored_file import File, read_file
+from tests.profiles import files
 
 MCQ = ("longbench_v2", "mcq")
 FORCED = ReportQuery(force=True)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx
 
 from lbx.base.records import Sample, ScoredSample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import Store
 from lbx.results.read.runs import set_metadata
+from tests.command_line import Lbx
 
 Numbers = dict[str, dict[str, float | None]]
 Scored = Callable[..., Numbers]

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import profiles
 import pytest
-from harness_parts import TIME, lm_eval_row
-from import_parts import import_predictions
 
 from lbx.base.errors import LbxError, StoreError, UsageError
 from lbx.exchange.exporting import export
 from lbx.results import Store
+from tests import profiles
+from tests.exchange.harness_parts import TIME, lm_eval_row
+from tests.exchange.import_parts import import_predictions
 
 V1 = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 3}
 V2 = {"_id": "q1", "difficulty": "easy", "length": "short", "answer": "A", "pred": "A", "judge": True, "response": ""}

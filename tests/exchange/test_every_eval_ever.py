@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx, fails
-from export_readers import told_by, tool
-from page_parts import results_file
-from tool_export_parts import ODD, exported, numbers_of, odd_file
 
 from lbx.exchange.field.run_records import ascii_json
 from lbx.results import Store
+from tests.command_line import Lbx, fails
+from tests.exchange.export_readers import told_by, tool
+from tests.exchange.tool_export_parts import ODD, exported, numbers_of, odd_file
+from tests.page_parts import results_file
 
 _BREACHES = """
 import json, sys

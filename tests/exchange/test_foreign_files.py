@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from import_parts import import_predictions
 
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.exporting import export
 from lbx.results import Store
+from tests.exchange.import_parts import import_predictions
 
 Row = dict[str, Any]
 V1 = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 3}

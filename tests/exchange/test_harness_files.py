@@ -7,9 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import profiles
 import pytest
-from harness_parts import (
+
+from lbx.base.errors import BundleError, UsageError
+from lbx.exchange.exporting import export
+from lbx.report.query import ReportQuery
+from lbx.report.reports import read_report
+from lbx.results import Store
+from lbx.results.whole.changes import score_with
+from tests import profiles
+from tests.exchange.harness_parts import (
     TIME,
     lm_eval_results,
     lm_eval_row,
@@ -18,14 +25,7 @@ from harness_parts import (
     write_lm_eval,
     write_opencompass,
 )
-from import_parts import bundle_of, import_predictions, real_bundle
-
-from lbx.base.errors import BundleError, UsageError
-from lbx.exchange.exporting import export
-from lbx.report.query import ReportQuery
-from lbx.report.reports import read_report
-from lbx.results import Store
-from lbx.results.whole.changes import score_with
+from tests.exchange.import_parts import bundle_of, import_predictions, real_bundle
 
 Row = dict[str, Any]
 ROW: Row = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 300}

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import chromium, windows
-from command_line import Lbx
-from export_readers import told_by, tool
-from page_parts import results_file
-from tool_export_parts import ODD, exported, numbers_of, odd_file
 
 from lbx.results import Store
+from tests.chromium import chromium, windows
+from tests.command_line import Lbx
+from tests.exchange.export_readers import told_by, tool
+from tests.exchange.tool_export_parts import ODD, exported, numbers_of, odd_file
+from tests.page_parts import results_file
 
 _READ = """
 import json, sys

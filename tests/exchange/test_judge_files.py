@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from import_parts import bundle_of, import_predictions
 
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
@@ -22,8 +21,10 @@ from lbx.benchmarks.leval.judge import SCRIPT, parse_rubric, read_judge_file
 from lbx.exchange.exporting import export
 from lbx.opinions.judgement_files import JudgeRun, export_judgements, read_judgements, write_judgements
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
-from lbx.results.scoring.scores import Rescoring, add_up, rescore
+from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.scores import Rescoring, rescore
 from lbx.results.whole.changes import score_with
+from tests.exchange.import_parts import bundle_of, import_predictions
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data/leval_judge/ours.pred.judge.jsonl"
 PRINTED = (

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from import_parts import bundle_of, import_predictions, real_bundle
 
 from lbx.base.errors import BundleError, StoreError, UsageError
 from lbx.base.layout import FILES, Bundle
@@ -19,6 +18,7 @@ from lbx.exchange.importing import published_run
 from lbx.opinions.answer_files import export_judge_answers
 from lbx.results import GenerationRow, RunRow, Store
 from lbx.results.whole.changes import score_with
+from tests.exchange.import_parts import bundle_of, import_predictions, real_bundle
 
 HERE = f"{FILES}/OpenLMLab/LEval/Predictions"
 PARTS = {"llm_gpt4_eval": 96, "human_eval": 85, "llm_turbo_eval": 181}

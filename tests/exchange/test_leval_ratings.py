@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
 
 from lbx.base.errors import UsageError
 from lbx.opinions.numbers import write_ratings
@@ -16,6 +15,7 @@ from lbx.opinions.rating_files import export_ratings, import_ratings
 from lbx.opinions.rating_pages import read_pages
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import Store
+from tests.command_line import Lbx
 
 PAGES = Path(__file__).parent / "leval_pages/human_eval"
 GOLD = PAGES / "claude.gpt4.ref.jsonl"

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from export_readers import told_by, tool
-from test_every_eval_ever import validate
-from tool_export_parts import ODD, Numbers, exported, numbers_of, odd_file
+from tests.exchange.export_readers import told_by, tool
+from tests.exchange.test_every_eval_ever import validate
+from tests.exchange.tool_export_parts import ODD, Numbers, exported, numbers_of, odd_file
 
 _READ = """
 import json, sys

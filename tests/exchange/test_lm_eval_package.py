@@ -7,15 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import profiles
 import pytest
-from export_readers import tool
-from import_parts import import_predictions
 
 from lbx.report.query import ReportQuery
 from lbx.report.reports import read_report
 from lbx.results import Store
 from lbx.results.whole.changes import score_with
+from tests import profiles
+from tests.exchange.export_readers import tool
+from tests.exchange.import_parts import import_predictions
 
 WRITER = Path(__file__).with_name("lm_eval_writer.py")
 OTHER_SCORES = {"samsum", "lcc", "repobench-p"}
@@ -47,9 +47,9 @@ def test_published_answers_through_lm_eval(model: str, shared: Callable, store: 
         tasks[file.stem] = rows
     rows = imported(store, written(tmp_path, tasks))
     official = json.loads((folder / "result.json").read_text())
-    assert {task: round(100 * row["score"], 2) for task, row in rows.items()} == official
-    assert {task for task, row in rows.items() if abs(row["difference"]) > 5e-5} <= OTHER_SCORES
-    assert {(row["harness_version"], row["task_version"] >= 5) for row in rows.values()} == {("0.4.13", True)}
+    assert {task: round(100 * row["score"], 2) for task, row in rows.items()} == official  # type: ignore[attr-defined]
+    assert {task for task, row in rows.items() if abs(row["difference"]) > 5e-5} <= OTHER_SCORES  # type: ignore[attr-defined]
+    assert {(row["harness_version"], row["task_version"] >= 5) for row in rows.values()} == {("0.4.13", True)}  # type: ignore[attr-defined]
 
 
 def test_a_limit_and_repetitions_of_lm_eval(shared: Callable, store: Store, tmp_path: Path) -> None:

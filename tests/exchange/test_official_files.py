@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from import_parts import import_predictions
 
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import Store
+from tests.exchange.import_parts import import_predictions
 
 Shared = Callable[[str], Path]
 

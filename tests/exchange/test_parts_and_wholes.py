@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
-from import_parts import bundle_of
-from judge_parts import make_home
 
 from lbx.base.layout import Bundle
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.importing import parse_predictions, write_predictions
 from lbx.results import Store
 from lbx.results.scoring.scores import Rescoring, rescore
+from tests.command_line import Lbx
+from tests.exchange.import_parts import bundle_of
+from tests.judge_parts import make_home
 
 lbx = Lbx()
 NUMBERS = ("task_results", "length_results", "group_results", "benchmark_results")

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from import_parts import import_predictions
 
 from lbx.exchange.exporting import export
 from lbx.results import Store
+from tests.exchange.import_parts import import_predictions
 
 Shared = Callable[[str], Path]
 

@@ -7,13 +7,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from import_parts import bundle_of, import_predictions, real_bundle
-
 from lbx.base.layout import FILES
 from lbx.opinions.rating_files import export_ratings, import_ratings
 from lbx.opinions.rating_pages import read_pages
 from lbx.opinions.rating_sets import Item, documents
 from lbx.results import Store
+from tests.exchange.import_parts import bundle_of, import_predictions, real_bundle
 
 KEYS = {
     "turbo-16k-0613": "turbo-16k-0613_pred",

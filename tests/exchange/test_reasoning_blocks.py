@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails
-from import_parts import import_predictions
 
 from lbx.base.errors import UsageError
 from lbx.exchange.exporting import export
 from lbx.exchange.importing import split_blocks
 from lbx.results import Store
+from tests.command_line import Lbx, fails
+from tests.exchange.import_parts import import_predictions
 
 Shared = Callable[[str], Path]
 

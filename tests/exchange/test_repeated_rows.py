@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from import_parts import import_predictions, real_bundle
 
 from lbx.exchange.exporting import export
 from lbx.results import Store
+from tests.exchange.import_parts import import_predictions, real_bundle
 
 Shared = Callable[[str], Path]
 V2 = {"_id": "q", "difficulty": "easy", "length": "short", "answer": "A", "pred": "A", "judge": True}

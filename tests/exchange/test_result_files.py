@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from import_parts import import_predictions
-from judged_rounds import PAIR, add_judge, both_orders
 
 from lbx.base.errors import LbxError, UsageError
 from lbx.base.records import SimilarityInput
@@ -23,6 +21,8 @@ from lbx.exchange.prediction_files import OPINION_FORMATS
 from lbx.results import RunRow, Store
 from lbx.results.read.runs import set_metadata
 from lbx.results.scoring.scores import Rescoring, rescore
+from tests.exchange.import_parts import import_predictions
+from tests.judged_rounds import PAIR, add_judge, both_orders
 
 RECORDS = Path(__file__).parents[1] / "golden/records/result_files.json.gz"
 SIMILARITY = 0.25

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from import_parts import bundle_of, import_predictions, real_bundle
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
@@ -20,6 +19,7 @@ from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.exporting import export
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
 from lbx.results.scoring.scores import Rescoring, rescore
+from tests.exchange.import_parts import bundle_of, import_predictions, real_bundle
 
 ROW = {"pred": "Paris", "answers": ["Paris"], "all_classes": None, "length": 3}
 

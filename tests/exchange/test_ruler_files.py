@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from import_parts import bundle_of, import_predictions
 
 from lbx.base.errors import UsageError
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.exchange.exporting import export
 from lbx.results import Store
 from lbx.results.scoring.scores import Rescoring, rescore
+from tests.exchange.import_parts import bundle_of, import_predictions
 
 Shared = Callable[[str], Path]
 WriteLines = Callable[..., Path]

@@ -7,16 +7,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails
-from judged_rounds import add_judge, both_orders
-from page_parts import results_file
-from tool_export_parts import exported, numbers_of, odd_file
 
 from lbx.benchmarks.judge import Round
 from lbx.benchmarks.registry import EXPORT_FORMATS
 from lbx.exchange.field.exporting import NOTICE
 from lbx.exchange.field.run_records import TaskRecord, task_names
 from lbx.results import Store
+from tests.command_line import Lbx, fails
+from tests.exchange.tool_export_parts import exported, numbers_of, odd_file
+from tests.judged_rounds import add_judge, both_orders
+from tests.page_parts import results_file
 
 FORMATS = pytest.mark.parametrize("form", EXPORT_FORMATS)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from command_line import Lbx
-from page_parts import results_file
-
 from lbx.results import Store
+from tests.command_line import Lbx
+from tests.page_parts import results_file
 
 ODD = "first\u2028second\x85third\x00\u202efourth 猫"
 """Line ends that readers of lines may split at, NUL, and a direction mark."""

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import leval
-import longbench
-import longbench_pro
-import longbench_v2
-import lveval
-from case import SOURCES, Case, read_from
+from tests.golden import leval, longbench, longbench_pro, longbench_v2, lveval
+from tests.golden.case import SOURCES, Case, read_from
 
 KINDS = ("records", "aggregates")
 

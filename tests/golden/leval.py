@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from case import EXACT, Case, Record, cached, golden_aggregates, golden_records
-
 from lbx.base.number import Number
 from lbx.base.records import Sample, Score, ScoredSample
 from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.leval.predictions import as_text
+from tests.golden.case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 
 NAME = "leval"
 

@@ -6,12 +6,11 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from case import EXACT, SHARED, Case, Record, beside_real_data, cached, golden_aggregates, golden_records
-
 from lbx.base.records import Sample, Score, ScoredSample
 from lbx.benchmarks.longbench.benchmark import METRICS, LongBench, accepted_answers, kind_of
 from lbx.benchmarks.longbench.tasks import ODD_ANSWERS, odd_answers
 from lbx.benchmarks.metrics import rouge
+from tests.golden.case import EXACT, SHARED, Case, Record, beside_real_data, cached, golden_aggregates, golden_records
 
 NAME = "longbench"
 PREDICTIONS = SHARED.parents[1] / "data" / "predictions" / "longbench"

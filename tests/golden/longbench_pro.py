@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from case import EXACT, Case, Record, cached, golden_aggregates, golden_records
-
 from lbx.base.number import Number
 from lbx.base.records import Sample, Score, ScoredSample
-from lbx.benchmarks.longbench_pro.benchmark import TASK_OF, TASKS, LongBenchPro, accepted_answers
+from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.benchmarks.longbench_pro.tables import missing_category
+from lbx.benchmarks.longbench_pro.tasks import TASK_OF, TASKS, accepted_answers
+from tests.golden.case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 
 FAMILY = "longbench_pro"
 _BENCHMARK = LongBenchPro()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from case import EXACT, SHARED, Case, Record, beside_real_data, cached, golden_aggregates, golden_records
-
 from lbx.base.records import Sample, Score, ScoredSample
 from lbx.benchmarks.longbench_v2 import TASK, LongBenchV2
+from tests.golden.case import EXACT, SHARED, Case, Record, beside_real_data, cached, golden_aggregates, golden_records
 
 NAME = "longbench_v2"
 PREDICTIONS = SHARED.parents[1] / "data" / "predictions" / "longbench_v2"

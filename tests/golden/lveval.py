@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 
-from case import EXACT, Case, Record, cached, golden_aggregates, golden_records
-
 from lbx.base.records import Sample, Score, ScoredSample
 from lbx.benchmarks.lveval import LVEval, first_answers, kind_of
 from lbx.benchmarks.metrics import keyword_gate
+from tests.golden.case import EXACT, Case, Record, cached, golden_aggregates, golden_records
 
 NAME = "lveval"
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
-from case import SHARED, Case
-from families import Key, all_cases
 from rich.console import Console
 from rich.table import Table
+
+from tests.golden.case import SHARED, Case
+from tests.golden.families import Key, all_cases
 
 Counts = dict[str, list[Case]]
 

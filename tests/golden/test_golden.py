@@ -6,14 +6,14 @@ import io
 from typing import Any
 
 import pytest
-from case import SHARED, SOURCES, Case
-from families import FAMILIES, KINDS, cases
 from rich.console import Console
-from table import report
 
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.statistics.estimates import interval
+from tests.golden.case import SHARED, SOURCES, Case
+from tests.golden.families import FAMILIES, KINDS, cases
+from tests.golden.table import report
 
 SHARED_IS_HERE = pytest.param(
     "shared",
@@ -109,7 +109,7 @@ def test_the_table() -> None:
         console = Console(file=io.StringIO(), width=120)
         compared = {("s", "b", "t", "m", "records"): found, ("s", "b", "t", "x", "aggregates"): [right]}
         assert report(console, compared) == status
-        told = console.file.getvalue()
+        told = console.file.getvalue()  # type: ignore[attr-defined]
         assert f"{len(found) + 1} numbers compared, {status} differ." in told
         assert ("b/t m two: None, officially 0.25" in told) == bool(status)
         assert ("different" in told) == bool(status)

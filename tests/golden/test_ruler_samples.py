@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from case import SOURCES
 
 from bench.inputs import link_tree
 from lbx.base.layout import FILES, Bundle
@@ -31,6 +30,7 @@ from lbx.benchmarks.ruler.questions import QuestionTexts
 from lbx.benchmarks.ruler.samples import SampleSet
 from lbx.benchmarks.ruler.tasks import SETTINGS_FILE, TASKS, RulerSettings
 from lbx.options.asking import PLAIN
+from tests.golden.case import SOURCES
 
 FOLDER = SOURCES["shared"] / "ruler"
 GOLDEN = [path.name.removesuffix(".jsonl.gz") for path in sorted(FOLDER.glob("*.jsonl.gz"))]
@@ -178,7 +178,7 @@ def test_the_family_with_the_tokenizer_of_a_model(
     run, golden = next(runs(name))
     folder = ruler_tokenizer(run["tokenizer"])
     tokenizer, _ = open_tokenizer(folder, Chat(), own_template=True, debug=False)
-    model = AskedModel(None, lambda: ModelTokenizer(tokenizer, hash_tokenizer(tokenizer, folder), 0, tokenizer.count))
+    model = AskedModel(None, lambda: ModelTokenizer(tokenizer, hash_tokenizer(tokenizer, folder), 0, tokenizer.count))  # type: ignore[attr-defined]
     link_tree(ruler_bundle().root, tmp_path / "bundle")
     bundle = Bundle(tmp_path / "bundle")
     settings = tmp_path / "bundle" / FILES / SETTINGS_FILE

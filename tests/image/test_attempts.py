@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from attempts import attempts, main
+
+from tests.image.attempts import attempts, main
 
 
 def record_of(code: str, folder: Path) -> Path:

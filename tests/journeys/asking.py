@@ -15,9 +15,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import duckdb
-from command_line import Done, Lbx
 
 from lbx.results import Store
+from tests.command_line import Done, Lbx
 
 PARTS: Mapping[str, str] = {
     "longbench": "longbench/passage_*[!e],longbench/trec",

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import PARTS, Asking
-from command_line import Lbx
-from made_families import FAMILIES, kind, write_hub
 
-for room in ("bundle", "backends", "cluster"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / room))
-
-from endpoint_servers import Answer, ScriptedServer  # noqa: E402
-from hubserver import serve  # noqa: E402
+from tests.backends.endpoint_servers import Answer, ScriptedServer
+from tests.bundle.hubserver import serve
+from tests.command_line import Lbx
+from tests.journeys.asking import PARTS, Asking
+from tests.journeys.made_families import FAMILIES, kind, write_hub
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 RECIPES = ("longbench", "longbench_v2", "longbench_pro", "lveval", "leval")

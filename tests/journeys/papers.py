@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from made_families import LEVELS, LVEVAL_COUNTS, Made, Row
+from tests.journeys.made_families import LEVELS, LVEVAL_COUNTS, Made, Row
 
 Numbers = dict[tuple[str, ...], float]
 """By (task, metric) or (grouping, name, metric)."""

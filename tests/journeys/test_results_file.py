@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
-from command_line import Lbx
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "opinions"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
-import test_every_eval_ever as every_eval_ever
-import test_inspect_log as inspect_log
-import test_lm_eval_export as lm_eval
-from rated_file import rate_all
-from tool_export_parts import exported
+from tests.command_line import Lbx
+from tests.exchange import test_every_eval_ever as every_eval_ever
+from tests.exchange import test_inspect_log as inspect_log
+from tests.exchange import test_lm_eval_export as lm_eval
+from tests.exchange.tool_export_parts import exported
+from tests.opinions.rated_file import rate_all
 
 DEFINITION = """
 name = "town"

@@ -17,13 +17,7 @@ from pathlib import Path
 from unittest import mock
 from zlib import crc32
 
-import profiles
 import pytest
-from asking import Asking, officials, results, slowed
-from command_line import Lbx
-from made_families import FAMILIES
-from papers import METRICS, PRINTED
-from same_rows import same_rows
 
 from lbx.backends.scripted import ScriptedBackend
 from lbx.base.errors import BackendError
@@ -35,6 +29,12 @@ from lbx.report.format.cells import sheet
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.board import BOARDS
 from lbx.results import Store
+from tests import profiles
+from tests.cluster.same_rows import same_rows
+from tests.command_line import Lbx
+from tests.journeys.asking import Asking, officials, results, slowed
+from tests.journeys.made_families import FAMILIES
+from tests.journeys.papers import METRICS, PRINTED
 
 FINISHED = pytest.mark.parametrize("family", profiles.chosen([*FAMILIES], ["longbench_e", "longbench_v2", "leval"]))
 """Of a finished run; longbench has the tasks of longbench_e, and lveval's answers take a minute."""

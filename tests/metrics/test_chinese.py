@@ -16,10 +16,10 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from lbx.base.errors import LbxError
 from lbx.benchmarks.metrics import chinese
+from tests.profiles import examples
 
 
 @cache

@@ -9,10 +9,10 @@ from collections import Counter
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from lbx.benchmarks.metrics import keyword_gate
 from lbx.benchmarks.metrics.keyword_gate import STOP_WORDS_CHINESE, STOP_WORDS_ENGLISH, keyword_f1, keyword_f1_zh
+from tests.profiles import examples
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

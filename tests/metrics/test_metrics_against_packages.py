@@ -9,9 +9,9 @@ import warnings
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from profiles import examples
 
 from lbx.benchmarks.metrics import longbench, rouge
+from tests.profiles import examples
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

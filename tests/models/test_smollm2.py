@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gguf_copy import gguf_copy
 
 from lbx.backends import load, resolve_model
 from lbx.base.errors import UsageError
@@ -21,6 +20,7 @@ from lbx.base.records import Prompt, Request, SampleKey, Sampling, Truncation
 from lbx.engine.chat_template import ChatTemplate
 from lbx.engine.prompter import Prompter
 from lbx.running.parity import forced_logits
+from tests.gguf_copy import gguf_copy
 
 ROOT = Path(__file__).resolve().parents[2]
 FETCH = ROOT / "models" / "smollm2" / "fetch.py"

@@ -109,7 +109,7 @@ LEVAL_METRICS = {"exam_eval": "exam", "ngram_eval": "", "llm_gpt4_eval": "LLM", 
 
 
 def _leval(material: Material) -> Iterator[Run]:
-    rows = {task: _leval_rows(material, task) for task in leval.KINDS}
+    rows = {task: _leval_rows(material, task) for task in leval.KINDS}  # type: ignore[attr-defined]
     known = _Known(material.bundle, rows, "input", _leval_content)
     for name, length, window in LEVAL_SCRIPTS:
         for metric, mark in LEVAL_METRICS.items():

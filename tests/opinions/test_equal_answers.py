@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from judged_rounds import SCALE, Said, add_judge
-from rated_file import answers_file, rate_all
-
 from lbx.benchmarks.judge import Round
 from lbx.opinions.journal import collect_ratings
 from lbx.report.reports import read_report
 from lbx.results import Store
+from tests.judged_rounds import SCALE, Said, add_judge
+from tests.opinions.rated_file import answers_file, rate_all
 
 RUNS_OF_THREE = ("alpha", "beta", "gamma")
 

@@ -14,10 +14,8 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
 from hypothesis import given
 from hypothesis import strategies as st
-from rated_file import answers_file, rate_all, session_of, set_of
 
 from lbx.base.errors import StoreError, UsageError
 from lbx.benchmarks.registry import BENCHMARKS
@@ -28,6 +26,8 @@ from lbx.opinions.rating_session import Opinion, RatingSession
 from lbx.opinions.rating_sets import PAIR, RatingSet
 from lbx.results import GenerationRow, Store
 from lbx.results.scoring.adding_up import add_up
+from tests.command_line import Lbx
+from tests.opinions.rated_file import answers_file, rate_all, session_of, set_of
 
 HERE = Path(__file__).parent
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rated_file import RUNS, answers_file, set_of
 
 from lbx.base.errors import UsageError
 from lbx.opinions.rating_sets import (
@@ -24,6 +23,7 @@ from lbx.opinions.rating_sets import (
 )
 from lbx.opinions.rounds import read_answers
 from lbx.results import Store
+from tests.opinions.rated_file import RUNS, answers_file, set_of
 
 
 def made(questions: int, documents: int, runs: int = 3, seed: int = 0, each: int | None = 1) -> RatingSet:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from leval_scripts import JUDGE_PY
 
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.benchmarks.judge import JudgeBenchmark, Round
 from lbx.benchmarks.leval.judge import VERDICTS, parse_rubric
 from lbx.opinions.judge_run import read_rubric
+from tests.leval_scripts import JUDGE_PY
 
 ROUND = Round("leval", "tpo", "0", "why {x}?", ("so",), "m", "one", against_run_id="n", against="two")
 PAIR = """

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-import sys
 from pathlib import Path
 
 import pytest
-
-for room in ("backends", "running"):  # tiny, engine_parts
-    sys.path.insert(0, str(Path(__file__).parents[1] / room))
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +14,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a tiny random Llama, in both formats: hf/ and tiny.gguf."""
     for name in ("torch", "transformers", "llama_cpp", "gguf"):
         pytest.importorskip(name, reason="needs lbx[hf,llama,dev]")
-    from tiny import make_gguf, make_model
+    from tests.backends.tiny import make_gguf, make_model
 
     folder = tmp_path_factory.mktemp("tiny")
     with contextlib.redirect_stderr(io.StringIO()):  # the progress bar of save_pretrained

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_parts import scripted
 
 from lbx.backends import Backend, load, read_card
 from lbx.base.records import Sampling
@@ -18,6 +17,7 @@ from lbx.engine.batching import complete
 from lbx.engine.prompter import Prompter
 from lbx.running import parity
 from lbx.running.parity import Parity, ParityModel, ParityPrompt, built_in_prompts, forced_logits, measure
+from tests.running.engine_parts import scripted
 
 DEMO = Path(__file__).resolve().parents[2] / "models" / "demo"
 F32 = 'cache_type_k = "f32"\ncache_type_v = "f32"\n'

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
-from chromium import Opened, chromium, watched
-from page_parts import EVIL, NAMES, results_file, write_page
+
+from tests.chromium import Opened, chromium, watched
+from tests.page_parts import EVIL, NAMES, results_file, write_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -9,7 +9,8 @@ from typing import Any
 from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.results.scoring.scores import add_up, score_rows
+from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.scores import score_rows
 
 Answer = tuple[Sample, str | None]
 """A sample and the output; None where the sample failed. The same sample again is its next iteration."""

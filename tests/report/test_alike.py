@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import add_run, trec
 
 from lbx.report.query import ALL, ReportQuery
 from lbx.report.reports import read_report
 from lbx.report.rows.paper import mark_ties, sheets
 from lbx.results import Store, Table
+from tests.report.made_runs import add_run, trec
 
 
 def _bold(store: Store, wanted: ReportQuery = ALL) -> dict[str, set[str]]:

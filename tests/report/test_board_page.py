@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
-from made_runs import add_run, trec
-from page_parts import Page
-from test_boards import HOSTILE, lveval, pro, v2
 
 from lbx.benchmarks.lveval import LEVELS
 from lbx.report.rows.board import BOARDS
 from lbx.results import Store
+from tests.command_line import Lbx
+from tests.page_parts import Page
+from tests.report.made_runs import add_run, trec
+from tests.report.test_boards import HOSTILE, lveval, pro, v2
 
 
 @pytest.fixture(scope="module")

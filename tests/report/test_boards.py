@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx
-from made_runs import Answer, add_run, trec
-from scored_parts import made_sample
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
@@ -26,6 +23,9 @@ from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.board import BOARDS
 from lbx.results import Store
+from tests.command_line import Lbx
+from tests.report.made_runs import Answer, add_run, trec
+from tests.scored_parts import made_sample
 
 Shared = Callable[[str], Path]
 Rows = list[dict[str, Any]]

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_answers import Answer, make
-from scored_parts import TASKS, made_sample, made_scores
 
 from lbx.base.number import Number
 from lbx.base.records import ScoredSample
@@ -17,6 +15,8 @@ from lbx.benchmarks.base.aggregates import ScoredRows
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import Store
 from lbx.results.scoring.score_columns import RowsByTask, find_benchmark, read_scores
+from tests.report.made_answers import Answer, make
+from tests.scored_parts import TASKS, made_sample, made_scores
 
 
 def told(numbers: Sequence[Number]) -> list[tuple[object, ...]]:

@@ -11,9 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import Lbx
-from made_answers import Answer, make
-from made_runs import add_run
 from scipy import stats
 
 from lbx.base.errors import UsageError
@@ -24,6 +21,9 @@ from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.comparison import cautions
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.results.scoring.adding_up import add_up
+from tests.command_line import Lbx
+from tests.report.made_answers import Answer, make
+from tests.report.made_runs import add_run
 
 RUN = RunRow("a", "demo", "scripted", "1", {"longbench": 2}, "digest", {"seed": 0}, {"cores": 2}, "0.1")
 FIRST, SECOND = "llama2-7b-chat-4k", "llama3-8b-instruct"

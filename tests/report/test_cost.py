@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from judged_rounds import PAIR, add_judge, calibration, like_gpt4
-from made_answers import Answer, make
 from scipy import stats
 
 from lbx.report.format.cells import sheet
@@ -17,6 +15,8 @@ from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import SessionRow, Store
 from lbx.results.file.sessions import store_sessions
+from tests.judged_rounds import PAIR, add_judge, calibration, like_gpt4
+from tests.report.made_answers import Answer, make
 
 BEGUN = datetime(2026, 3, 2, 6, tzinfo=UTC)
 

@@ -11,10 +11,6 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from command_line import Lbx
-from judged_rounds import add_judge, add_ratings, always_first, calibration, like_gpt4
-from made_runs import add_run
-from scored_parts import TASKS, made_sample, made_scores
 
 from lbx.base.errors import LbxError
 from lbx.base.records import Sample, Score
@@ -32,6 +28,10 @@ from lbx.report.rows import paper as papers
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
 from lbx.results.scoring.adding_up import add_up
 from lbx.results.scoring.scores import score_rows
+from tests.command_line import Lbx
+from tests.judged_rounds import add_judge, add_ratings, always_first, calibration, like_gpt4
+from tests.report.made_runs import add_run
+from tests.scored_parts import TASKS, made_sample, made_scores
 
 QUESTIONS = 47
 """Of a prime number no mean has an end in decimals."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_answers import Answer, make
 from scipy import stats
 
 from lbx.base.errors import UsageError
@@ -18,6 +17,7 @@ from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.effective_context import choose_lengths
 from lbx.results import Store
 from lbx.statistics.estimates import binomial_interval
+from tests.report.made_answers import Answer, make
 
 Lines = list[dict[str, Any]]
 

@@ -13,9 +13,6 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from command_line import Done, Lbx
-from judged_rounds import BASELINE, SCALE, Said, add_judge, add_ratings, always_first, calibration, like_gpt4
-from made_runs import Answer, add_run, trec
 from rich.cells import cell_len
 
 from lbx.base.errors import LbxError
@@ -31,6 +28,9 @@ from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report, reports_of, write_parquet
 from lbx.report.rows import paper as papers
 from lbx.results import GenerationRow, RunRow, SampleRow, Store, Table
+from tests.command_line import Done, Lbx
+from tests.judged_rounds import BASELINE, SCALE, Said, add_judge, add_ratings, always_first, calibration, like_gpt4
+from tests.report.made_runs import Answer, add_run, trec
 
 NASTY = (
     "a<b>|c&d\\e%f_{g}~#$^",

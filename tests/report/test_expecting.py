@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
-from made_runs import add_run, trec
 
 from lbx.base.errors import UsageError
 from lbx.report.query import ReportQuery
 from lbx.report.rows.expected import table, verdict
 from lbx.report.rows.reference import Figure, PublishedModel
 from lbx.results import Store
+from tests.command_line import Lbx
+from tests.report.made_runs import add_run, trec
 
 
 @pytest.fixture

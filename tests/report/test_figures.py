@@ -11,10 +11,6 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import pytest
-from chromium import violations, watched
-from command_line import Lbx, fails
-from made_answers import Answer, make
-from page_parts import EVIL, NAMES, SPELLED, results_file
 
 from lbx.base.errors import LbxError, UsageError
 from lbx.opinions.numbers import write_ratings
@@ -25,6 +21,10 @@ from lbx.report.page import pieces
 from lbx.report.page.source import PageSource
 from lbx.report.query import ALL
 from lbx.results import Store
+from tests.chromium import violations, watched
+from tests.command_line import Lbx, fails
+from tests.page_parts import EVIL, NAMES, SPELLED, results_file
+from tests.report.made_answers import Answer, make
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

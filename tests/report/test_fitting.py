@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
 from hypothesis import example, given
 from hypothesis import strategies as st
-from page_parts import results_file
 from rich.cells import cell_len
 
 from lbx.base.columns import Column
@@ -19,6 +17,8 @@ from lbx.report.format.sheets import Sheet
 from lbx.report.format.terminal import lines
 from lbx.report.reports import REPORTS
 from lbx.results import Table
+from tests.command_line import Lbx
+from tests.page_parts import results_file
 
 BOARD = (
     Column("model", "model"),

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_answers import Answer, make
 from scipy import stats
 
 from lbx.base.marks import MARKS
@@ -16,6 +15,7 @@ from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import Store
 from lbx.statistics.estimates import binomial_interval
+from tests.report.made_answers import Answer, make
 
 
 def rows_of(path: Path, **wanted: Any) -> list[dict[str, Any]]:

@@ -10,8 +10,6 @@ from typing import Any
 
 import duckdb
 import pytest
-from command_line import Lbx
-from made_runs import Answer, add_run
 
 from lbx.base.records import Sample
 from lbx.report.format import render
@@ -22,6 +20,8 @@ from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report, write_parquet
 from lbx.report.rows.paper import sheets
 from lbx.results import Store
+from tests.command_line import Lbx
+from tests.report.made_runs import Answer, add_run
 
 RUNS: Mapping[str, Mapping[str, Any]] = {
     "aaaa1111": {"temperature": 0.2},

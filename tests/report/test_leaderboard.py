@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx
 from hypothesis import given
 from hypothesis import strategies as st
-from made_runs import add_run, trec
 from scipy import stats
 
 from lbx.base.records import Sample
@@ -20,6 +18,8 @@ from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.leaderboard import describe_few_documents, rank_ranges, sort_score
 from lbx.results import Store
+from tests.command_line import Lbx
+from tests.report.made_runs import add_run, trec
 
 
 def row(score: float | None, se: float | None = 0.01, **changes: object) -> dict[str, object]:

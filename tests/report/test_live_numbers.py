@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_answers import Answer, make
-from scored_parts import TASKS, made_sample, made_scores
 
 from lbx.base.records import Sample, Score
 from lbx.benchmarks.registry import BENCHMARKS
@@ -19,6 +17,8 @@ from lbx.results.scoring.adding_up import add_up
 from lbx.results.scoring.reading import add_missing_numbers, open_with_numbers
 from lbx.results.scoring.scores import score_rows
 from lbx.results.whole.copies import open_copy
+from tests.report.made_answers import Answer, make
+from tests.scored_parts import TASKS, made_sample, made_scores
 
 QUESTIONS = 11
 NUMBERS = ("task_results", "length_results", "group_results", "benchmark_results")

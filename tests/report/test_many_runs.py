@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import Lbx
-from made_runs import add_run, trec
 
 from lbx.report.rows import leaderboard
 from lbx.results import Store
+from tests.command_line import Lbx
+from tests.report.made_runs import add_run, trec
 
 
 def made_rows(count: int) -> list[dict[str, Any]]:

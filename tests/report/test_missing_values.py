@@ -7,10 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import duckdb
-import profiles
 import pytest
-from judged_rounds import BASELINE, SCALE, Said, add_judge, add_ratings, always_first, calibration, like_gpt4
-from made_runs import add_run, trec
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
@@ -23,6 +20,9 @@ from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows import paper as papers
 from lbx.results import Store
 from lbx.results.schema import SCHEMA
+from tests import profiles
+from tests.judged_rounds import BASELINE, SCALE, Said, add_judge, add_ratings, always_first, calibration, like_gpt4
+from tests.report.made_runs import add_run, trec
 
 SESSIONS = """
     INSERT INTO sessions BY NAME

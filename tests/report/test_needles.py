@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx
-from made_answers import Answer, make
-from screen import on_screen
 
 from lbx.report.format.cells import sheet
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import Store, Table
 from lbx.statistics.estimates import binomial_interval
+from tests.command_line import Lbx
+from tests.report.made_answers import Answer, make
+from tests.screen import on_screen
 
 
 def table_of(path: Path, **wanted: Any) -> Table:

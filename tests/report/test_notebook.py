@@ -9,9 +9,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from command_line import Lbx
-from page_parts import EVIL, results_file
-from screen import on_screen
 
 import lbx
 from lbx.cli.read_options import ReportOptions
@@ -19,6 +16,9 @@ from lbx.options.option import fields_of
 from lbx.report.notebook import Report
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS
+from tests.command_line import Lbx
+from tests.page_parts import EVIL, results_file
+from tests.screen import on_screen
 
 
 @pytest.fixture(scope="module")

@@ -12,20 +12,6 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from judged_rounds import (
-    BASELINE,
-    CALIBRATION,
-    SCALE,
-    Said,
-    add_judge,
-    add_ratings,
-    always_first,
-    both_orders,
-    calibration,
-    fastchat_rounds,
-    like_gpt4,
-)
-from made_runs import add_run, trec
 from scipy import stats
 
 from lbx.base.errors import UsageError
@@ -42,7 +28,22 @@ from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows import paper as papers
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
-from lbx.results.scoring.scores import Rescoring, add_up, rescore, score_rows
+from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.scores import Rescoring, rescore, score_rows
+from tests.judged_rounds import (
+    BASELINE,
+    CALIBRATION,
+    SCALE,
+    Said,
+    add_judge,
+    add_ratings,
+    always_first,
+    both_orders,
+    calibration,
+    fastchat_rounds,
+    like_gpt4,
+)
+from tests.report.made_runs import add_run, trec
 
 CLAUDE = "published-claude-100k"
 

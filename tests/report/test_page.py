@@ -10,9 +10,6 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from command_line import Lbx
-from made_runs import add_run, trec
-from page_parts import EVIL, NAMES, SPELLED, Page, results_file, style_and_script
 
 from lbx.base.errors import LbxError
 from lbx.base.records import Sample
@@ -22,6 +19,9 @@ from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, reports_on_page
 from lbx.report.rows.board import BOARDS
 from lbx.results import Store
+from tests.command_line import Lbx
+from tests.page_parts import EVIL, NAMES, SPELLED, Page, results_file, style_and_script
+from tests.report.made_runs import add_run, trec
 
 HIDDEN = {*map(chr, range(32)), *map(chr, range(127, 160)), *"\u200b\u202e\u2066\ufeff\U000e0041"} - {"\n", "\t"}
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import duckdb
 import pytest
-from answer_list import OPEN, chosen, found, rows, state, unfold
-from chromium import Opened, overflow, violations
-from page_parts import NAMES, SPELLED, results_file, write_page
+
+from tests.chromium import Opened, overflow, violations
+from tests.page_parts import NAMES, SPELLED, results_file, write_page
+from tests.report.answer_list import OPEN, chosen, found, rows, state, unfold
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from answer_list import unfold
-from chromium import Opened, violations
+
+from tests.chromium import Opened, violations
+from tests.report.answer_list import unfold
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

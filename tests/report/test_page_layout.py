@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chromium import Opened, overflow
+from tests.chromium import Opened, overflow
 
 _HEIGHTS = "all => all.map(node => node.getBoundingClientRect().height)"
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
-from answer_list import OPEN, chosen, found, rows, state, unfold
-from chromium import Opened
-from page_parts import EVIL, NAMES, SPELLED, results_file, write_page
 
 import lbx.report
+from tests.chromium import Opened
+from tests.page_parts import EVIL, NAMES, SPELLED, results_file, write_page
+from tests.report.answer_list import OPEN, chosen, found, rows, state, unfold
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

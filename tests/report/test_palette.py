@@ -82,6 +82,6 @@ def test_the_colours_can_be_told_apart(kind: str, eyes: str) -> None:
     seen = []
     for mark in range(svg.COLOURS):
         rgb = linear(palette[f"c{mark}"])
-        seen.append(oklab([sum(m * v for m, v in zip(row, rgb, strict=True)) for row in SEEN[eyes]]))
+        seen.append(oklab([sum(m * v for m, v in zip(row, rgb, strict=True)) for row in SEEN[eyes]]))  # type: ignore[attr-defined]
     for a, b in combinations(range(svg.COLOURS), 2):
         assert math.dist(seen[a], seen[b]) >= LEAST, (a, b, math.dist(seen[a], seen[b]))

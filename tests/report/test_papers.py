@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_runs import add_run, trec
-from scored_parts import made_sample
 
 from lbx.base.number import NumberKey, group_number, task_number
 from lbx.base.records import Sample
@@ -19,6 +17,8 @@ from lbx.report.format.sheets import Sheet
 from lbx.report.reports import read_report
 from lbx.report.rows.paper import KEY, failures, paper_numbers, sheets, with_table_positions
 from lbx.results import Store, Table
+from tests.report.made_runs import add_run, trec
+from tests.scored_parts import made_sample
 
 NAMES = ["run", "run_id", "benchmark", "line", "official", "part", "place", "position", "low", "high", "method", KEY]
 

@@ -8,9 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_answers import Answer as Scored
-from made_answers import make
-from made_runs import Answer, add_run
 
 from lbx.base.records import Sample
 from lbx.benchmarks.longbench.tables import MIN_ANSWERS
@@ -19,6 +16,9 @@ from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.paper import sheets
 from lbx.results import Store
+from tests.report.made_answers import Answer as Scored
+from tests.report.made_answers import make
+from tests.report.made_runs import Answer, add_run
 
 BUCKETS = ("0-4k", "4-8k", "8k+")
 

@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from made_answers import Answer as StoredAnswer
-from made_answers import make
-from made_runs import Answer, add_run
 
 from lbx.base.records import Sample
 from lbx.benchmarks.registry import BENCHMARKS
@@ -21,6 +18,9 @@ from lbx.report.rows.paper import sheets
 from lbx.results import Store
 from lbx.results.file.store import Store as OpenStore
 from lbx.results.scoring.adding_up import add_up
+from tests.report.made_answers import Answer as StoredAnswer
+from tests.report.made_answers import make
+from tests.report.made_runs import Answer, add_run
 
 WITH_ALL = ReportQuery(models=[""], with_published_models=True)
 RIGHT = dict(zip(LENGTHS, (12, 11, 11, 9, 8, 3), strict=True))

@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from made_runs import add_run, trec
-from page_parts import EVIL, SPELLED, Page, results_file
 
 from lbx.base.records import Sample
 from lbx.report import page
@@ -15,6 +13,8 @@ from lbx.report.page.source import PageSource
 from lbx.report.query import ALL
 from lbx.report.rows.leaderboard import ranked_runs
 from lbx.results import Store
+from tests.page_parts import EVIL, SPELLED, Page, results_file
+from tests.report.made_runs import add_run, trec
 
 
 def first_section(path: Path) -> str:

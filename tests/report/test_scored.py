@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_answers import Answer, make
 
 from lbx.base.records import ScoredSample, sha256_text
 from lbx.benchmarks.base.aggregates import ScoredRows
 from lbx.results import Store
 from lbx.results.scoring.score_columns import RowsByTask, headline_of, read_scores
+from tests.report.made_answers import Answer, make
 
 
 def tasks_of(path: Path, *runs: str) -> dict[tuple[str, str], RowsByTask]:

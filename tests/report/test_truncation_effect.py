@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_answers import Answer, make
 from scipy import special, stats
 
 from lbx.report.format.cells import sheet
@@ -15,6 +14,7 @@ from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.truncation_effect import BOTH, CUT, LESS, LOST, PAIRED, UNKNOWN, WHOLE
 from lbx.results import Store
+from tests.report.made_answers import Answer, make
 
 
 def lines_of(path: Path, **wanted: Any) -> dict[tuple[str, str | None, str], dict[str, Any]]:

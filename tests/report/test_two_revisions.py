@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -19,9 +18,7 @@ from lbx.options.run_spec import RunSettings
 from lbx.report.query import ReportQuery
 from lbx.report.reports import read_report
 from lbx.results import Store
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "running"))
-from engine_parts import longbench_bundle, make_work, run, scripted
+from tests.running.engine_parts import longbench_bundle, make_work, run, scripted
 
 TASK = "multifieldqa_zh"
 Row = dict[str, Any]

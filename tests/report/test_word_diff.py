@@ -9,7 +9,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from page_parts import EVIL, NAMES
+
+from tests.page_parts import EVIL, NAMES
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "web"))
-from browsed_file import browsed_file
 
 from lbx.results import Store
 from lbx.results.read.answers import (
@@ -21,6 +17,7 @@ from lbx.results.read.answers import (
     find_place,
     list_page,
 )
+from tests.web.browsed_file import browsed_file
 
 
 @pytest.fixture(scope="module")

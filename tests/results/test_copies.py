@@ -14,7 +14,6 @@ from typing import BinaryIO
 
 import duckdb
 import pytest
-from store_rows import RUN, fill, generation, sample, score
 
 from lbx.base.errors import StoreError
 from lbx.base.outputs import atomic_file
@@ -22,6 +21,7 @@ from lbx.base.processes import PIPE, start_python
 from lbx.results import Store
 from lbx.results.whole import copies
 from lbx.results.whole.copies import log_of, open_copy, repair_log
+from tests.results.store_rows import RUN, fill, generation, sample, score
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_a_node_dies_at_any_moment(target: Path, monkeypatch: pytest.MonkeyPatch
     node = DyingNode(target.parent)
     with monkeypatch.context() as patched, running(target, []) as store:
         patched.setattr(copies, "atomic_file", node.replaces)
-        patched.setattr(copies.os, "pwrite", node.writes)
+        patched.setattr(copies.os, "pwrite", node.writes)  # type: ignore[attr-defined]
         for number in range(3):
             answer(store, f"s{number}")
             node.committed.append(f"s{number}")

@@ -9,12 +9,12 @@ from typing import Any
 
 import duckdb
 import pytest
-from judged_rounds import SCALE, Said, add_judge, add_ratings, both_orders, fastchat_rounds
 
 from lbx.base.records import Sample
 from lbx.benchmarks.judge import Round
 from lbx.opinions.rating_rows import RatingRow
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
+from tests.judged_rounds import SCALE, Said, add_judge, add_ratings, both_orders, fastchat_rounds
 
 ROUND = Round("leval", "narrative_qa", "s0", "Who?", ("He",), "r", "he did", 0, "b", 0, "she did it all")
 

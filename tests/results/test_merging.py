@@ -10,8 +10,6 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from made_numbers import group_row, task_row
-from store_rows import RUN, generation, sample, score
 
 from lbx.base.errors import StoreError
 from lbx.base.number import Number
@@ -21,6 +19,8 @@ from lbx.results.file.caches import EmbeddedText, store_chunks, store_vectors
 from lbx.results.file.sessions import store_sessions
 from lbx.results.read.runs import metadata, set_metadata
 from lbx.results.whole.merging import MergeState, merge_files
+from tests.made_numbers import group_row, task_row
+from tests.results.store_rows import RUN, generation, sample, score
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 TABLES = (

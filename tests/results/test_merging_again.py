@@ -14,9 +14,6 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_numbers import task_row
-from profiles import examples
-from store_rows import RUN, generation, sample, score
 
 from lbx.base.errors import StoreError
 from lbx.opinions.numbers import write_ratings
@@ -25,6 +22,9 @@ from lbx.results import GenerationRow, SessionRow, Store
 from lbx.results.file.sessions import store_sessions
 from lbx.results.read.runs import metadata, set_metadata, set_metric_version
 from lbx.results.whole.merging import merge_files
+from tests.made_numbers import task_row
+from tests.profiles import examples
+from tests.results.store_rows import RUN, generation, sample, score
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 TABLES = (

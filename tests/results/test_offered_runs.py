@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from judged_rounds import add_judge, calibration, like_gpt4
-from store_rows import RUN
 
 from lbx.base.errors import UsageError
 from lbx.report.pairs import find_run
 from lbx.results import Store
 from lbx.results.read.runs import check_runs, run_names
+from tests.judged_rounds import add_judge, calibration, like_gpt4
+from tests.results.store_rows import RUN
 
 
 def test_judges_are_runs_that_nobody_is_offered(tmp_path: Path) -> None:

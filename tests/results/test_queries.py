@@ -10,7 +10,6 @@ from typing import Any
 
 import duckdb
 import pytest
-from store_rows import fill
 
 from lbx.base.database import sql_literal
 from lbx.base.errors import StoreError, UsageError
@@ -18,6 +17,7 @@ from lbx.results import Store
 from lbx.results.read.queries import attach_files, count_rows, export_parquet, open_query, parse_attachments, restrict
 from lbx.results.scoring.reading import add_missing_numbers, open_with_numbers
 from lbx.results.views import VIEWS
+from tests.results.store_rows import fill
 
 
 @pytest.fixture

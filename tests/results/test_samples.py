@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store_rows import generation, sample
 
 from lbx.base.errors import ConflictError
 from lbx.base.records import sha256_text
 from lbx.results import SampleRow, Store
+from tests.results.store_rows import generation, sample
 
 WHOLE = {"context": "document", "question": "Where?", "references": ("here",), "language": "zh", "length": 7}
 """What a bundle knows of the sample."""

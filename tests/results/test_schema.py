@@ -7,7 +7,6 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from store_rows import RUN, generation, sample, score
 
 from lbx.base.errors import StoreError
 from lbx.report.reports import REPORTS, read_report
@@ -15,6 +14,7 @@ from lbx.results import Store
 from lbx.results import views as store_views
 from lbx.results.file import contents as stored_contents
 from lbx.results.schema import SCHEMA_VERSION
+from tests.results.store_rows import RUN, generation, sample, score
 
 
 @pytest.fixture

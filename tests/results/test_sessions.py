@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_rows import RUN, generation, sample
 
 from lbx.options.asking import OF_LENGTH as ALIKE
 from lbx.report.format import render
@@ -16,6 +15,7 @@ from lbx.report.format.cells import sheet
 from lbx.report.reports import REPORTS, read_report
 from lbx.results import RunRow, SessionRow, Store
 from lbx.results.file.sessions import answer_lengths, history, next_session, store_sessions
+from tests.results.store_rows import RUN, generation, sample
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 TRUTH: dict[str, Any] = {

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from store_rows import RUN, fill, generation, sample, score
 
 from lbx.base.errors import StoreError
 from lbx.base.processes import PIPE, Popen, run_tool, start_python
@@ -18,6 +17,7 @@ from lbx.results import SessionRow, Store
 from lbx.results.file import snapshots
 from lbx.results.file.sessions import progress_of_runs, store_sessions
 from lbx.results.whole.copies import open_copy
+from tests.results.store_rows import RUN, fill, generation, sample, score
 
 _COMMITS = """
 import random, sys
@@ -159,7 +159,7 @@ def test_many_readers_at_once(path: Path) -> None:
 
 def test_no_copy_takes_the_room_that_the_run_needs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "_ROOM", 1 << 60)
-    monkeypatch.setattr(snapshots.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(snapshots.tempfile, "gettempdir", lambda: str(tmp_path))  # type: ignore[attr-defined]
     with written(path) as process:
         with pytest.raises(StoreError, match=r"PID \d+.*leave too little disk space for the run") as refused:
             Store(path, allow_writer=True)

@@ -15,8 +15,6 @@ import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_numbers import task_row
-from store_rows import RUN, fill, generation, sample, score
 
 from lbx.base.errors import StoreError
 from lbx.base.records import SampleKey
@@ -25,6 +23,8 @@ from lbx.results.file import opening
 from lbx.results.schema import SCHEMA_VERSION
 from lbx.results.scoring.reading import add_missing_numbers, open_with_numbers
 from lbx.results.whole.merging import merge_files
+from tests.made_numbers import task_row
+from tests.results.store_rows import RUN, fill, generation, sample, score
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_a_file_that_another_process_makes_just_then_is_opened_as_it_is(
 ) -> None:
     import lbx.results.file.opening as under_test
 
-    opened = under_test.open_database
+    opened = under_test.open_database  # type: ignore[attr-defined]
 
     def later(*arguments: Any, **options: Any) -> duckdb.DuckDBPyConnection:
         monkeypatch.undo()
@@ -249,7 +249,7 @@ def test_who_writes_waits_for_who_reads(path: Path, monkeypatch: pytest.MonkeyPa
     holder = _held(path, read_only=True)
     monkeypatch.setattr(opening, "_PATIENCE_S", 600.0)
     # The file is free again once the writer has found it taken.
-    monkeypatch.setattr(opening.time, "sleep", lambda _: holder.communicate(b"\n") if holder.poll() is None else None)
+    monkeypatch.setattr(opening.time, "sleep", lambda _: holder.communicate(b"\n") if holder.poll() is None else None)  # type: ignore[attr-defined]
     with Store(path) as store:
         assert store.query("SELECT run_id FROM runs").rows == [("r1",)]
     assert holder.returncode == 0

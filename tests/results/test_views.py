@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_numbers import group_row, task_row
-from store_rows import RUN
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
@@ -21,6 +19,8 @@ from lbx.report.reports import REPORTS, read_report
 from lbx.results import GenerationRow, SampleRow, ScoreRow, Store
 from lbx.results.scoring.reading import add_missing_numbers
 from lbx.results.views import MODE_OF_RUN
+from tests.made_numbers import group_row, task_row
+from tests.results.store_rows import RUN
 
 TASK = ("longbench", "qasper")
 
@@ -229,7 +229,7 @@ def numbers(store: Store, run_id: str, tasks: list[str], groups: Mapping[str, fl
         [
             *results,
             *(
-                group_row(run_id, "longbench", *name.split("/"), 5, 0.5, official=official, position=position)
+                group_row(run_id, "longbench", *name.split("/"), 5, 0.5, official=official, position=position)  # type: ignore[call-arg]
                 for position, (name, official) in enumerate(groups.items())
             ),
         ]

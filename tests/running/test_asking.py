@@ -9,7 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_parts import (
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from lbx.backends.scripted import EOS
+from lbx.base.layout import Bundle
+from lbx.base.records import Prompt, Request, Sample, SampleKey, Truncation
+from lbx.benchmarks.base.benchmark import Benchmark
+from lbx.benchmarks.longbench.benchmark import LongBench
+from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
+from lbx.benchmarks.longbench_v2 import LongBenchV2
+from lbx.options.run_spec import RunSettings
+from lbx.results import GenerationRow, Store
+from lbx.running.answering import answer_job, is_reference_cut
+from lbx.running.jobs import PendingSample, Work
+from tests.running.engine_parts import (
     Watcher,
     longbench_bundle,
     longbench_row,
@@ -22,20 +36,6 @@ from engine_parts import (
     v2_bundle,
     v2_row,
 )
-from hypothesis import assume, given
-from hypothesis import strategies as st
-
-from lbx.backends.scripted import EOS
-from lbx.base.layout import Bundle
-from lbx.base.records import Prompt, Request, Sample, SampleKey, Truncation
-from lbx.benchmarks.base.benchmark import Benchmark
-from lbx.benchmarks.longbench.benchmark import LongBench
-from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
-from lbx.benchmarks.registry import LongBenchV2
-from lbx.options.run_spec import RunSettings
-from lbx.results import GenerationRow, Store
-from lbx.running.answering import answer_job, is_reference_cut
-from lbx.running.jobs import PendingSample, Work
 
 V2 = LongBenchV2()
 KEY = SampleKey("longbench_v2", "mcq", "q0")

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy import EOS, TOKENIZER, ToyBackend, ToyMemory, alone
 
 from lbx.base.errors import BackendError
 from lbx.base.records import Completion, Request, SampleKey
 from lbx.engine.batching import BatchFailedError, DecodeBatch, complete_all
 from lbx.engine.model import NEVER_EXTENDS, NO_CROSS_ATTENTION, NO_LIMIT, Extend, MemoryTraits
 from lbx.engine.prefix import common_prefix, is_worth_joining, plan_prefixes
+from tests.toy import EOS, TOKENIZER, ToyBackend, ToyMemory, alone
 
 PROMPTS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=14)
 
@@ -421,5 +421,5 @@ def test_stopping_in_the_middle_leaves_nothing_behind() -> None:
     memory = ToyMemory()
     answers = DecodeBatch(memory, requests, TOKENIZER, {EOS}).run()
     next(answers)
-    answers.close()
+    answers.close()  # type: ignore[attr-defined]
     assert not memory.sequences

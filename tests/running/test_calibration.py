@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_parts import scripted
-from toy import EOS, TOKENIZER, ToyMemory, alone
 
 from lbx.base.records import Request, SampleKey
 from lbx.engine.model import NEVER_EXTENDS, BackendInfo, Extend
 from lbx.running.forecast import estimate
 from lbx.running.forecast.estimate import calibrate, decode_capacity_of
 from lbx.running.forecast.run_plan import RunPlan, TaskPlan
+from tests.running.engine_parts import scripted
+from tests.toy import EOS, TOKENIZER, ToyMemory, alone
 
 TOKEN_S, SEEN_S, STEP_S, ANSWER_S, ANSWER_SEEN_S = 1e-3, 2e-7, 5e-3, 1e-3, 1e-6
 CHUNK = 32
@@ -71,7 +71,7 @@ class TimedBackend:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(estimate.time, "perf_counter", clock.perf_counter)
+    monkeypatch.setattr(estimate.time, "perf_counter", clock.perf_counter)  # type: ignore[attr-defined]
     return clock
 
 

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_parts import Watcher, longbench_bundle, longbench_row, scripted, write_bundle
-from engine_parts import make_work as work_of
 
 from lbx.benchmarks.leval.prompts import CONFIG, SCRIPT
 from lbx.benchmarks.registry import BENCHMARKS
@@ -25,6 +23,8 @@ from lbx.results.scoring.scores import Rescoring, rescore
 from lbx.running.answering import LocalAsker
 from lbx.running.jobs import Work
 from lbx.running.runner import Outcome, Runner
+from tests.running.engine_parts import Watcher, longbench_bundle, longbench_row, scripted, write_bundle
+from tests.running.engine_parts import make_work as work_of
 
 SAMPLES = 4
 TASKS = ("qasper", "hotpotqa")

@@ -13,11 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crew_calls import boom, loaded, names_of
-from engine_parts import scripted, v2_bundle, v2_row
 from hypothesis import given
 from hypothesis import strategies as st
-from profiles import kills
 
 from lbx.backends.options import thread_count
 from lbx.base.errors import BackendError, InterruptedByUserError, LbxError, UsageError
@@ -33,6 +30,9 @@ from lbx.running.preparing import prepare_worker
 from lbx.running.resolved_run import ResolvedRun
 from lbx.running.workers import pool as devices
 from lbx.running.workers.pool import WorkerPool, share_out
+from tests.profiles import kills
+from tests.running.crew_calls import boom, loaded, names_of
+from tests.running.engine_parts import scripted, v2_bundle, v2_row
 
 QUESTIONS = 120
 TASK = Task("longbench_v2", "mcq", ("accuracy",), QUESTIONS)

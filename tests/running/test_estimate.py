@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from toy import EOS, TOKENIZER, ToyMemory
 
 from lbx.base.records import Request, SampleKey
 from lbx.engine.batching import DecodeBatch
@@ -17,6 +16,7 @@ from lbx.engine.prefix import DecodeCapacity, decode_capacity, plan_prefixes
 from lbx.results.file.sessions import History
 from lbx.running.forecast.estimate import Costs, costs_from, estimate
 from lbx.running.forecast.run_plan import PrefixOrder, RunPlan, TaskPlan
+from tests.toy import EOS, TOKENIZER, ToyMemory
 
 PRICES = Costs(
     token_s=0.01, seen_s=1e-5, step_s=0.02, answer_s=0.005, answer_seen_s=1e-5, wall_factor=1.0, answers={}, basis="us"

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails
-from model_family import NAME, SAMPLES, Words
 
 from lbx.backends import resolve_model
 from lbx.base.errors import UsageError
@@ -24,6 +22,8 @@ from lbx.running.running import run
 from lbx.running.sent_prompts import prompts
 from lbx.running.sharding import plan_shards
 from lbx.web.browsing import BrowsingPages
+from tests.command_line import Lbx, fails
+from tests.model_family import NAME, SAMPLES, Words
 
 HF = Path(__file__).resolve().parents[2] / "models" / "demo" / "hf"
 TEMPLATE = "{% for m in messages %}<s>{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}answer:{% endif %}"

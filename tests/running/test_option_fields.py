@@ -45,13 +45,13 @@ def test_each_field_of_a_spec_is_an_option_of_the_command_line(command: str) -> 
     for name, field in fields_of(RunSpec).items():
         option, made = field.option, shown(command)[name]
         assert option is not None, f"{name} says nothing of its option"
-        assert (made.help, made.rich_help_panel, made.metavar) == (
+        assert (made.help, made.rich_help_panel, made.metavar) == (  # type: ignore[attr-defined]
             escape(option.help),
             option.panel,
-            option.metavar or made.metavar,
+            option.metavar or made.metavar,  # type: ignore[attr-defined]
         )
         names = [one for text in field.names for one in text.split("/")]
-        assert [*made.opts, *made.secondary_opts] == names
+        assert [*made.opts, *made.secondary_opts] == names  # type: ignore[attr-defined]
 
 
 def test_a_judge_has_its_own_options_and_those_that_say_so() -> None:

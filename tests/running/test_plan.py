@@ -7,17 +7,6 @@ import random
 from pathlib import Path
 
 import pytest
-from engine_parts import (
-    longbench_bundle,
-    longbench_row,
-    make_work,
-    pro_bundle,
-    pro_row,
-    run,
-    scripted,
-    v2_bundle,
-    v2_row,
-)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +20,17 @@ from lbx.results import Store
 from lbx.running.forecast.run_plan import TaskPlan, make_plan
 from lbx.running.jobs import JobSize, Work
 from lbx.running.retrieving import Finder, StoredChunks, retrieve_all
+from tests.running.engine_parts import (
+    longbench_bundle,
+    longbench_row,
+    make_work,
+    pro_bundle,
+    pro_row,
+    run,
+    scripted,
+    v2_bundle,
+    v2_row,
+)
 
 CHAT = "{% for m in messages %}<s>user: {{ m['content'] }} assistant: {% endfor %}"
 COUNTED = """

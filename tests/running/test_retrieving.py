@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_parts import longbench_bundle, longbench_row, make_work, run, scripted, v2_bundle, v2_row
 
 from lbx.backends.embedding import EmbedderInfo
 from lbx.base.errors import BackendError, BundleError, UsageError
@@ -17,7 +16,8 @@ from lbx.base.layout import HUB, Bundle, repo_folder
 from lbx.base.records import Chunk, Sample, Task
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.longbench.benchmark import LongBench
-from lbx.benchmarks.registry import BENCHMARKS, LongBenchV2
+from lbx.benchmarks.longbench_v2 import LongBenchV2
+from lbx.benchmarks.registry import BENCHMARKS
 from lbx.benchmarks.retrieval.chunks import ChunkTokenizer
 from lbx.benchmarks.retrieval.retriever import RetrievalRules
 from lbx.options.run_spec import RetrievalOptions, RunSettings
@@ -25,6 +25,7 @@ from lbx.options.selection import EVERYTHING
 from lbx.results import Store
 from lbx.results.file.caches import find_chunks
 from lbx.running.retrieving import Finder, StoredChunks, retrieve_all, rules_of
+from tests.running.engine_parts import longbench_bundle, longbench_row, make_work, run, scripted, v2_bundle, v2_row
 
 V2 = LongBenchV2()
 DEMO_TOKENIZER = Path(__file__).resolve().parents[2] / "models" / "demo" / "hf" / "tokenizer.json"

@@ -11,14 +11,14 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import profiles
 import pytest
-from command_line import Lbx, fails
 
 from lbx.benchmarks.ruler import generator
 from lbx.options.run_spec import RunSpec
 from lbx.running.preparing import resolve
 from lbx.running.sent_prompts import SentPrompt, prompts
+from tests import profiles
+from tests.command_line import Lbx, fails
 
 HF = Path(__file__).resolve().parents[2] / "models" / "demo" / "hf"
 TASKS = ("niah_single_1", "vt", "qa_1")

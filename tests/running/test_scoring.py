@@ -13,18 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_parts import (
-    Watcher,
-    longbench_bundle,
-    longbench_row,
-    make_work,
-    pro_bundle,
-    pro_row,
-    run,
-    run_row,
-    scripted,
-)
-from newer_metric import Longer, Newer
 
 from lbx.backends.options import thread_count
 from lbx.base.errors import StoreError
@@ -38,9 +26,22 @@ from lbx.bundle.disk import Tally
 from lbx.options.run_spec import RunSettings
 from lbx.results import GenerationRow, SampleRow, Store
 from lbx.results.rows import stored_sample
+from lbx.results.scoring.adding_up import add_up
 from lbx.results.scoring.reading import open_with_numbers
-from lbx.results.scoring.scores import FEWEST, Rescoring, ScoringInput, ScoringPool, add_up, rescore
+from lbx.results.scoring.scores import FEWEST, Rescoring, ScoringInput, ScoringPool, rescore
 from lbx.running.workers.pool import share_out
+from tests.running.engine_parts import (
+    Watcher,
+    longbench_bundle,
+    longbench_row,
+    make_work,
+    pro_bundle,
+    pro_row,
+    run,
+    run_row,
+    scripted,
+)
+from tests.running.newer_metric import Longer, Newer
 
 SCORES = "SELECT * FROM scores ORDER BY ALL"
 RESULTS = "SELECT * FROM task_results ORDER BY ALL"
@@ -142,12 +143,12 @@ def test_groups_are_the_benchmarks_own(tmp_path: Path, store: Store) -> None:
     assert everything(store) == while_running
     tasks: dict[str, list[ScoredSample]] = {}
     for task in benchmark.tasks(bundle):
-        for sample in benchmark.samples(bundle, task.name):
+        for sample in benchmark.samples(bundle, task.name):  # type: ignore[attr-defined]
             for iteration in range(3):
                 key = str(sample.key._replace(iteration=iteration))
                 scores = benchmark.score(sample, answers.get(key, answers["*"]))
                 values = {score.metric: score.score for score in scores}
-                tasks.setdefault(task.name, []).append(ScoredSample(sample, values, iteration))
+                tasks.setdefault(task.name, []).append(ScoredSample(sample, values, iteration))  # type: ignore[attr-defined]
     columns = ("grouping", "name", "metric", "n", "score", "official", "partial")
     wanted = [tuple(getattr(group, column) for column in columns) for group in benchmark.groups(tasks)]
     found = store.query(f'SELECT "{columns[0]}", {", ".join(columns[1:])} FROM group_results ORDER BY position').rows

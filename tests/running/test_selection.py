@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from engine_parts import longbench_bundle, longbench_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from lbx.base.records import Sample, Task
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.options.run_spec import SampleOptions
 from lbx.options.selection import EVERYTHING, Selection, select_samples
+from tests.running.engine_parts import longbench_bundle, longbench_row
 
 BUNDLE: Any = SimpleNamespace()
 

@@ -8,16 +8,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from engine_parts import v2_bundle, v2_row
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Task
 from lbx.benchmarks.registry import BENCHMARKS
+from lbx.engine.prefix import DecodeCapacity
 from lbx.options.run_spec import RunSettings
 from lbx.options.selection import EVERYTHING, Selection
-from lbx.running.forecast.estimate import Costs, DecodeCapacity
+from lbx.running.forecast.estimate import Costs
 from lbx.running.forecast.run_plan import PrefixOrder
 from lbx.running.forecast.shards import (
     ONE_BY_ONE,
@@ -32,6 +32,7 @@ from lbx.running.forecast.shards import (
     read_shards,
 )
 from lbx.running.jobs import Agenda
+from tests.running.engine_parts import v2_bundle, v2_row
 
 TASKS = ("longbench/a", "longbench/b", "leval/c")
 

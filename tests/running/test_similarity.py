@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_parts import make_work, pro_bundle, pro_row, run, scripted
 
 from lbx.backends.embedding import Embedder, EmbedderInfo, load_embedder
 from lbx.backends.weights import resolve_embedder
@@ -23,6 +22,7 @@ from lbx.results import Store
 from lbx.results.file.caches import embedding_models
 from lbx.results.scoring.scores import Rescoring, Similarities, identity, rescore
 from lbx.results.whole.changes import score_with
+from tests.running.engine_parts import make_work, pro_bundle, pro_row, run, scripted
 
 PRO = LongBenchPro()
 OUTPUTS = [

@@ -10,16 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
 
-for room in ("backends", "bundle", "journeys"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / room))
-
-from endpoint_servers import free_port  # noqa: E402
-from hubserver import serve  # noqa: E402
-from made_families import FAMILIES, write_hub  # noqa: E402
-from served_model import make_served  # noqa: E402
-from server_processes import ServerProcess, is_answering, start_llama_server  # noqa: E402
+from tests.backends.endpoint_servers import free_port
+from tests.bundle.hubserver import serve
+from tests.command_line import Lbx
+from tests.journeys.made_families import FAMILIES, write_hub
+from tests.servers.served_model import make_served
+from tests.servers.server_processes import ServerProcess, is_answering, start_llama_server
 
 Once = Callable[[str, Callable[[Path], object]], Path]
 RECIPES = ("longbench", "longbench_v2", "longbench_pro", "lveval", "leval")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tiny import export_gguf, make_model
+from tests.backends.tiny import export_gguf, make_model
 
 WINDOW = 4096
 TEMPLATE = (

@@ -12,7 +12,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from endpoint_servers import free_port
+
+from tests.backends.endpoint_servers import free_port
 
 TOOLS = Path(__file__).resolve().parents[2] / ".venv-servers"
 NAME = "tiny"

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
-from served_requests import read_answers
-from server_processes import ServerProcess, needs, needs_time, start_llama_server, start_vllm
+
+from tests.command_line import Lbx
+from tests.servers.served_requests import read_answers
+from tests.servers.server_processes import ServerProcess, needs, needs_time, start_llama_server, start_vllm
 
 _ANSWERS = 30
 _KILLED_AFTER = 12

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Lbx
-from endpoint_servers import closing_all
-from served_model import REASONED, WINDOW
-from served_requests import ask, ask_documents, make_request, read_answers
-from server_processes import needs
 
 from lbx.backends import load, read_card
 from lbx.base.errors import BackendError, PromptError, UsageError
 from lbx.base.records import Completion
+from tests.backends.endpoint_servers import closing_all
+from tests.command_line import Lbx
+from tests.servers.served_model import REASONED, WINDOW
+from tests.servers.served_requests import ask, ask_documents, make_request, read_answers
+from tests.servers.server_processes import needs
 
 TASKS = "leval/tpo,longbench/trec,longbench/trec_e,longbench_v2,longbench_pro/t3.1,lveval/factrecall_en_16k"
 SIZE = ("--limit", 2, "--context-window", 2048, "--max-new-tokens", 12, "--sampling", "model", "--no-thinking")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from command_line import Lbx
-from served_requests import read_answers
-from server_processes import needs, needs_time, start_vllm
+from tests.command_line import Lbx
+from tests.servers.served_requests import read_answers
+from tests.servers.server_processes import needs, needs_time, start_vllm
 
 WHAT = (
     "-t",

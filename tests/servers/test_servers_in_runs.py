@@ -7,9 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
-from served_requests import read_answers
-from server_processes import QUIET, VLLM_ENVIRONMENT, llama_server_command, needs, needs_time, vllm_command
+
+from tests.command_line import Lbx
+from tests.servers.served_requests import read_answers
+from tests.servers.server_processes import (
+    QUIET,
+    VLLM_ENVIRONMENT,
+    llama_server_command,
+    needs,
+    needs_time,
+    vllm_command,
+)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
+
+from tests.command_line import Lbx
 
 NEEDLE = """
 lengths = [64]

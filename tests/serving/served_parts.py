@@ -8,7 +8,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from command_line import Lbx
+from tests.command_line import Lbx
 
 SERVER = Path(__file__).with_name("small_server.py")
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
-from served_parts import processes_of, serve, server_log, sessions
 
 from lbx.backends.serving import process
 from lbx.base.errors import StoreError
 from lbx.results import Store
+from tests.command_line import Lbx
+from tests.serving.served_parts import processes_of, serve, server_log, sessions
 
 PATIENCE_S = 60.0
 

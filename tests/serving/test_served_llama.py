@@ -13,13 +13,12 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import Lbx
-from served_parts import processes_of, server_log, sessions
+
+from tests.backends.endpoint_servers import SERVE_LLAMA, export_demo
+from tests.command_line import Lbx
+from tests.serving.served_parts import processes_of, server_log, sessions
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "backends"))
-
-from endpoint_servers import SERVE_LLAMA, export_demo  # noqa: E402
 
 pytest.importorskip("llama_cpp.server.app", reason="needs lbx[llama] and lbx[dev]")
 

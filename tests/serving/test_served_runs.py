@@ -7,11 +7,11 @@ import socket
 from pathlib import Path
 
 import pytest
-from command_line import Lbx, fails
-from served_parts import SERVER, processes_of, serve, server_log, sessions
 
 from lbx.backends.serving import process
 from lbx.options.run_spec import RunSpec
+from tests.command_line import Lbx, fails
+from tests.serving.served_parts import SERVER, processes_of, serve, server_log, sessions
 
 SAMPLES = 12
 
@@ -80,7 +80,7 @@ def test_a_port_in_use_is_refused(lbx: Lbx, bundle: Path, card: Path, tmp_path: 
 
 def test_two_runs_do_not_share_a_port_before_their_servers_listen() -> None:
     reservation, port = process._reserve_port(None, "127.0.0.1")
-    with reservation, pytest.raises(process.UsageError, match="in use"):
+    with reservation, pytest.raises(process.UsageError, match="in use"):  # type: ignore[attr-defined]
         process._reserve_port(port, "127.0.0.1")
     process._reserve_port(port, "127.0.0.1")[0].close()
 

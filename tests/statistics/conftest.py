@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from scored_parts import Imported
 
 from lbx.results import Store
 from lbx.results.scoring.score_columns import read_scores
+from tests.scored_parts import Imported
 
 
 @pytest.fixture(scope="session")

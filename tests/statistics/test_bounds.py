@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from scored_parts import TASKS, Imported, made_sample, made_scores
 
 from lbx.base.number import Number
 from lbx.base.records import Sample, ScoredSample
@@ -18,6 +17,7 @@ from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.results.scoring.adding_up import add_up
 from lbx.statistics.estimates import interval
+from tests.scored_parts import TASKS, Imported, made_sample, made_scores
 
 NO_MEAN = "effective_length_k"
 """RULER's effective length: a length, which has no interval and no bounds."""

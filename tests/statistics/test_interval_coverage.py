@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from statistics import NormalDist
 
 import numpy as np
-import profiles
 import pytest
-from scored_parts import Imported
 
 from lbx.base.records import ScoredSample
 from lbx.statistics.differences import difference
 from lbx.statistics.estimates import Estimate, Interval, Stratum, interval
+from tests import profiles
+from tests.scored_parts import Imported
 
 TRIALS = 2000
 SHARED = 0.15

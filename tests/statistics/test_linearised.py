@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scored_parts import Imported
 
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.statistics.estimates import interval
+from tests.scored_parts import Imported
 
 RUN = "llama2-13b-chat-4k"
 SE_POINTS = {"gov_report_summ": 1.713, "paper_assistant": 0.728, "review_summ": 0.354, "meeting_summ": 0.504}

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tiny_families.shrinking import WINDOW
 
 from lbx.backends import load, resolve_model
 from lbx.base.records import Completion, Request, SampleKey
 from lbx.engine.batching import DecodeBatch, complete, complete_all
+from tests.tiny_families.shrinking import WINDOW
 
 CHUNK = 64
 NEW_TOKENS = 12

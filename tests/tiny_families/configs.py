@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from tiny_families.excluded import EXCLUDED
-from tiny_families.shrinking import WINDOW
+from tests.tiny_families.excluded import EXCLUDED
+from tests.tiny_families.shrinking import WINDOW
 
 
 @dataclass(frozen=True)

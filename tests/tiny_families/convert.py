@@ -23,7 +23,7 @@ def _unknown_name(kind, name):
 
 def main() -> None:
     sys.stdout, said = sys.stderr, sys.stdout  # its progress is no answer
-    enum.EnumType.__getattr__ = _unknown_name
+    enum.EnumType.__getattr__ = _unknown_name  # type: ignore[attr-defined]
     import torch
     from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
     from conversion.base import TextModel
@@ -37,7 +37,7 @@ def main() -> None:
         known = ModelBase.load_hparams(folder, False)
         found = get_model_class(get_model_architecture(known, ModelType.TEXT))
         kind = type(found.__name__, (found,), {"set_vocab": TextModel.set_vocab, "model_arch": found.model_arch})
-        kind.no_mtp = True  # heads for several tokens at once, which these models lack
+        kind.no_mtp = True  # type: ignore[attr-defined]  # heads for several tokens at once, which these models lack
         with torch.inference_mode():
             kind(folder, gguf.LlamaFileType.ALL_F32, out).write()
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tiny_families.configs import Family
-from tiny_families.shrinking import VOCABULARY, tiny
+from tests.tiny_families.configs import Family
+from tests.tiny_families.shrinking import VOCABULARY, tiny
 
 _SEED = 11
 _NOISE = 0.05

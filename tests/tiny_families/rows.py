@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tiny_families import twin
-from tiny_families.answers import Found, Said, look
-from tiny_families.configs import FAMILIES
-from tiny_families.making import make
-from tiny_families.twin import Twin
+from tests.tiny_families import twin
+from tests.tiny_families.answers import Found, Said, look
+from tests.tiny_families.configs import FAMILIES
+from tests.tiny_families.making import make
+from tests.tiny_families.twin import Twin
 
 
 @dataclass
@@ -101,7 +101,7 @@ def rows(names: Sequence[str], *, twins: bool) -> Iterator[Row]:
 
 
 def make_one(name: str, folder: Path) -> None:
-    from backends.tiny import make_tokenizer
+    from tests.backends.tiny import make_tokenizer
 
     make(FAMILIES[name], folder, make_tokenizer())
 

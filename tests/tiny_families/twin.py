@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tiny_families.answers import CHUNK, MOST_COMPUTED, NEW_TOKENS, card_of, hf_card, prompts
 
 from lbx.backends import load
 from lbx.base.records import Request, SampleKey
 from lbx.engine.batching import DecodeBatch, complete
 from lbx.running.parity import forced_logits
+from tests.tiny_families.answers import CHUNK, MOST_COMPUTED, NEW_TOKENS, card_of, hf_card, prompts
 
 REPOSITORY = Path(__file__).parents[2]
 CONVERTER = REPOSITORY / ".venv-convert" / "bin" / "python"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sites import HOSTILE
-
 from lbx.base.records import JudgedAnswer, RoundSample, Sample
 from lbx.opinions.numbers import write_ratings
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
+from tests.web.sites import HOSTILE
 
 DOCUMENT = "The kettle is blue.\n" * 2000
 TASK = ("longbench", "qasper")

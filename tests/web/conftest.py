@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from chromium import chromium
+
+from tests.chromium import chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chromium import overflow, violations
+from tests.chromium import overflow, violations
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

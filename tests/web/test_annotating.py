@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sites import HOSTILE, SHOWN, client_of, site_of
 from starlette.testclient import TestClient
 
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.web.annotating import AnnotationPages
+from tests.web.sites import HOSTILE, SHOWN, client_of, site_of
 
 ROWS = [
     {"instructions": ["q0", "q1"], "outputs": ["a0", "a1"], "input": "one\nkettle", "source": "s", "evaluation": "f1"},

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import profiles
 import pytest
-from chromium import Opened, overflow, violations, windows
-from sites import HOSTILE, answered, site_of
 
 from lbx.exchange.annotation.dataset import Dataset
 from lbx.web.annotating import AnnotationPages
+from tests import profiles
+from tests.chromium import Opened, overflow, violations, windows
+from tests.web.sites import HOSTILE, answered, site_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from browsed_file import DOCUMENT, browsed_file
-from chromium import Opened, windows
-from page_checks import assert_fits_and_is_accessible
-from sites import SHOWN, answered, client_of, site_of
 from starlette.testclient import TestClient
 
 from lbx.base.records import sha256_text
 from lbx.results import Store
 from lbx.results.read.answers import AnswerKey
 from lbx.web.browsing import BrowsingPages, answer_link, question_link
+from tests.chromium import Opened, windows
+from tests.web.browsed_file import DOCUMENT, browsed_file
+from tests.web.page_checks import assert_fits_and_is_accessible
+from tests.web.sites import SHOWN, answered, client_of, site_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

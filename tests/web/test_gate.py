@@ -8,7 +8,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from sites import HOSTILE, SHOWN, client_of, site_of
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -16,6 +15,7 @@ from starlette.routing import Route
 from lbx.base.errors import UsageError
 from lbx.web import Site, form_route, listening, page
 from lbx.web.pages import HERE
+from tests.web.sites import HOSTILE, SHOWN, client_of, site_of
 
 SAVED: list[tuple[str, Mapping[str, str]]] = []
 

@@ -6,20 +6,14 @@ import asyncio
 import logging
 import re
 import socket
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
-from browsed_file import browsed_file
 from hypothesis import given
 from hypothesis import strategies as st
-from sites import answered, client_of, site_of
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "opinions"))
-from rated_file import answers_file, book_of
 
 import lbx.web
 from lbx.exchange.annotation.dataset import Dataset
@@ -28,6 +22,9 @@ from lbx.opinions.rating_site import RatingPages
 from lbx.web import Documents, Site, limits
 from lbx.web.annotating import AnnotationPages
 from lbx.web.browsing import BrowsingPages
+from tests.opinions.rated_file import answers_file, book_of
+from tests.web.browsed_file import browsed_file
+from tests.web.sites import answered, client_of, site_of
 
 Headers = Sequence[tuple[bytes, bytes]]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from browsed_file import browsed_file
-from chromium import Opened, windows
-from sites import answered
 
 from lbx.results.read.answers import AnswerKey
 from lbx.web import Site, listening
 from lbx.web.browsing import BrowsingPages, answer_link
+from tests.chromium import Opened, windows
+from tests.web.browsed_file import browsed_file
+from tests.web.sites import answered
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from browsed_file import browsed_file
-from chromium import Opened, windows
-from page_checks import assert_fits_and_is_accessible
-from sites import answered, client_of, site_of
 from starlette.testclient import TestClient
 
 from lbx.results import GenerationRow, Store
 from lbx.results.read.answers import AnswerKey
 from lbx.web.browsing import BrowsingPages, answer_link
+from tests.chromium import Opened, windows
+from tests.web.browsed_file import browsed_file
+from tests.web.page_checks import assert_fits_and_is_accessible
+from tests.web.sites import answered, client_of, site_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

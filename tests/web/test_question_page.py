@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from chromium import Opened, windows
-from sites import HOSTILE, answered, client_of, site_of
 
 from lbx.base.records import Sample
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
 from lbx.results.read.answers import AnswerKey
 from lbx.web.browsing import BrowsingPages, answer_link, question_link
+from tests.chromium import Opened, windows
+from tests.web.sites import HOSTILE, answered, client_of, site_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -12,18 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import profiles
 import pytest
-from chromium import Opened, violations, windows
-from sites import HOSTILE, SHOWN, answered, site_of
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "opinions"))
-from rated_file import answers_file, book_of
 
 from lbx.opinions.journal import Journal, journal_of
 from lbx.opinions.rating_site import RatingPages
 from lbx.results import Store
 from lbx.web import Documents
+from tests import profiles
+from tests.chromium import Opened, violations, windows
+from tests.opinions.rated_file import answers_file, book_of
+from tests.web.sites import HOSTILE, SHOWN, answered, site_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 
 import pytest
-from sites import HOSTILE, SHOWN, client_of, site_of
 from starlette.testclient import TestClient
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "opinions"))
-from rated_file import answers_file, book_of
 
 from lbx.opinions.journal import Journal, journal_of
 from lbx.opinions.rating_session import RatingSession
 from lbx.opinions.rating_sets import PAIR, SCORE
 from lbx.opinions.rating_site import RatingPages
 from lbx.web import Documents, Site
+from tests.opinions.rated_file import answers_file, book_of
+from tests.web.sites import HOSTILE, SHOWN, client_of, site_of
 
 
 @contextmanager

@@ -14,14 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import official
-from make import module, run, write_rows
+from tests.golden.making import official
+from tests.golden.making.make import module, run, write_rows
+from tests.journeys import made_families
 
 TESTS = Path(__file__).resolve().parents[2]
 SHARED = TESTS.parents[1] / "shared"
-sys.path.append(str(TESTS / "journeys"))
-
-import made_families  # noqa: E402
 
 Numbers = dict[str, Any]
 PARTS = {"topic_retrieval_longchat": ("exact_match/first", "exact_match/second", "exact_match/third"),

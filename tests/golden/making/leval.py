@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from make import Record, keep, module, run, scored, write_rows
-from texts import bent, words
+from tests.golden.making.make import Record, keep, module, run, scored, write_rows
+from tests.golden.making.texts import bent, words
 
 EXAMS = ("coursera", "quality", "tpo", "gsm100", "codeU", "topic_retrieval_longchat", "sci_fi")
 SUMMARIES = ("gov_report_summ", "meeting_summ", "news_summ", "paper_assistant", "patent_summ", "review_summ",

@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from make import Record, keep, module, run, scored, unlimited, write_rows
-from texts import bent, bent_code, code, words
+from tests.golden.making.make import Record, keep, module, run, scored, unlimited, write_rows
+from tests.golden.making.texts import bent, bent_code, code, words
 
 ZH = ("multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh")
 FIRST_LINE = ("trec", "triviaqa", "samsum", "lsht")

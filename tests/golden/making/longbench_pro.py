@@ -7,9 +7,9 @@ import random
 from pathlib import Path
 from typing import Any
 
-from make import Record, keep, module, unlimited, write_rows
-from official import Similar
-from texts import bent, words
+from tests.golden.making.make import Record, keep, module, unlimited, write_rows
+from tests.golden.making.official import Similar
+from tests.golden.making.texts import bent, words
 
 QUESTIONS = 6
 KEPT_BACK = ("date", "fail_samples_num", "total_samples_num")

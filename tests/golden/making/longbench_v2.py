@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from make import Record, keep, run, write_rows
-from texts import words
+from tests.golden.making.make import Record, keep, run, write_rows
+from tests.golden.making.texts import words
 
 SAYINGS = (
     "The correct answer is ({a})", "The correct answer is {a}", "The correct answer is **({a})**", "**{a}**", "{a}", "",

@@ -6,8 +6,8 @@ import json
 import random
 from pathlib import Path
 
-from make import Record, keep, module, run, scored, unlimited, write_rows
-from texts import bent, words
+from tests.golden.making.make import Record, keep, module, run, scored, unlimited, write_rows
+from tests.golden.making.texts import bent, words
 
 LENGTHS = ("16k", "32k", "64k", "128k", "256k")
 ZH = ("multifieldqa_zh_mixup", "factrecall_zh", "cmrc_mixup", "lic_mixup", "dureader_mixup")

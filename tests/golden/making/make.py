@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import official
+from tests.golden.making import official
 
 HERE = Path(__file__).resolve().parent
 Record = dict[str, Any]
@@ -84,11 +84,7 @@ def keep(folder: Path, name: str, records: list[Record], **aggregates: Any) -> N
 
 
 def main() -> None:
-    import leval
-    import longbench
-    import longbench_pro
-    import longbench_v2
-    import lveval
+    from tests.golden.making import leval, longbench, longbench_pro, longbench_v2, lveval
 
     official.stand_in()
     upstream, folder = (Path(argument).resolve() for argument in sys.argv[1:3])

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import official
-from make import Record, module, run
+from tests.golden.making import official
+from tests.golden.making.make import Record, module, run
 
 ROWS = 6
 PAPER = (

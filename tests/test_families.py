@@ -24,6 +24,8 @@ ALLOWED = {
     "opinions/judge_spec.py": "the options of `lbx judge`: help and the rubric's default",
     "running/parity.py": "a needle's document as the text that two models read",
     "options/run_spec.py": "the options of a run: their help",
+    "options/asking.py": "the options of a run: their help",
+    "options/common.py": "the options of commands: their help",
 }
 ROOT = Path(lbx.__file__).parent
 

@@ -470,7 +470,16 @@ class LongBenchV2(Benchmark):
         _check_mode(sample.task, mode)
         budget = 1024 if mode.cot else 128
         if mode.rag:
-            return self._prompt(bundle, "0shot_rag.txt", sample, budget, document=_format_chunks(chunks))
+            ordered = sorted(chunks, key=lambda chunk: chunk.index)
+            return self._prompt(
+                bundle,
+                "0shot_rag.txt",
+                sample,
+                budget,
+                document="\n\n".join(
+                    f"Retrieved chunk {number}: {chunk.text}" for number, chunk in enumerate(ordered, start=1)
+                ),
+            )
         if mode.no_context:
             return self._prompt(bundle, "0shot_no_context.txt", sample, budget)
         return self._prompt(
@@ -581,11 +590,6 @@ class LongBenchV2(Benchmark):
                 name = f"{domain}: {sub_domain}"
                 table += group("sub_domain", name, counted.take(domains[domain][sub_domain]), official=False)
         return table
-
-
-def _format_chunks(chunks: Sequence[Chunk]) -> str:
-    ordered = sorted(chunks, key=lambda chunk: chunk.index)
-    return "\n\n".join(f"Retrieved chunk {number}: {chunk.text}" for number, chunk in enumerate(ordered, start=1))
 
 
 def _filter(rows: ScoredRows, belongs: Callable[[Sample], bool]) -> ScoredRows:

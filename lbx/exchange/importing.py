@@ -107,7 +107,9 @@ def parse_predictions(
     """
     if not model.strip():
         raise UsageError("The model's name is empty.", fix="Pass --model NAME.")
-    run = _read_harness(format_name, path, e=e) if format_name in _HARNESSES else None
+    if e and format_name in _HARNESSES:
+        raise UsageError(f"--e does not apply to {format_name}, whose files name their tasks.", fix="Leave it out.")
+    run = _HARNESSES[format_name](path) if format_name in _HARNESSES else None
     form, reading = (run.form, run.reading) if run else _read_official(format_name, path, bundle, e=e)
     if bundle and needs_model(BENCHMARKS[form.name]):
         log.info(f"The bundle is not used: the samples of {form.name} depend on the model that was asked.")
@@ -122,12 +124,6 @@ def parse_predictions(
         return ParsedPredictions(form, reading, name, model, bundle, metadata, settings, run.harness, run.notes)
     settings = official_judge.settings_of_rows([row.line for row in reading.rows]) if reading.for_judge else {}
     return ParsedPredictions(form, reading, name, model, bundle, metadata, settings)
-
-
-def _read_harness(format_name: str, path: Path, *, e: bool) -> HarnessRun:
-    if e:
-        raise UsageError(f"--e does not apply to {format_name}, whose files name their tasks.", fix="Leave it out.")
-    return _HARNESSES[format_name](path)
 
 
 def _read_official(

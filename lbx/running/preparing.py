@@ -17,7 +17,7 @@ from lbx.base.records import Task, canonical_json, sha256_text
 from lbx.base.version import __version__
 from lbx.benchmarks.base.benchmark import Benchmark, needs_model
 from lbx.benchmarks.registry import benchmarks_with
-from lbx.engine.model import Backend, BackendInfo
+from lbx.engine.model import Backend
 from lbx.opinions.judge_run import resolve_judge
 from lbx.opinions.judge_spec import JudgeSpec
 from lbx.opinions.rounds import same_family, tokenizer_sha256
@@ -113,7 +113,22 @@ def make_works(run: ResolvedRun, card: ModelCard, backend: Backend) -> list[Work
     works = []
     for name, settings in zip(run.names, run.settings, strict=True):
         completed = replace(settings, model_sampling=recommended, stop=card.stop)
-        _check_budgets(backend.info, completed)
+        info = backend.info
+        if (budget := completed.reasoning_budget(info.context_window)) >= info.context_window:
+            raise UsageError(
+                f"--thinking-tokens {budget} leaves no room for a prompt: the context window of {info.model} has "
+                f"{info.context_window} tokens.",
+                fix="Give a smaller budget.",
+            )
+        if budget and not completed.thinking_tokens:
+            log.info(
+                f"Each answer may use {budget:,} additional tokens for reasoning. Change this with --thinking-tokens N."
+            )
+        if completed.max_prompt_tokens and not info.counts_tokens:
+            raise UsageError(
+                f"--max-prompt-tokens needs a tokenizer, but the card of {info.model} has none.",
+                fix="Add [tokenizer] to its card, or remove the option: the server rejects prompts that are too long.",
+            )
         works.append(_make_work(run, name, card, backend, completed))
     return works
 
@@ -186,24 +201,6 @@ def generated_names(row: RunRow, *, judges: bool) -> list[str]:
     digest = sha256_text(canonical_json([row.model, row.backend, row.bundle_digest, settings]))[:8]
     name = f"{row.model}-{row.backend}-{digest}{'-judge' * judges}"
     return [name, *([f"{name}-{row.settings[FULL_HASH][:8]}"] if FULL_HASH in row.settings else [])]
-
-
-def _check_budgets(info: BackendInfo, settings: RunSettings) -> None:
-    if (budget := settings.reasoning_budget(info.context_window)) >= info.context_window:
-        raise UsageError(
-            f"--thinking-tokens {budget} leaves no room for a prompt: the context window of {info.model} has "
-            f"{info.context_window} tokens.",
-            fix="Give a smaller budget.",
-        )
-    if budget and not settings.thinking_tokens:
-        log.info(
-            f"Each answer may use {budget:,} additional tokens for reasoning. Change this with --thinking-tokens N."
-        )
-    if settings.max_prompt_tokens and not info.counts_tokens:
-        raise UsageError(
-            f"--max-prompt-tokens needs a tokenizer, but the card of {info.model} has none.",
-            fix="Add [tokenizer] to its card, or remove the option: the server rejects prompts that are too long.",
-        )
 
 
 def _make_work(run: ResolvedRun, name: str | None, card: ModelCard, backend: Backend, settings: RunSettings) -> Work:

@@ -166,7 +166,13 @@ class LEval(Benchmark):
             case "f1":
                 return [Score("f1", qa_f1(output, [reference]))]
             case "rouge":
-                return _rouge_scores(output, reference)
+                scores = rouge(output, [reference])
+                return [
+                    Score("geometric_mean", (scores.rouge1 * scores.rouge2 * scores.rouge_l) ** (1 / 3)),
+                    Score("rouge1", scores.rouge1),
+                    Score("rouge2", scores.rouge2),
+                    Score("rougeL", scores.rouge_l),
+                ]
             case "statements":
                 return _statement_scores(output, reference)
         answered, expected = _exam_answers(kind, output, reference)
@@ -264,16 +270,6 @@ def _statement_scores(output: str, reference: str) -> list[Score]:
         Score("exact_match", (loyalty + fact) / 2, f"{answered[0]} [fact: {answered[1]}]"),
         Score("loyalty", loyalty, answered[0]),
         Score("fact", fact, answered[1]),
-    ]
-
-
-def _rouge_scores(output: str, reference: str) -> list[Score]:
-    scores = rouge(output, [reference])
-    return [
-        Score("geometric_mean", (scores.rouge1 * scores.rouge2 * scores.rouge_l) ** (1 / 3)),
-        Score("rouge1", scores.rouge1),
-        Score("rouge2", scores.rouge2),
-        Score("rougeL", scores.rouge_l),
     ]
 
 

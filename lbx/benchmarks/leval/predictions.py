@@ -114,7 +114,8 @@ class LEvalFormat(PredictionFormat):
         meta: dict[str, Any] = {"evaluation": evaluation}
         if KINDS[task] == "topics":
             meta["topic"] = number % 3
-        sample_id = _hash(line.optional_text("query"), reference, evaluation, meta.get("topic"))
+        identity = [line.optional_text("query"), reference, evaluation, meta.get("topic")]
+        sample_id = sha256_text(canonical_json(identity))[:16]
         sample = Sample(
             benchmark=self.name,
             task=task,
@@ -184,10 +185,6 @@ def _answer_key(lines: Sequence[PredictionLine]) -> str:
     if answer_key is None:
         raise prediction_file_error(lines[0].location, 'it has no key with "_pred" in its name for the model\'s answer')
     return answer_key
-
-
-def _hash(*content: object) -> str:
-    return sha256_text(canonical_json(list(content)))[:16]
 
 
 def _to_text(value: object) -> str:

@@ -218,7 +218,15 @@ class LongBench(Benchmark):
         for metric in METRICS[kind_of(task).metric]:
             scores += task_score(metric, rows, metric, 2)
             if task.endswith("_e"):
-                scores += _bucket_scores(metric, rows)
+                groups = {
+                    name: ScoredRows.of(rows).filter(partial(_is_in_bucket, bucket_index))
+                    for bucket_index, name in enumerate(BUCKETS)
+                }
+                scores += [
+                    replace(score, official=numpy_percent(group.with_metric(metric)[1].tolist(), 2))
+                    for bucket, group in groups.items()
+                    for score in task_score(f"{metric}/{bucket}", group, metric, None)
+                ]
         return scores
 
     def headline(self, task: str, rows: Sequence[ScoredSample]) -> Number | None:
@@ -246,18 +254,6 @@ def _scores(kind: TaskRules, sample: Sample, answer: str) -> list[Score]:
             return [Score("retrieval", retrieval(answer, references, language=language))]
         case _, language:
             return [Score("f1", (f1.qa_f1_zh if language == "zh" else f1.qa_f1)(answer, references))]
-
-
-def _bucket_scores(metric: str, rows: Sequence[ScoredSample]) -> list[Number]:
-    groups = {
-        name: ScoredRows.of(rows).filter(partial(_is_in_bucket, bucket_index))
-        for bucket_index, name in enumerate(BUCKETS)
-    }
-    return [
-        replace(score, official=numpy_percent(group.with_metric(metric)[1].tolist(), 2))
-        for bucket, group in groups.items()
-        for score in task_score(f"{metric}/{bucket}", group, metric, None)
-    ]
 
 
 def _is_in_bucket(bucket_index: int, row: ScoredSample) -> bool:

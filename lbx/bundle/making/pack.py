@@ -281,7 +281,12 @@ def create(
         UsageError: a recipe is wrong, a local source missing, an unsafe format not allowed, a disk too small.
         FetchError: a source cannot be fetched, or does not have the expected hash.
     """
-    epoch, writing = _source_date_epoch(), writing or Writing()
+    value = os.environ.get("SOURCE_DATE_EPOCH", "0") or "0"
+    if not value.isascii() or not value.isdigit() or len(value) > 11:
+        raise UsageError(
+            f"SOURCE_DATE_EPOCH={value!r} is not a number of seconds since 1970.", fix="Correct or unset it."
+        )
+    epoch, writing = int(value), writing or Writing()
     writing.require()
     with _open_job(recipes, out_dir, progress, options) as job:
         if on_outline:
@@ -366,15 +371,6 @@ def _open_job(recipes: Sequence[Path], out_dir: Path, progress: Progress, option
             unread=unknown_datasets(plans),
         )
         yield BundleJob(recipe, base, shop, fetcher, plans, outline)
-
-
-def _source_date_epoch() -> int:
-    value = os.environ.get("SOURCE_DATE_EPOCH", "0") or "0"
-    if not value.isascii() or not value.isdigit() or len(value) > 11:
-        raise UsageError(
-            f"SOURCE_DATE_EPOCH={value!r} is not a number of seconds since 1970.", fix="Correct or unset it."
-        )
-    return int(value)
 
 
 def _fetch_all(job: BundleJob, progress: Progress) -> tuple[dict[str, PayloadContent], set[str]]:

@@ -52,9 +52,9 @@ ALLOWED: dict[str, dict[str, str]] = {
     "base/journal_file.py": {"fdopen": "descriptors of open_or_create"},
     "base/crash_report.py": {"fdopen": "a pipe that this process has made"},
     "running/parity.py": {"load": "an array in the folder that the command has made", "save": "the same"},
-    "report/figures.py": {"read_text": "the style sheet of the package"},
+    "report/draw/figures.py": {"read_text": "the style sheet of the package"},
     "report/page/page.py": {"read_text": "a file of the package"},
-    "report/reference.py": {"read_text": "files of the package"},
+    "report/rows/reference.py": {"read_text": "files of the package"},
 }
 
 

@@ -10,7 +10,7 @@ from tests.golden.case import SOURCES, Case, read_from
 KINDS = ("records", "aggregates")
 
 FAMILIES: dict[str, dict[str, Callable[[], Iterator[Case]]]] = {
-    module.__name__: {"records": module.records, "aggregates": module.aggregates}
+    module.__name__.rpartition(".")[2]: {"records": module.records, "aggregates": module.aggregates}
     for module in (longbench, longbench_v2, longbench_pro, lveval, leval)
 }
 

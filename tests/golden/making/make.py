@@ -91,7 +91,7 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     wanted = sys.argv[3:]
     for family in (longbench, longbench_v2, longbench_pro, lveval, leval):
-        if wanted and family.__name__ not in wanted:
+        if wanted and family.__name__.rpartition(".")[2] not in wanted:
             continue
         with tempfile.TemporaryDirectory(prefix="golden-") as work:
             family.make(upstream, Path(work), folder)

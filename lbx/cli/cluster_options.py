@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from lbx.cli.options import SessionOptions
 from lbx.cli.spec_options import SpecOptions
-from lbx.options.common import CALIBRATE, CPUS, DRY_RUN, GPUS, MEMORY, OUTPUT, SCRATCH, SHARD_PLAN, AsJson
+from lbx.options.common import CPUS, GPUS, MEMORY, OUTPUT, SCRATCH, SHARD_PLAN, AsJson
 from lbx.options.option import Argument, Option
 
 
@@ -34,7 +34,7 @@ class SubmitOptions(SessionOptions, SpecOptions):
     at_once: Annotated[int, Option("At most N shards at a time; 0: all.", "N")] = 0
     calibrate: Annotated[
         bool,
-        CALIBRATE.with_help("Compute here for a few seconds to predict the duration of shards on nodes like this one."),
+        Option("Compute here for a few seconds to predict the duration of shards on nodes like this one."),
     ] = True
     like: Annotated[
         Path | None,
@@ -44,7 +44,7 @@ class SubmitOptions(SessionOptions, SpecOptions):
         bool,
         Option("Count with the model's tokenizer, or guess and load no model here.", names=("--tokens/--characters",)),
     ] = True
-    dry_run: Annotated[bool, DRY_RUN.with_help("Print the jobs without submitting them.")] = False
+    dry_run: Annotated[bool, Option("Print the jobs without submitting them.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar
 
 from lbx.options.common import (
     BUNDLE,
-    FORCE,
     FORMAT_NAME,
     MODEL,
     NAME,
@@ -163,7 +162,7 @@ class ExportOptions:
             "METRIC",
         ),
     ] = None
-    force: Annotated[bool, FORCE.with_help("Replace existing files.")] = False
+    force: Annotated[bool, Option("Replace existing files.")] = False
     as_json: AsJson = False
 
 
@@ -182,7 +181,5 @@ class MergeOptions:
         OUTPUT.with_help("The new results file; default for a folder: its results.duckdb."),
     ] = None
     shards: Annotated[Path | None, SHARD_PLAN.with_help("The shard plan, which lists the expected samples.")] = None
-    force: Annotated[
-        bool, FORCE.with_help("Merge into an existing output; rows that only the output has are kept.")
-    ] = False
+    force: Annotated[bool, Option("Merge into an existing output; rows that only the output has are kept.")] = False
     as_json: AsJson = False

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from lbx.options.common import DRY_RUN, FORCE, NAME, OUTPUT, RUN, RUN_FORMS, AsJson, OnlyRuns, ResultsArgument
+from lbx.options.common import NAME, OUTPUT, RUN, RUN_FORMS, AsJson, OnlyRuns, ResultsArgument
 from lbx.options.option import Argument, Option
 
 Keys = Annotated[
@@ -70,7 +70,7 @@ class BundleOptions:
     ] = None
     sign: Annotated[Path | None, SIGN] = None
     zstd: Annotated[bool, Option("Compress the archive, for slow links; weights shrink little.")] = False
-    dry_run: Annotated[bool, DRY_RUN.with_help("Show sources, licences and sizes without downloading.")] = False
+    dry_run: Annotated[bool, Option("Show sources, licences and sizes without downloading.")] = False
     as_json: AsJson = False
 
 
@@ -114,7 +114,7 @@ class AttestOptions:
         Path | None,
         OUTPUT.with_help("The attestation; default: RESULTS.attestation.jsonl.gz."),
     ] = None
-    force: Annotated[bool, FORCE.with_help("Replace an existing attestation.")] = False
+    force: Annotated[bool, Option("Replace an existing attestation.")] = False
     as_json: AsJson = False
 
 

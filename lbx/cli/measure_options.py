@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from lbx.cli.options import LocalSessionOptions
 from lbx.cli.spec_options import SpecOptions
-from lbx.options.common import BUNDLE, CALIBRATE, LIMIT, OUTPUT, SHARD_PLAN, TASKS, AsJson, Full
+from lbx.options.common import BUNDLE, LIMIT, OUTPUT, SHARD_PLAN, TASKS, AsJson, Full
 from lbx.options.option import Argument, Option, option_of, shard_option
 from lbx.options.run_spec import RunSpec
 
@@ -87,7 +87,7 @@ class PlanOptions(SpecOptions):
     ] = None
     calibrate: Annotated[
         bool,
-        CALIBRATE.with_help("Compute for a few seconds to estimate the duration of a run."),
+        Option("Compute for a few seconds to estimate the duration of a run."),
     ] = True
     against: Annotated[
         tuple[str, ...],

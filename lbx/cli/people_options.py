@@ -11,7 +11,6 @@ from lbx.cli.options import LocalSessionOptions, PageOptions
 from lbx.opinions.judge_spec import JudgeSpec
 from lbx.options.common import (
     BUNDLE,
-    DRY_RUN,
     OUTPUT,
     RATER,
     RESULTS,
@@ -65,7 +64,7 @@ class JudgeOptions(LocalSessionOptions):
     ] = False
     dry_run: Annotated[
         bool,
-        DRY_RUN.with_help("Only count verdicts and tokens.", panel="What to ask"),
+        Option("Only count verdicts and tokens.", panel="What to ask"),
     ] = False
     output: Annotated[
         Path | None,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from lbx.options.common import FORCE, ROWS, RUN, RUN_FORMS, TASKS
+from lbx.options.common import ROWS, RUN, RUN_FORMS, TASKS
 from lbx.options.option import Option
 
 _MARGIN = 1.0
@@ -76,7 +76,7 @@ class ReportQuery:
     margin: Annotated[
         float, Option(f"Largest difference in points that counts as equal; default: {_MARGIN:g}.", "POINTS", least=0.0)
     ] = _MARGIN
-    force: Annotated[bool, FORCE.with_help("Compare runs even if their settings differ; each line notes it.")] = False
+    force: Annotated[bool, Option("Compare runs even if their settings differ; each line notes it.")] = False
     tasks: Annotated[Sequence[str], TASKS] = ()
     limit: Annotated[int, ROWS.with_help(f"changes: show at most N; default: {_LIMIT}.")] = _LIMIT
     keep: Annotated[

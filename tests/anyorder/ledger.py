@@ -21,6 +21,7 @@ SHOWN = ("task_scores", "group_scores", "leaderboard", "judge_results", "rating_
 _MADE_OF = {
     "runs": "run_id, benchmark_versions, task_samples, settings",
     "samples": "*",
+    "rounds": "*",
     "generations": "run_id, benchmark, task, sample_id, iteration, output, error, finish_reason, original_tokens",
     "rating_sets": "* EXCLUDE created_at",
     "rating_items": "*",
@@ -141,7 +142,7 @@ def _fresh(path: Path, empty: Path) -> Iterator[Store]:
 def _fill(store: Store, source: Path) -> None:
     store.attach(source, "given")
     with store.transaction() as connection:
-        for table in ("runs", "samples", "generations", *_OF_PEOPLE):
+        for table in ("runs", "samples", "rounds", "generations", *_OF_PEOPLE):
             connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM given.{table}")
     store.query("DETACH given")
 

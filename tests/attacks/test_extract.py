@@ -21,10 +21,20 @@ SESSION = (
     "INSERT INTO sessions BY NAME SELECT 'r1' AS run_id, 1 AS session, now()::TIMESTAMP AS started_at, "
     "'done' AS status, 0 AS workers, '{}' AS hardware, '{}' AS spec"
 )
+AS_A_JUDGE = (
+    "INSERT INTO {} BY NAME SELECT * REPLACE ('judge' AS benchmark, 'better' AS task, 'round' AS sample_id) "
+    "FROM {} LIMIT 1"
+)
+ROUND = (
+    "INSERT INTO rounds BY NAME SELECT 'better' AS rubric, 'round' AS round_id, 'pair' AS kind, benchmark, task, "
+    "sample_id, run_id, iteration, 'other' AS against_run_id, 0 AS against_iteration, true AS answer_first, "
+    "'' AS document_sha256, [] AS marks FROM generations WHERE benchmark <> 'judge' LIMIT 1"
+)
 COLUMNS = [
     (table, column)
     for (table, column), kind in COLUMN_TYPES.items()
-    if table in ("runs", "samples", "generations", "scores", "numbers", "sessions") and kind in ("VARCHAR", "JSON")
+    if table in ("runs", "samples", "rounds", "generations", "scores", "numbers", "sessions")
+    and kind in ("VARCHAR", "JSON")
 ]
 FORMS = {
     "a value": {"a": TEXT},
@@ -46,7 +56,12 @@ def values_of(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return changed(results_file(tmp_path_factory.mktemp("extract") / "r.duckdb"), SESSION)
+    return changed(
+        results_file(tmp_path_factory.mktemp("extract") / "r.duckdb"),
+        SESSION,
+        *(AS_A_JUDGE.format(*[table] * 2) for table in ("samples", "generations")),
+        ROUND,
+    )
 
 
 def extracted(source: Path, folder: Path, column: str, value: str) -> tuple[object, Path]:

@@ -53,10 +53,10 @@ def change(path: Path, *statements: str) -> None:
 def test_a_file_is_attested_and_verified(lbx: Lbx, folder: Path) -> None:
     attestation_path(folder / "results.duckdb").unlink()
     done = lbx.ok("attest", "results.duckdb", "--sign", "key", cwd=folder)
-    assert "3 runs, 104 rows" in done.stdout
+    assert "3 runs, 107 rows" in done.stdout
     command = done.stderr.partition("has changed: lbx ")[2].split()
     first, signature, attested, *runs, tables, numbers = lbx.ok(*command, cwd=folder).stdout.splitlines()
-    assert first == "results.duckdb: verified. 3 runs with 104 attested rows; signed by a trusted key"
+    assert first == "results.duckdb: verified. 3 runs with 107 attested rows; signed by a trusted key"
     assert "key@lab (trusted), ssh-ed25519 SHA256:" in signature
     assert "of lbx: " in attested
     assert [line.split()[1] for line in runs] == ["first:", "second:", "umpire:"]
@@ -167,7 +167,7 @@ def test_a_run_without_the_others_is_verified_on_request(lbx: Lbx, folder: Path)
     assert done.returncode == 1
     assert done.stdout.startswith("one.duckdb: INCOMPLETE. ")
     assert "second: NOT IN THIS FILE" in done.stdout
-    assert "umpire: verified, 10 rows; 3 rows about runs that are not in this file" in done.stdout
+    assert "umpire: verified, 13 rows; 4 rows about runs that are not in this file" in done.stdout
     again = lbx.ok(*done.stderr.partition("others alone: lbx ")[2].split(), cwd=folder)
     assert again.stdout.startswith("one.duckdb: verified. 2 runs with ")
 

@@ -134,7 +134,7 @@ def _resolve_report(results: Path | None, view: str | None, *, has_published: bo
     if results is None and view != without_file:
         raise UsageError(
             f"The report {view} needs a results file." if view else "No results file given.",
-            fix=f"Only published figures work without one: `lbx report {without_file}`.",
+            fix=f"Only published figures work without one: `{as_command('lbx', 'report', without_file)}`.",
             command=as_command("lbx", "report", "RESULTS", *([view] if view else [])),
         )
     return results, view

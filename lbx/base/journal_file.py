@@ -1,7 +1,7 @@
 """Append-only files of lines that one process writes: a line is on disk before ``append`` returns, or not in the file.
 
 A kill leaves at most a partial last line, which was never reported as saved. It stays in the file until the caller has
-checked the complete lines, so that a file that the caller refuses is left as it was.
+checked the complete lines, so that a refused file does not change.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class JournalFile:
 
 
 def split_lines(data: bytes) -> tuple[list[bytes], bytes]:
-    """Split a journal's bytes into its complete lines and the partial line behind them."""
+    """Split a journal's bytes into its complete lines and the partial line at its end."""
     *lines, partial = data.split(b"\n")
     return lines, partial
 

@@ -247,7 +247,7 @@ def _open_stores(paths: Sequence[str]) -> Iterator[list[Store]]:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedJudge:
-    """What a judge is asked.
+    """Rounds of a judge run with everything that identifies them.
 
     Attributes:
         rounds: the rounds as a benchmark.

@@ -1,7 +1,7 @@
-"""SQL of the views of opinions, of judges and of people, among the views of a results file (``lbx.results.views``).
+"""SQL of the views of judgements and ratings, which ``lbx.results.views`` adds to a results file.
 
-A judge is a run with samples of the benchmark "judge". What each of them is about is a row of ``rounds``. Judgements of
-an answer that has changed since (not ``current``) stay in ``judgements``, but no number includes them.
+A judge is a run with samples of the benchmark "judge". A row of ``rounds`` names the judged answer of each. Judgements
+of an answer that has changed since (not ``current``) stay in ``judgements``, but no number includes them.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ class SampleOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RetrievalOptions:
-    """Options of retrieval, of which ``rag`` requests it.
+    """Options of retrieval: ``rag`` requests it, the others configure it.
 
     Raises:
         UsageError: one is given without ``rag``, or two sizes of chunks are given.

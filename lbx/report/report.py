@@ -87,11 +87,11 @@ class Report:
         needs_file: Whether it needs a results file.
         needs_texts: Whether it shows texts, and refuses a file without them. (``failures`` shows that messages were
             removed.)
-        has_ratings: Whether it shows people's ratings, of which a journal may have more than the file.
+        has_ratings: Whether it shows people's ratings; a journal may contain ratings that the file lacks.
         needs_option: Option without which it has no rows, and which selects it if no report is named.
         added_by: Option with which it follows a requested report that takes the option.
         has_failed: Predicate for rows with which ``lbx report`` fails.
-        sections: Function that returns the reports of which this one consists, by name: each begins with this name.
+        sections: Function that returns the reports that make up this one, by name; each name begins with this one's.
         section_of: Name of the report whose section this is; "" if it is none.
     """
 

@@ -111,7 +111,7 @@ def reports_on_page() -> list[str]:
 
 
 def default_reports() -> list[str]:
-    """Return the names of the reports that a file has if none is named, in its order."""
+    """Return the names of the reports that an output file contains by default, in its order."""
     return _names_in_order(lambda report: report.default)
 
 

@@ -108,9 +108,9 @@ class SampleRow(TableRow):
 
 @dataclass(frozen=True, slots=True)
 class RoundRow(TableRow):
-    """Row of ``rounds``: what a sample of the benchmark "judge" is about, with a column for each field of ``subject``.
+    """Row of ``rounds``: the judged answer of a judge's sample, with a column for each field of ``subject``.
 
-    Its key is that of the sample, whose task is the rubric.
+    The key is the sample's: the rubric is its task.
     """
 
     rubric: str

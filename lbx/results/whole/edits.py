@@ -98,7 +98,7 @@ def _replace_by_copy(target: Path, copy: Path) -> None:
 
 
 def rounds_on(runs: Collection[str]) -> str:
-    """SQL for the keys, as of ``samples``, of judges' rounds on the answers of these runs."""
+    """SQL for the keys of judges' rounds, in the columns of ``samples``, on the answers of these runs."""
     names = ", ".join(map(sql_literal, runs))
     about = f"run_id IN ({names}) OR against_run_id IN ({names})"
     return f"SELECT 'judge' AS benchmark, rubric AS task, round_id AS sample_id FROM rounds WHERE {about}"

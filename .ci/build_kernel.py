@@ -1,4 +1,4 @@
-"""Compiles the attention kernel into lbx's wheel, if there is a C++ compiler; without it, torch computes attention."""
+"""Compiles the kernel for CPUs into lbx's wheel, if there is a C++ compiler; without it, torch computes everything."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ VARIANTS = {
     "avx512": ("-march=x86-64-v4",),
     "avx512_bf16": ("-march=x86-64-v4", "-mavx512bf16"),
 }
-"""Compiler flags of each variant; lbx/backends/hf/attention.py has the processor features that they need."""
+"""Compiler flags of each variant; lbx/backends/hf/kernel has the processor features that they need."""
 
 
 def build_kernels(source: Path) -> list[Path]:
     """Compile every variant that the compiler supports, next to the source; returns the files."""
     compiler = os.environ.get("CXX", "c++")
+    sources = b"".join(file.read_bytes() for file in sorted((source, *source.parent.glob("*.h"))))
     built = []
     with tempfile.TemporaryDirectory(dir=source.parent, prefix=".kernel-") as folder:
         compiled, linked = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
@@ -35,12 +36,12 @@ def build_kernels(source: Path) -> list[Path]:
                 _run(compiler, *FLAGS, *flags, "-c", str(source), "-o", str(compiled))
                 # Linked without OpenMP: the kernel uses the library that torch has loaded.
                 _run(compiler, "-shared", "-s", str(compiled), "-o", str(linked))
-                # attention.py loads only a complete library of its own source; the loader ignores these bytes.
+                # lbx loads only a complete library of its own sources; the loader ignores these bytes.
                 content = linked.read_bytes()
-                linked.write_bytes(content + hashlib.sha256(source.read_bytes() + content).digest())
+                linked.write_bytes(content + hashlib.sha256(sources + content).digest())
             except (OSError, subprocess.CalledProcessError) as exc:
                 lines = (getattr(exc, "stderr", None) or str(exc)).strip().splitlines()
-                print(f"lbx: the attention kernel for {variant} is left out: {lines[0]}", file=sys.stderr)
+                print(f"lbx: the kernel for {variant} is left out: {lines[0]}", file=sys.stderr)
                 library.unlink(missing_ok=True)
                 continue
             linked.replace(library)
@@ -56,7 +57,7 @@ class KernelBuild(BuildHookInterface):  # type: ignore[misc]  # hatchling is not
     """Build hook of hatchling. A wheel with kernels is for this platform only."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        source = Path(self.root) / "lbx" / "backends" / "hf" / "attention_kernel.cpp"
+        source = Path(self.root) / "lbx" / "backends" / "hf" / "kernel" / "kernel.cpp"
         if sys.platform != "linux" or platform.machine() != "x86_64":
             return
         kernels = build_kernels(source)

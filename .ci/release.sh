@@ -47,12 +47,12 @@ try_distribution() {
         fail "lbx installed from $file does not work; what it said is above"
     unset PYTHONPATH
     cd "$clone"
-    say "$name: $(basename "$file"), attention kernels: $(find "$work/$name/lbx/lbx" -name 'attention_kernel.*.so' | wc -l)"
+    say "$name: $(basename "$file"), kernels: $(find "$work/$name/lbx/lbx" -name 'kernel.*.so' | wc -l)"
 }
 try_distribution wheel "$(echo "$out"/*.whl)"
 try_distribution sdist "$(echo "$out"/*.tar.gz)"
 CXX=no-compiler try_distribution without-a-compiler "$(echo "$out"/*.tar.gz)"
-[ -z "$(find "$work/without-a-compiler/lbx/lbx" -name 'attention_kernel.*.so')" ] || fail "a kernel came from nowhere"
+[ -z "$(find "$work/without-a-compiler/lbx/lbx" -name 'kernel.*.so')" ] || fail "a kernel came from nowhere"
 
 "$python" docs/build.py "$work/lbx-$version-docs" >&2
 grep -q "lbx $version" "$work/lbx-$version-docs/index.html" || fail "the first page of the documents does not name $version"

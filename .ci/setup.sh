@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 torch_version=2.13.0
 python=.venv/bin/python
 stamp=.venv/.lbx-$(cat .ci/setup.sh .ci/llama-wheel.sh .ci/llama-source.sh requirements.lock pyproject.toml .ci/build_kernel.py \
-    lbx/backends/hf/attention_kernel.cpp | sha256sum | cut -c1-16)
+    lbx/backends/hf/kernel/*.cpp lbx/backends/hf/kernel/*.h | sha256sum | cut -c1-16)
 if [ -e "$stamp" ]; then
     exit 0
 fi

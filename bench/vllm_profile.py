@@ -76,16 +76,16 @@ def _profile_vllm(job: Job, folder: Path) -> dict[str, float]:
 def _profile_lbx(job: Job, trace: Path) -> dict[str, float]:
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    from lbx.backends.hf.attention import AttentionKernel
+    from lbx.backends.hf.kernel import Kernel
 
-    attend = AttentionKernel.attend
+    attend = Kernel.attend
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
         with record_function("lbx::attention"):
             return attend(*args, **kwargs)
 
     answer, _, _ = CONTENDERS["hf-lbx"](job)
-    with patch.object(AttentionKernel, "attend", recorded), profile(activities=[ProfilerActivity.CPU]) as profiler:
+    with patch.object(Kernel, "attend", recorded), profile(activities=[ProfilerActivity.CPU]) as profiler:
         started = time.perf_counter()
         answer(range(len(job.prompts)))
         seconds = time.perf_counter() - started

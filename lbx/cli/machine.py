@@ -52,7 +52,7 @@ _INSTRUCTIONS = (
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
 _KERNEL_PROGRAM = """
 import json
-from lbx.backends.hf.attention import kernel_name, unused_kernels
+from lbx.backends.hf.kernel import kernel_name, unused_kernels
 print(json.dumps([kernel_name(), dict(unused_kernels())]))
 """
 _GPU_FIX = (
@@ -245,7 +245,7 @@ def _attention_kernel() -> dict[str, Any]:
     output, _ = process.communicate()
     if process.returncode:
         reason = f"the process that loads it ends with code {process.returncode}"
-        return {"attention_kernel": "none", "unused_kernels": {"attention_kernel.*.so": reason}}
+        return {"attention_kernel": "none", "unused_kernels": {"kernel.*.so": reason}}
     name, unused = json.loads(output)
     return {"attention_kernel": name} | ({"unused_kernels": unused} if unused else {})
 
@@ -279,7 +279,7 @@ def _problems(facts: dict[str, Any], needs: frozenset[Need]) -> list[dict[str, A
             add(fatal, f"The backend {name} cannot run.", str(facts[name]["why"]))
     for name, reason in facts["hf"].get("unused_kernels", {}).items():
         fatal = facts["hf"]["attention_kernel"] == "none"
-        add(fatal, f"The attention kernel {name} cannot be used: {reason}.", "Install lbx again to compile it anew.")
+        add(fatal, f"The kernel {name} cannot be used: {reason}.", "Install lbx again to compile it anew.")
     gpu_build = bool(facts["hf"].get("cuda"))
     if not _gpu_names(facts) and (gpu_build or Need.GPU in needs):
         add(Need.GPU in needs, "No GPU can be used.", _GPU_FIX if gpu_build else "This build computes on CPUs only.")

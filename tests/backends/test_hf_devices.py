@@ -283,8 +283,8 @@ class Full:
     def __init__(self, most: int) -> None:
         self.most, self.sizes = most, []
 
-    def __call__(self, _, args, kwargs):
-        tokens = (args[0] if args else kwargs["hidden_states"]).shape[1]
+    def __call__(self, _, args):
+        tokens = args[0].shape[1]
         self.sizes.append(tokens)
         if tokens > self.most:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
@@ -309,7 +309,7 @@ def test_a_pass_without_memory_is_computed_in_halves(memory):
         memory.drop(sequence)
     memory.fork(0, 50, [1, 2])
     full = Full(16)
-    hook = memory._model.model.layers[1].register_forward_pre_hook(full, with_kwargs=True)
+    hook = memory._model.model.rotary_emb.register_forward_pre_hook(full)
     halves = memory.extend(items)
     assert full.sizes == [60, 30, 15, 15, 30, 20, 10, 10, 10]
     assert [memory.length(s) for s in range(4)] == [50, 80, 70, 10]
@@ -330,7 +330,7 @@ def test_one_answer_without_memory_says_so(tiny_hf, tmp_path):
     backend = load(card_for(tiny_hf, tmp_path))
     request = Request(SampleKey("a", "b", "c"), tuple(range(10, 40)), 4)
     before = complete(backend, request).text
-    hook = backend._model.model.layers[1].register_forward_pre_hook(Full(0), with_kwargs=True)
+    hook = backend._model.model.rotary_emb.register_forward_pre_hook(Full(0))
     with pytest.raises(BackendError, match="CUDA out of memory") as caught:
         complete(backend, request)
     assert "kv_cells" in str(caught.value.fix)

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs lbx[hf]")
 pytest.importorskip("transformers", reason="needs lbx[hf]")
 
+from lbx.backends.hf import decoder, kernel  # noqa: E402
 from lbx.backends.hf.check import probe_model  # noqa: E402
 from lbx.base.errors import BackendError  # noqa: E402
 from lbx.engine.batching import DecodeBatch, complete, complete_all  # noqa: E402
@@ -169,7 +170,7 @@ def test_too_little_memory_is_refused_before_the_store_grows(tiny, memory, monke
     ("kind", "failure"),
     [(None, KeyboardInterrupt), (None, RuntimeError), (None, MemoryError), (FALCON_H1, KeyboardInterrupt)],
 )
-def test_a_failure_in_the_middle_of_a_pass_drops_the_sequences_named(load_small, kind, failure):
+def test_a_failure_in_the_middle_of_a_pass_drops_the_sequences_named(load_small, kind, failure, monkeypatch):
     subject = load_small(kind)
     memory, tokens, other = subject.memory, tokens_of(50), tokens_of(30, 1)
     prefill(memory, 0, tokens)
@@ -180,10 +181,18 @@ def test_a_failure_in_the_middle_of_a_pass_drops_the_sequences_named(load_small,
     def fail(*_):
         raise failure("in the second layer")
 
+    decode = kernel.Kernel.decode
+
+    def fail_in_the_second_layer(self, arguments, dtype):
+        decode(self, arguments, dtype) if arguments.layer_end == 1 else fail()
+
+    monkeypatch.setattr(decoder, "_PRODUCTS_PER_CALL", 1)
+    monkeypatch.setattr(kernel.Kernel, "decode", fail_in_the_second_layer)
     handle = subject.backend._model.model.layers[1].register_forward_pre_hook(fail)
     with pytest.raises(BackendError if failure is not KeyboardInterrupt else KeyboardInterrupt, match="second layer"):
         memory.extend([Extend(1, [5], True), Extend(2, [6], True)])
     handle.remove()
+    monkeypatch.undo()
     assert [memory.length(n) for n in range(5)] == [50, 0, 0, 30, 51]
     assert memory.used_cells == 81
     assert subject.backend._model.config._attn_implementation == "sdpa"

@@ -86,11 +86,11 @@ def test_nowhere_to_write_temporary_files_fails() -> None:
 
 def test_a_truncated_attention_kernel_is_named(tmp_path: Path) -> None:
     """A process that maps such a file is killed by SIGBUS."""
-    kernels = pytest.importorskip("lbx.backends.hf.attention", reason="needs lbx[hf]")
+    kernels = pytest.importorskip("lbx.backends.hf.kernel", reason="needs lbx[hf]")
     if not kernels.find_kernel():
         pytest.skip("The kernel was not compiled: install a C++ compiler, and lbx again (just setup).")
-    shutil.copytree(Path(kernels.__file__).parents[2], tmp_path / "lbx", ignore=shutil.ignore_patterns("__pycache__"))
-    file = tmp_path / "lbx" / "backends" / "hf" / kernels.kernel_file(kernels.kernel_name()).name
+    shutil.copytree(Path(kernels.__file__).parents[3], tmp_path / "lbx", ignore=shutil.ignore_patterns("__pycache__"))
+    file = tmp_path / "lbx" / "backends" / "hf" / "kernel" / kernels.kernel_file(kernels.kernel_name()).name
     os.truncate(file, 8192)
     done = doctor("--json", PYTHONPATH=str(tmp_path))
     assert done.returncode == 0, (done.returncode, done.stderr)

@@ -93,6 +93,7 @@ class HfBackend:
                 max_cells=self._kv_cells,
                 max_step=self._chunk or self.info.context_window,
                 uses_parts=packing.parts,
+                uses_kernel=packing.uses_kernel,
                 takes_pieces=pieces,
                 name=self.info.model,
             )
@@ -171,6 +172,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
         | ({"stored_as": checkpoint.title} if checkpoint.weights else {})
         | ({"rope_scaling": options.rope_scaling, "rope_factor": options.rope_factor} if options.rope_scaling else {}),
         hardware=_hardware(torch, device, model)
+        | ({"layers": "lbx" if probe.packing.uses_kernel else "transformers"} if device.type == "cpu" else {})
         | {"dtype_reason": dtype.reason, "architecture": str(model.config.model_type)}
         | ({"stored_as": stored_as} if (stored_as := checkpoint.describe(dtype.name)) else {})
         | penalty
@@ -273,10 +275,10 @@ def _generation_config(folder: Path) -> dict[str, Any]:
 
 
 def _kernel_notes() -> tuple[str, ...]:
-    from lbx.backends.hf.attention import kernel_name, unused_kernels
+    from lbx.backends.hf.kernel import kernel_name, unused_kernels
 
     return tuple(
-        f"lbx's attention code in {name} is not used ({reason}). In use: {kernel_name()}. Install lbx again to compile "
+        f"lbx's compiled code in {name} is not used ({reason}). In use: {kernel_name()}. Install lbx again to compile "
         "it anew."
         for name, reason in unused_kernels().items()
     )
@@ -288,6 +290,6 @@ def _hardware(torch: Any, device: Any, model: Any) -> dict[str, Any]:
         hardware |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
         places = {str(parameter.device) for parameter in model.parameters()}
         return hardware | ({"devices": sorted(places)} if len(places) > 1 else {})
-    from lbx.backends.hf.attention import kernel_name
+    from lbx.backends.hf.kernel import kernel_name
 
     return hardware | {"cpu": torch.backends.cpu.get_cpu_capability(), "attention_kernel": kernel_name()}

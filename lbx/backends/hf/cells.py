@@ -88,6 +88,17 @@ class CellLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not t
             self.lazy_initialization(key_states, value_states)
         current = self._store.current_pass
         write_slots, visible_cells = current.cells_on(key_states.device)
+        self.make_room()
+        self.keys[..., write_slots, :] = key_states
+        self.values[..., write_slots, :] = value_states
+        keys, values = _select_cells(self.keys, visible_cells), _select_cells(self.values, visible_cells)
+        if current.layouts:
+            setattr(keys, LAYOUT, current.layouts[self.window])
+        return keys, values
+
+    def make_room(self) -> None:
+        """Grow to the capacity of the current pass, and initialise the cells that it may cover."""
+        current = self._store.current_pass
         self.keys = _with_capacity(self.keys, self._initialised_cells, current.capacity)
         self.values = _with_capacity(self.values, self._initialised_cells, current.capacity)
         if current.high_water > self._initialised_cells:
@@ -95,12 +106,6 @@ class CellLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is not t
             self.keys[..., self._initialised_cells : current.high_water, :] = 0
             self.values[..., self._initialised_cells : current.high_water, :] = 0
             self._initialised_cells = current.high_water
-        self.keys[..., write_slots, :] = key_states
-        self.values[..., write_slots, :] = value_states
-        keys, values = _select_cells(self.keys, visible_cells), _select_cells(self.values, visible_cells)
-        if current.layouts:
-            setattr(keys, LAYOUT, current.layouts[self.window])
-        return keys, values
 
     def get_seq_length(self) -> int | torch.Tensor:
         """Number of visible tokens before this pass."""

@@ -40,12 +40,14 @@ class Packing(NamedTuple):
         parts: whether attention is computed part by part (``lbx.backends.hf.attention``).
         single_reason: reason against continuing copies of a sequence; None if it works.
         state_bytes: bytes per sequence in addition to its tokens' keys and values.
+        uses_kernel: whether the compiled kernel computes the layers (``lbx.backends.hf.decoder``).
     """
 
     reason: str | None
     parts: bool
     single_reason: str | None = None
     state_bytes: int = 0
+    uses_kernel: bool = False
 
     def sequence_limit(self, answers: int, weights_bytes: int) -> int:
         """Most sequences with states of at most a quarter of the weights' memory, or of a GiB if that is more."""
@@ -99,20 +101,31 @@ def _pack_in_one_row(model: Any, pieces: bool) -> Packing:
     reason: str | None = "its card asks for another attention"
     with small_windows(model):
         try:
-            row = _make_sequences(model, parts=True, pieces=pieces)
+            row = _make_sequences(model, parts=True, pieces=pieces, uses_kernel=True)
         except ValueError as exc:
             return Packing(first_line(exc), False)
         if attention_name(model) == PLAIN_ATTENTION or not getattr(model, "_supports_sdpa", False):
             reason = _rejection_reason(model, row, "packed")
+            if reason and row.is_compiled:
+                row = _make_sequences(model, parts=True, pieces=pieces)
+                reason = _rejection_reason(model, row, "packed")
     if reason is None:
-        return Packing(None, True, state_bytes=row.state_bytes)
+        return Packing(None, True, state_bytes=row.state_bytes, uses_kernel=row.is_compiled)
     if all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers):
         reason = _rejection_reason(model, _make_sequences(model, parts=False, pieces=pieces), "packed")
     return Packing(reason, False)
 
 
-def _make_sequences(model: Any, *, parts: bool, pieces: bool) -> HfSequences:
-    return HfSequences(model, max_sequences=3, max_cells=64, max_step=64, uses_parts=parts, takes_pieces=pieces)
+def _make_sequences(model: Any, *, parts: bool, pieces: bool, uses_kernel: bool = False) -> HfSequences:
+    return HfSequences(
+        model,
+        max_sequences=3,
+        max_cells=64,
+        max_step=64,
+        uses_parts=parts,
+        takes_pieces=pieces,
+        uses_kernel=uses_kernel,
+    )
 
 
 def _rejection_reason(model: Any, memory: SequenceMemory, method: str) -> str | None:

@@ -18,6 +18,7 @@ import torch
 
 from lbx.backends.hf.attention import PartwiseAttention, build_layout, cell_index, sequence_mask
 from lbx.backends.hf.cells import CellStore, Pass, States
+from lbx.backends.hf.decoder import CompiledDecoder, can_attend
 from lbx.backends.hf.library import first_line, input_device, is_out_of_memory
 from lbx.backends.hf.single import Forward
 from lbx.base.errors import BackendError
@@ -57,6 +58,7 @@ class HfSequences:
         parts: compute attention part by part (``lbx.backends.hf.attention``) instead of by the model's own attention
             with a mask.
         pieces: whether one pass can extend a sequence by several tokens.
+        uses_kernel: compute the layers by the compiled kernel, if it knows them (``lbx.backends.hf.decoder``).
         name: the model's, for messages.
     """
 
@@ -69,11 +71,13 @@ class HfSequences:
         max_step: int,
         uses_parts: bool = True,
         takes_pieces: bool = True,
+        uses_kernel: bool = True,
         name: str = "the model",
     ) -> None:
         self._model, self._config, self._name = model, model.config, name
         self._parts, self._pieces = uses_parts, takes_pieces
         self._forward = Forward(model)
+        self._decoder = CompiledDecoder.of(model) if uses_parts and uses_kernel else None
         # Llama 4 scales queries by positions that it derives from the cache's length, ignoring ``position_ids``.
         self._derives_positions = bool(getattr(model.config.get_text_config(), "attn_temperature_tuning", False))
         self._device = input_device(model)
@@ -95,6 +99,11 @@ class HfSequences:
         self._table = CellTable(max_sequences, max_cells, block=block)
         self.max_sequences, self.max_cells = max_sequences, max_cells
         self._cell_bytes = 0
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the compiled kernel computes the layers."""
+        return self._decoder is not None
 
     @property
     def used_cells(self) -> int:
@@ -156,7 +165,7 @@ class HfSequences:
     def close(self) -> None:
         """Free the model and all sequences."""
         self.release()
-        self._model = self._forward = None  # type: ignore[assignment]
+        self._model = self._forward = self._decoder = None  # type: ignore[assignment]
 
     def extend(self, items: Sequence[Extend]) -> list[Logits | None]:
         tokens = check_items(items, self.max_sequences, self.max_step)
@@ -299,6 +308,9 @@ class HfSequences:
     ) -> Sequence[Logits]:
         """Copies of the logits at the wanted indices of the row."""
         tokens = np.concatenate([np.asarray(item.tokens, dtype=np.int64) for item in row])
+        if self._decoder and can_attend(self._store.current_pass.layouts):
+            ids, places = torch.from_numpy(tokens), torch.from_numpy(positions.astype(np.int64))
+            return list(self._decoder.logits(ids, places, self._store, logit_indices).float().numpy())
         shape = (len(row), 1) if len(row) > 1 and not self.traits.forks_anywhere else (1, len(tokens))
         with PartwiseAttention(self._model, self._store.layouts) if self._parts else nullcontext():
             logits = self._forward.run(

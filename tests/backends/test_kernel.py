@@ -1,4 +1,4 @@
-"""The compiled attention kernel against a reference in float64, every variant that this processor can run."""
+"""The compiled kernel against references in float64, every variant that this processor can run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from lbx.backends.hf import attention
-from lbx.backends.hf.attention import VARIANTS, AttentionKernel, AttentionPart, ScoreOptions, find_kernel, kernel_file
+from lbx.backends.hf.attention import AttentionPart, ScoreOptions
+from lbx.backends.hf.kernel import VARIANTS, Kernel, find_kernel, kernel_file
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FEATURES = torch.cpu.get_capabilities()
@@ -26,7 +27,7 @@ TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 0.02}
 def kernel(request):
     if not kernel_file(request.param).is_file():
         pytest.skip("The kernel was not compiled: install a C++ compiler, and lbx again (just setup).")
-    return AttentionKernel(kernel_file(request.param))
+    return Kernel(kernel_file(request.param))
 
 
 def draw(heads, key_heads, tokens, size, value_size, dtype):
@@ -193,6 +194,51 @@ def test_a_row_depends_neither_on_other_rows_nor_on_threads(kernel, dtype):
     assert torch.equal(part, outputs[1][:, :, 100:217])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(("inputs", "outputs"), [(64, 64), (386, 200), (1000, 7), (2, 1)])
+class TestLinear:
+    def draw(self, kernel, inputs, outputs, dtype):
+        generator = torch.Generator().manual_seed(4)
+        weight = torch.randn(outputs, inputs, generator=generator).to(dtype)
+        if not kernel.can_multiply(weight):
+            pytest.skip("This variant has no instructions for bfloat16.")
+        bias = torch.randn(outputs, generator=generator).to(dtype)
+        return torch.randn(3, 67, inputs, generator=generator).to(dtype), weight, bias
+
+    def test_outputs(self, kernel, inputs, outputs, dtype):
+        rows, weight, bias = self.draw(kernel, inputs, outputs, dtype)
+        packed = kernel.pack(weight)
+        for given in (None, bias):
+            for some in (rows, rows[:1, :1], rows[:, :5], rows[:0]):
+                expected = torch.nn.functional.linear(
+                    some.double(), weight.double(), None if given is None else given.double()
+                )
+                assert torch.allclose(
+                    kernel.multiply(some, packed, given).double(), expected, atol=TOLERANCES[dtype] * inputs**0.5
+                )
+
+    def test_the_weight_and_its_rows_are_kept(self, kernel, inputs, outputs, dtype):
+        _, weight, _ = self.draw(kernel, inputs, outputs, dtype)
+        packed, indices = kernel.pack(weight), torch.arange(outputs).flip(0)
+        assert torch.equal(packed.to_dense(), weight)
+        assert torch.equal(packed.rows(indices), weight[indices])
+        assert torch.equal(kernel.pack(weight.t().contiguous().t()).numbers, packed.numbers)
+
+    def test_an_output_depends_neither_on_other_rows_nor_on_threads(self, kernel, inputs, outputs, dtype):
+        rows, weight, bias = self.draw(kernel, inputs, outputs, dtype)
+        packed, threads = kernel.pack(weight), torch.get_num_threads()
+        try:
+            torch.set_num_threads(1)
+            expected = kernel.multiply(rows, packed, bias)
+            torch.set_num_threads(5)
+            assert torch.equal(kernel.multiply(rows, packed, bias), expected)
+        finally:
+            torch.set_num_threads(threads)
+        assert all(
+            torch.equal(kernel.multiply(rows[:, :count], packed, bias), expected[:, :count]) for count in range(1, 14)
+        )
+
+
 def test_unsupported_tensors_are_left_to_torch(kernel):
     query, key, value = draw(4, 2, 3, 64, 64, torch.float32)
     assert kernel.can_attend(query, key, value)
@@ -200,7 +246,7 @@ def test_unsupported_tensors_are_left_to_torch(kernel):
     assert not kernel.can_attend(query, key.bfloat16(), value)
     assert not kernel.can_attend(query, key.to("meta"), value)
     assert not kernel.can_attend(query, key.transpose(2, 3).contiguous().transpose(2, 3), value)
-    assert not AttentionKernel(kernel_file(RUNNABLE[0]), [torch.bfloat16]).can_attend(query, key, value)
+    assert not Kernel(kernel_file(RUNNABLE[0]), [torch.bfloat16]).can_attend(query, key, value)
 
 
 def test_attention_is_equal_with_and_without_a_kernel(kernel, monkeypatch):
@@ -231,9 +277,13 @@ def build_kernel():
     return module
 
 
+SOURCES = kernel_file("x").parent
+
+
 def seal(library, source=None):
     """Append what the build appends to a library."""
-    source = kernel_file("x").with_name("attention_kernel.cpp").read_bytes() if source is None else source
+    if source is None:
+        source = b"".join(path.read_bytes() for path in sorted((*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h"))))
     return library + hashlib.sha256(source + library).digest()
 
 
@@ -245,7 +295,7 @@ DAMAGE = {
     "no library": lambda library: seal(b"no library"),
     "of another source": lambda library: seal(library[:-32], b"struct Arguments {};"),
     "without a digest": lambda library: library[:-32],
-    "without a function": lambda library: seal(library[:-32].replace(b"attend_bfloat16", b"attend_bfloat32")),
+    "without a function": lambda library: seal(library[:-32].replace(b"decode_bfloat16", b"decode_bfloat32")),
 }
 
 
@@ -256,7 +306,7 @@ def test_files_that_cannot_be_used_are_passed_over(kernel, tmp_path):
         (tmp_path / name).write_bytes(damage(library))
         assert damage(library) != library
     script = (
-        "import sys; from pathlib import Path; from lbx.backends.hf import attention as module\n"
+        "import sys; from pathlib import Path; from lbx.backends.hf import kernel as module\n"
         "for path in map(Path, sys.argv[1:]):\n"
         "    module.kernel_file = lambda variant: path\n"
         "    assert module.find_kernel.__wrapped__() is None, path\n"
@@ -268,32 +318,39 @@ def test_files_that_cannot_be_used_are_passed_over(kernel, tmp_path):
     assert all(repr(name) in done.stdout for name in DAMAGE), done.stdout
 
 
+def copy_sources(folder):
+    for path in (*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h")):
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder / "kernel.cpp"
+
+
 def test_a_build_of_another_source_is_refused(tmp_path):
-    source = tmp_path / "attention_kernel.cpp"
-    content = kernel_file("x").with_name("attention_kernel.cpp").read_text()
-    source.write_text(content.replace("int64_t first_cell, columns;", "int64_t columns, first_cell;"))
-    assert source.read_text() != content
+    source = copy_sources(tmp_path)
+    header = source.with_name("attention.h")
+    content = header.read_text()
+    header.write_text(content.replace("int64_t first_cell, columns;", "int64_t columns, first_cell;"))
+    assert header.read_text() != content
     libraries = build_kernel().build_kernels(source)
     if not libraries:
         pytest.skip("There is no C++ compiler.")
     for library in libraries:
         with pytest.raises(OSError, match="compiled from the source of another version"):
-            AttentionKernel(library)
+            Kernel(library)
 
 
 def test_a_machine_without_a_compiler_gets_a_wheel_without_kernels(tmp_path, monkeypatch, capsys):
     assert build_kernel().VARIANTS.keys() == VARIANTS.keys()
-    source = tmp_path / "attention_kernel.cpp"
-    source.write_bytes(kernel_file("x").with_name("attention_kernel.cpp").read_bytes())
+    source = copy_sources(tmp_path)
+    before = sorted(tmp_path.iterdir())
     monkeypatch.setenv("CXX", str(tmp_path / "missing"))
     assert build_kernel().build_kernels(source) == []
-    assert [path.name for path in tmp_path.iterdir()] == ["attention_kernel.cpp"]
+    assert sorted(tmp_path.iterdir()) == before
     assert "is left out" in capsys.readouterr().err
 
 
 def test_the_kernel_loads_into_a_fresh_process():
     if not find_kernel():
         pytest.skip("The kernel was not compiled: install a C++ compiler, and lbx again (just setup).")
-    script = "from lbx.backends.hf.attention import find_kernel; print(find_kernel()[0])"
+    script = "from lbx.backends.hf.kernel import find_kernel; print(find_kernel()[0])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == find_kernel()[0]

@@ -1,108 +1,19 @@
-// Attention of new tokens over cells of a KV cache, on a CPU. attention_kernel.py loads it, .ci/build_kernel.py
-// compiles it once for each instruction set.
+// Attention of new tokens over cells of a KV cache, on a CPU.
 //
 // Query heads that share a key head, times tokens, are rows of one matrix. A task is a chunk of these rows; it goes
 // through the cells in blocks and keeps the running maximum and sum of each row. Keys of a block are transposed, so
 // that both products are sums of broadcast numbers times vectors, and bfloat16 numbers are used as pairs where the
 // processor multiplies pairs. Private float32 cells of a few rows are read where they are. The arithmetic of a row does
 // not depend on the number of threads, and on other rows only by whether there are few of them.
-#include <cmath>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <memory>
-#include <new>
-#ifdef __AVX512BF16__
-#include <immintrin.h>
-#endif
+#pragma once
+#include "vectors.h"
 
 namespace {
 
-#ifdef __AVX512F__
-constexpr int LANES = 16, WIDTH = 4;  // 6 x 4 sums in 32 registers
-#else
-constexpr int LANES = 8, WIDTH = 2;  // 6 x 2 sums in 16 registers
-#endif
-constexpr int TILE = 6, PANEL = LANES * WIDTH, BLOCK = 256, SMALLEST_CHUNK = 48, LARGEST_CHUNK = 240;
-constexpr int64_t LEAST_WORK = 1 << 22;  // products of two numbers; waking another thread costs as much time
+constexpr int BLOCK = 256, SMALLEST_CHUNK = 48, LARGEST_CHUNK = 240;
 constexpr int FEW_ROWS = 96, MOST_SEGMENTS = 16, SMALLEST_SEGMENT = 4 * BLOCK;  // for few rows, cells are divided, too
 
-typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef int32_t IntVector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint32_t Quad __attribute__((vector_size(16), aligned(4), may_alias));
-typedef uint32_t Operand __attribute__((may_alias));  // a float, or a pair of bfloat16
-
-inline Vector load(const void *from) { return *static_cast<const Vector *>(from); }
-inline void store(void *to, Vector value) { *static_cast<Vector *>(to) = value; }
-inline Vector splat(float value) { return value - Vector{}; }
-
-inline float to_float(float value) { return value; }
-inline float to_float(uint16_t bits) {
-    uint32_t wide = uint32_t{bits} << 16;
-    float value;
-    memcpy(&value, &wide, 4);
-    return value;
-}
-inline void from_float(float value, float &to) { to = value; }
-inline void from_float(float value, uint16_t &to) {  // rounds to nearest, ties to even
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
-    to = value != value ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-}
-
-template <typename Number> struct Format {
-    static constexpr int STEP = 1;  // numbers in an operand
-};
-#ifdef __AVX512BF16__
-template <> struct Format<uint16_t> {
-    static constexpr int STEP = 2;
-};
-#endif
-
-template <int STEP> inline Vector multiply_add(Operand a, Vector b, Vector sum) {
-#ifdef __AVX512BF16__
-    if constexpr (STEP == 2)
-        return Vector(_mm512_dpbf16_ps(__m512(sum), (__m512bh)_mm512_set1_epi32(int(a)), (__m512bh)__m512(b)));
-#endif
-    float value;
-    memcpy(&value, &a, 4);
-    return sum + value * b;
-}
-
-// exp(x) for x <= 0, within about 1e-7 of its value; 0 below -87.3, NaN for NaN.
-inline Vector exponential(Vector x) {
-    const Vector lowest = splat(-87.3f), magic = splat(12582912.f);  // 1.5 * 2^23: adding it rounds to an integer
-    const IntVector hidden = IntVector(x <= lowest), ordered = IntVector(x == x);
-    x = x <= lowest ? lowest : x;
-    Vector exponent = x * 1.44269504f + magic;
-    const IntVector shifted = IntVector(exponent) << 23;
-    exponent -= magic;
-    const Vector rest = (x - exponent * 0.693145752f) - exponent * 1.42860677e-6f;  // ln 2 in two parts
-    Vector power = splat(1.f / 720);
-    constexpr float factors[] = {1.f / 120, 1.f / 24, 1.f / 6, 1.f / 2, 1.f, 1.f};
-    for (const float factor : factors) power = power * rest + factor;
-    return Vector((IntVector(power) + (shifted & ordered)) & ~hidden);
-}
-
-// sums[ROWS][PANEL] = a[ROWS][length] b[length][PANEL], or added to the sums.
-template <int ROWS, int STEP, bool ADD>
-inline void multiply(const Operand *a, int a_stride, const Operand *b, int b_stride, int length, float *sums,
-                     int stride) {
-    Vector sum[ROWS][WIDTH];
-    for (int row = 0; row < ROWS; row++)
-        for (int part = 0; part < WIDTH; part++)
-            sum[row][part] = ADD ? load(sums + row * stride + part * LANES) : Vector{};
-    for (int at = 0; at < length; at++) {
-        Vector columns[WIDTH];
-        for (int part = 0; part < WIDTH; part++) columns[part] = load(b + at * b_stride + part * LANES);
-#pragma GCC unroll 6
-        for (int row = 0; row < ROWS; row++)
-            for (int part = 0; part < WIDTH; part++)
-                sum[row][part] = multiply_add<STEP>(a[row * a_stride + at], columns[part], sum[row][part]);
-    }
-    for (int row = 0; row < ROWS; row++)
-        for (int part = 0; part < WIDTH; part++) store(sums + row * stride + part * LANES, sum[row][part]);
-}
 
 // Scores to weights, in place; returns the factor by which earlier sums shrink.
 template <int STEP> inline float to_weights(float *scores, int cells, float scale, float &top, float *total) {
@@ -321,88 +232,112 @@ void load_block(const Matrix &keys, const Matrix &values, int head, const Cells 
     }
 }
 
-}  // namespace
-
-// Arguments, in the order of attention_kernel.py.
-struct Arguments {
-    const void *queries, *keys, *values;
-    void *outputs;          // (heads, tokens, value_size)
-    float *sums;            // log-sum-exp of the scores, (heads, tokens)
+// One way in which adjacent tokens attend to cells: all of them to the same cells, or each to its own.
+struct Part {
     const int64_t *cells;   // (sequences, columns), or null for adjacent cells
     const int64_t *counts;  // visible cells of each sequence, or null for `columns`
-    int64_t query_head_stride, query_token_stride;
-    int64_t key_head_stride, key_cell_stride, value_head_stride, value_cell_stride;
     int64_t first_cell, columns;
-    int64_t heads, key_heads, tokens, size, value_size;
+    int64_t first_token, tokens;
     int64_t sequences;  // 1, or `tokens`: each token has its own cells
-    int64_t causal;     // token t sees the first t + 1 cells only
-    int64_t threads;
+    int64_t causal;     // the cells are the tokens' own, in order, each visible to later tokens
+};
+
+struct Shape {
+    int64_t heads, key_heads, size, value_size;
     float scale;
 };
 
-namespace {
+struct Strides {
+    int64_t head, token;  // or cell
+};
 
-template <typename Number> class Attention {
+// Numbers of one layer. Outputs and log-sum-exps belong to all tokens of the pass.
+template <typename Number> struct States {
+    const Number *queries, *keys, *values;
+    Number *outputs;
+    float *sums;  // (heads, tokens), or null
+    Strides query, key, value, output;
+};
+
+// Attention over one part. It is planned once, and then computed task by task for every layer.
+template <typename Number> class PartAttention {
     static constexpr int STEP = Format<Number>::STEP;
-    const Arguments &given;
-    const int shared, length, value_stride;
-    const int64_t rows;   // of one key head and sequence
-    const int64_t pairs;  // of a key head and a sequence
-    const bool in_place;  // cells are not copied to blocks
-    int64_t chunk, chunks, segment_cells, segments;
+    Part part{};
+    Shape shape{};
+    int shared = 0, length = 0, value_stride = 0;
+    int64_t rows = 0;   // of one key head and sequence
+    int64_t pairs = 0;  // of a key head and a sequence
+    bool in_place = false, is_partial = false;
+    int64_t chunk = 0, chunks = 0, segment_cells = 0, segments = 0;
     std::unique_ptr<float[]> partial;       // outputs of segments [heads * tokens][segments][value_stride]
     std::unique_ptr<float[]> partial_sums;  // log-sum-exps of segments [heads * tokens][segments]
 
   public:
-    explicit Attention(const Arguments &arguments)
-        : given(arguments), shared(int(given.heads / given.key_heads)), length(int(given.size / STEP)),
-          value_stride(int((given.value_size + PANEL - 1) / PANEL * PANEL)),
-          rows(given.sequences == 1 ? shared * given.tokens : shared), pairs(given.key_heads * given.sequences),
-          in_place(sizeof(Number) == sizeof(float) && given.sequences > 1 && rows <= TILE &&
-                   given.size % LANES == 0 && given.value_size % LANES == 0) {
+    // Returns false without memory. `has_others`: the same tokens attend to other parts, too.
+    bool plan(const Part &one, const Shape &all, bool has_others, int64_t threads) {
+        part = one, shape = all;
+        shared = int(shape.heads / shape.key_heads), length = int(shape.size / STEP);
+        value_stride = int((shape.value_size + PANEL - 1) / PANEL * PANEL);
+        rows = part.sequences == 1 ? shared * part.tokens : shared, pairs = shape.key_heads * part.sequences;
+        // Cells are not copied to blocks.
+        in_place = sizeof(Number) == sizeof(float) && part.sequences > 1 && rows <= TILE && shape.size % LANES == 0 &&
+                   shape.value_size % LANES == 0;
         // Four tasks for each thread, unless chunks would be so small that preparing blocks takes as long.
-        const int64_t wanted = rows * pairs / (4 * given.threads) / TILE * TILE;
+        const int64_t wanted = rows * pairs / (4 * threads) / TILE * TILE;
         chunk = wanted < SMALLEST_CHUNK ? SMALLEST_CHUNK : wanted > LARGEST_CHUNK ? LARGEST_CHUNK : wanted;
         if (chunk > rows) chunk = (rows + TILE - 1) / TILE * TILE;
         chunks = (rows + chunk - 1) / chunk;
-        const bool divided = given.sequences == 1 && rows <= FEW_ROWS && !given.causal;
-        segment_cells = (given.columns / MOST_SEGMENTS / BLOCK + 1) * BLOCK;
+        const bool divided = part.sequences == 1 && rows <= FEW_ROWS && !part.causal;
+        segment_cells = (part.columns / MOST_SEGMENTS / BLOCK + 1) * BLOCK;
         if (segment_cells < SMALLEST_SEGMENT) segment_cells = SMALLEST_SEGMENT;
-        segments = divided && given.columns ? (given.columns + segment_cells - 1) / segment_cells : 1;
-        if (segments > 1) {
-            partial.reset(new (std::nothrow) float[given.heads * given.tokens * segments * value_stride]);
-            partial_sums.reset(new (std::nothrow) float[given.heads * given.tokens * segments]);
-        }
+        segments = divided && part.columns ? (part.columns + segment_cells - 1) / segment_cells : 1;
+        is_partial = has_others || segments > 1;
+        if (!is_partial) return true;
+        partial.reset(new (std::nothrow) float[shape.heads * part.tokens * segments * value_stride]);
+        partial_sums.reset(new (std::nothrow) float[shape.heads * part.tokens * segments]);
+        return partial && partial_sums;
     }
 
-    bool run() const {
-        if (segments > 1 && !(partial && partial_sums)) return false;
-        const int64_t tasks = pairs * chunks * segments;
-        bool complete = true;
-        const int64_t work = rows * pairs * given.columns * (given.size + given.value_size);
-#pragma omp parallel num_threads(int(given.threads)) if (tasks > 1 && given.threads > 1 && work > LEAST_WORK)
-        {
-            const size_t words = size_t(length + value_stride) * (BLOCK + chunk) + (LANES + 3) * chunk + 5 * given.size;
-            Operand *memory = static_cast<Operand *>(aligned_alloc(64, (words * sizeof(Operand) + 63) / 64 * 64));
-            if (memory) {
-                memset(memory, 0, words * sizeof(Operand));  // columns of padding must be numbers
-            } else {
-#pragma omp atomic write
-                complete = false;
-            }
-#pragma omp for schedule(dynamic)
-            for (int64_t task = tasks - 1; task >= 0; task--)  // causal: the longest first
-                if (memory) attend_chunk(task % pairs, task / pairs % chunks * chunk, task / pairs / chunks, memory);
-            free(memory);
+    int64_t tasks() const { return pairs * chunks * segments; }
+    int64_t first_token() const { return part.first_token; }
+    int64_t tokens() const { return part.tokens; }
+    bool is_joined() const { return is_partial; }
+
+    // Operands of a thread's memory, which must be zeros before the first task: columns of padding must be numbers.
+    size_t memory_words() const {
+        return size_t(length + value_stride) * (BLOCK + chunk) + (LANES + 3) * chunk + 5 * shape.size;
+    }
+
+    void attend(int64_t task, const States<Number> &states, Operand *memory) const {
+        task = tasks() - 1 - task;  // causal: the longest first
+        attend_chunk(task % pairs, task / pairs % chunks * chunk, task / pairs / chunks, states, memory);
+    }
+
+    // Largest log-sum-exp of a head's token among the segments of this part and `top`.
+    float top_sum(int64_t head, int64_t at, float top) const {
+        const float *sums = partial_sums.get() + (head * part.tokens + at) * segments;
+        for (int64_t segment = 0; segment < segments; segment++) top = sums[segment] > top ? sums[segment] : top;
+        return top;
+    }
+
+    // Add the segments' outputs, weighted by their sums; returns the sum of the weights.
+    float add_segments(int64_t head, int64_t at, float origin, float *outputs) const {
+        const int64_t row = (head * part.tokens + at) * segments;
+        float total = 0;
+        for (int64_t segment = row; segment < row + segments; segment++) {
+            const float weight = std::exp(partial_sums[segment] - origin);
+            const float *output = partial.get() + segment * value_stride;
+            total += weight;
+            for (int64_t column = 0; column < shape.value_size; column++) outputs[column] += weight * output[column];
         }
-        if (complete && segments > 1) join_segments();
-        return complete;
+        return total;
     }
 
   private:
-    void attend_chunk(int64_t pair, int64_t first, int64_t segment, Operand *memory) const {
-        const int head = int(pair % given.key_heads);
-        const int64_t sequence = pair / given.key_heads;
+    void attend_chunk(int64_t pair, int64_t first, int64_t segment, const States<Number> &states,
+                      Operand *memory) const {
+        const int head = int(pair % shape.key_heads);
+        const int64_t sequence = pair / shape.key_heads;
         const int count = int(rows - first < chunk ? rows - first : chunk);
         Block block{memory, memory + length * BLOCK, 0, 0};
         Rows state{};
@@ -411,21 +346,22 @@ template <typename Number> class Attention {
         state.outputs = reinterpret_cast<float *>(state.queries + length * chunk);
         state.totals = state.outputs + value_stride * chunk;
         state.tops = state.totals + LANES * chunk;
-        state.length = length, state.value_stride = value_stride, state.scale = given.scale;
+        state.length = length, state.value_stride = value_stride, state.scale = shape.scale;
         float *copies = state.tops + chunk;
-        const Operand *zeros = reinterpret_cast<const Operand *>(copies + 4 * given.size);
-        const Cells cells{given.cells ? given.cells + sequence * given.columns : nullptr, given.first_cell,
-                          given.counts ? given.counts[sequence] : given.columns};
-        const int64_t visible = begin(state, copies, head, sequence, first, count, cells.count);
+        Operand *zeros = reinterpret_cast<Operand *>(copies + 4 * shape.size);
+        memset(zeros, 0, sizeof(Operand) * shape.size);  // a task with other chunks may have written here
+        const Cells cells{part.cells ? part.cells + sequence * part.columns : nullptr, part.first_cell,
+                          part.counts ? part.counts[sequence] : part.columns};
+        const int64_t visible = begin(state, copies, states, head, sequence, first, count, cells.count);
         const int64_t next = (segment + 1) * segment_cells, end = segments > 1 && next < visible ? next : visible;
-        const Matrix keys{given.keys, given.key_head_stride, given.key_cell_stride, int(given.size)};
-        const Matrix values{given.values, given.value_head_stride, given.value_cell_stride, int(given.value_size)};
+        const Matrix keys{states.keys, states.key.head, states.key.token, int(shape.size)};
+        const Matrix values{states.values, states.value.head, states.value.token, int(shape.value_size)};
         if (in_place) attend_private(state, keys, values, head, cells);
         for (int64_t start = segment * segment_cells; start < end && !in_place; start += BLOCK) {
             load_block<Number, STEP>(keys, values, head, cells, start, value_stride, copies, zeros, block);
             attend_block<STEP>(state, count, block);
         }
-        finish(state, head, sequence, first, count, segment);
+        finish(state, states, head, sequence, first, count, segment);
     }
 
     template <int ROWS = TILE>
@@ -435,36 +371,37 @@ template <typename Number> class Attention {
             if (rows < ROWS) return attend_private<ROWS - 1>(state, keys, values, head, cells);
         const float *key = static_cast<const float *>(keys.data) + head * keys.head_stride;
         const float *value = static_cast<const float *>(values.data) + head * values.head_stride;
-        CellsInPlace part{};
-        part.size = keys.size, part.value_size = values.size;
+        CellsInPlace cells_in_place{};
+        cells_in_place.size = keys.size, cells_in_place.value_size = values.size;
         for (int64_t start = 0; start < cells.count; start += BLOCK) {
-            part.count = int(cells.count - start < BLOCK ? cells.count - start : BLOCK);
-            for (int at = 0; at < part.count; at++) {
-                part.keys[at] = key + cells[start + at] * keys.cell_stride;
-                part.values[at] = value + cells[start + at] * values.cell_stride;
+            const int count = int(cells.count - start < BLOCK ? cells.count - start : BLOCK);
+            cells_in_place.count = count;
+            for (int at = 0; at < count; at++) {
+                cells_in_place.keys[at] = key + cells[start + at] * keys.cell_stride;
+                cells_in_place.values[at] = value + cells[start + at] * values.cell_stride;
             }
-            attend_in_place<ROWS>(state, part);
+            attend_in_place<ROWS>(state, cells_in_place);
         }
     }
 
     int64_t query_head(int head, int64_t row) const {
-        return head * shared + (given.sequences == 1 ? row / given.tokens : row);
+        return head * shared + (part.sequences == 1 ? row / part.tokens : row);
     }
 
-    int64_t token(int64_t sequence, int64_t row) const { return given.sequences == 1 ? row % given.tokens : sequence; }
+    // Index among the part's tokens.
+    int64_t token(int64_t sequence, int64_t row) const { return part.sequences == 1 ? row % part.tokens : sequence; }
 
     // Load the queries of a chunk; returns the largest number of visible cells.
-    int64_t begin(const Rows &state, float *copies, int head, int64_t sequence, int64_t first, int count,
-                  int64_t cells) const {
+    int64_t begin(const Rows &state, float *copies, const States<Number> &states, int head, int64_t sequence,
+                  int64_t first, int count, int64_t cells) const {
         int64_t most = 0;
         for (int row = 0; row < count; row++) {
             const int64_t at = token(sequence, first + row);
-            const Number *query = static_cast<const Number *>(given.queries) +
-                                  query_head(head, first + row) * given.query_head_stride +
-                                  at * given.query_token_stride;
-            const Operand *operands = to_operands<Number, STEP>(query, int(given.size), copies);
+            const Number *query = states.queries + query_head(head, first + row) * states.query.head +
+                                  (part.first_token + at) * states.query.token;
+            const Operand *operands = to_operands<Number, STEP>(query, int(shape.size), copies);
             memcpy(state.queries + row * length, operands, sizeof(Operand) * length);
-            state.limits[row] = given.causal && at + 1 < cells ? at + 1 : cells;
+            state.limits[row] = part.causal && at + 1 < cells ? at + 1 : cells;
             if (state.limits[row] > most) most = state.limits[row];
             state.tops[row] = -INFINITY;
         }
@@ -473,52 +410,125 @@ template <typename Number> class Attention {
         return most;
     }
 
-    void finish(const Rows &state, int head, int64_t sequence, int64_t first, int count, int64_t segment) const {
+    void finish(const Rows &state, const States<Number> &states, int head, int64_t sequence, int64_t first, int count,
+                int64_t segment) const {
         for (int row = 0; row < count; row++) {
-            const int64_t at = query_head(head, first + row) * given.tokens + token(sequence, first + row);
+            const int64_t from = query_head(head, first + row), at = token(sequence, first + row);
             float total = 0;
             for (int lane = 0; lane < LANES; lane++) total += state.totals[row * LANES + lane];
             const float *output = state.outputs + row * value_stride, factor = inverse(total);
             const float sum = state.tops[row] + std::log(total);
-            if (segments > 1) {
-                float *to = partial.get() + (at * segments + segment) * value_stride;
-                for (int column = 0; column < value_stride; column++) to[column] = output[column] * factor;
-                partial_sums[at * segments + segment] = sum;
+            if (is_partial) {
+                const int64_t to = (from * part.tokens + at) * segments + segment;
+                for (int column = 0; column < value_stride; column++)
+                    partial[to * value_stride + column] = output[column] * factor;
+                partial_sums[to] = sum;
             } else {
-                write_output(at, output, factor);
-                given.sums[at] = sum;
+                write_output(states, from, part.first_token + at, output, factor, sum);
             }
         }
     }
 
     static float inverse(float total) { return total == 0 ? 0 : 1 / total; }  // NaN stays NaN
 
-    void write_output(int64_t at, const float *output, float factor) const {
-        Number *to = static_cast<Number *>(given.outputs) + at * given.value_size;
-        for (int column = 0; column < given.value_size; column++) from_float(output[column] * factor, to[column]);
+  public:
+    void write_output(const States<Number> &states, int64_t head, int64_t at, const float *output, float factor,
+                      float sum) const {
+        Number *to = states.outputs + head * states.output.head + at * states.output.token;
+        for (int64_t column = 0; column < shape.value_size; column++) from_float(output[column] * factor, to[column]);
+        if (states.sums) states.sums[head * part.tokens + at] = sum;
+    }
+};
+
+constexpr int MOST_VALUES = 1024;
+
+// Average of all outputs of a head's token, weighted by their sums.
+template <typename Number>
+void join_parts(const PartAttention<Number> *parts, int64_t count, int64_t head, int64_t at,
+                const States<Number> &states) {
+    float outputs[MOST_VALUES] = {}, top = -INFINITY, total = 0;
+    for (int64_t part = 0; part < count; part++) top = parts[part].top_sum(head, at, top);
+    const float origin = top == -INFINITY ? 0.f : top;
+    for (int64_t part = 0; part < count; part++) total += parts[part].add_segments(head, at, origin, outputs);
+    parts->write_output(states, head, parts->first_token() + at, outputs, total == 0 ? 0 : 1 / total,
+                        top + std::log(total));
+}
+
+// Memory of each thread of a parallel region.
+class ThreadMemory {
+    size_t words;  // of one thread, in whole cache lines
+    Operand *all;
+
+  public:
+    ThreadMemory(size_t needed_words, int64_t threads)
+        : words((needed_words + 15) / 16 * 16),
+          all(static_cast<Operand *>(aligned_alloc(64, words * threads * sizeof(Operand)))) {}
+    ThreadMemory(const ThreadMemory &) = delete;
+    ~ThreadMemory() { free(all); }
+
+    bool is_there() const { return all; }
+
+    // The calling thread's own, filled with zeros.
+    Operand *begin() const {
+        Operand *own = all + words * omp_get_thread_num();
+        memset(own, 0, words * sizeof(Operand));
+        return own;
+    }
+};
+
+// Attention of all tokens of a pass. Adjacent parts of the same tokens are a group, and their outputs are joined.
+template <typename Number> class Attention {
+    std::unique_ptr<PartAttention<Number>[]> parts;
+    int64_t part_count = 0, head_count = 0, task_count = 0, join_count = 0;
+    bool is_joined = false;
+
+    int64_t group_end(int64_t first) const {
+        int64_t end = first + 1;
+        while (end < part_count && parts[end].first_token() == parts[first].first_token()) end++;
+        return end;
     }
 
-    // Average of the segments' outputs, weighted by their sums.
-    void join_segments() const {
-        for (int64_t at = 0; at < given.heads * given.tokens; at++) {
-            const float *sums = partial_sums.get() + at * segments;
-            float *outputs = partial.get() + at * segments * value_stride, top = sums[0], total = 0;
-            for (int64_t segment = 1; segment < segments; segment++) top = sums[segment] > top ? sums[segment] : top;
-            const float origin = top == -INFINITY ? 0.f : top;
-            for (int64_t segment = 0; segment < segments; segment++) {
-                const float weight = std::exp(sums[segment] - origin), *output = outputs + segment * value_stride;
-                total += weight;
-                for (int column = 0; column < value_stride; column++)
-                    outputs[column] = (segment ? outputs[column] : 0) + weight * output[column];
-            }
-            write_output(at, outputs, inverse(total));
-            given.sums[at] = top + std::log(total);
+  public:
+    bool plan(const Part *given, int64_t count, const Shape &shape, int64_t threads) {
+        parts.reset(new (std::nothrow) PartAttention<Number>[count]);
+        part_count = count, head_count = shape.heads;
+        for (int64_t at = 0; parts && at < count; at++) {
+            const bool follows = at && given[at - 1].first_token == given[at].first_token;
+            const bool precedes = at + 1 < count && given[at + 1].first_token == given[at].first_token;
+            if (!parts[at].plan(given[at], shape, follows || precedes, threads)) return false;
+            task_count += parts[at].tasks();
+            is_joined = is_joined || parts[at].is_joined();
+            if (!follows) join_count += shape.heads * parts[at].tokens();
+        }
+        return bool(parts);
+    }
+
+    size_t memory_words() const {
+        size_t most = 0;
+        for (int64_t at = 0; at < part_count; at++)
+            if (parts[at].memory_words() > most) most = parts[at].memory_words();
+        return most;
+    }
+
+    // Called by all threads of a parallel region, each with its own memory; ends with a barrier.
+    void run(const States<Number> &states, Operand *memory) const {
+#pragma omp for schedule(dynamic)
+        for (int64_t task = 0; task < task_count; task++) {
+            int64_t at = 0, rest = task;
+            while (rest >= parts[at].tasks()) rest -= parts[at++].tasks();
+            parts[at].attend(rest, states, memory);
+        }
+        if (!is_joined) return;
+#pragma omp for schedule(static)
+        for (int64_t row = 0; row < join_count; row++) {
+            int64_t first = 0, rest = row;
+            while (rest >= head_count * parts[first].tokens())
+                rest -= head_count * parts[first].tokens(), first = group_end(first);
+            if (parts[first].is_joined())
+                join_parts(&parts[first], group_end(first) - first, rest / parts[first].tokens(),
+                           rest % parts[first].tokens(), states);
         }
     }
 };
 
 }  // namespace
-
-// Both return 0, or 1 without memory.
-extern "C" int attend_float32(const Arguments *arguments) { return !Attention<float>(*arguments).run(); }
-extern "C" int attend_bfloat16(const Arguments *arguments) { return !Attention<uint16_t>(*arguments).run(); }

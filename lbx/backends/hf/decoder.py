@@ -1,0 +1,181 @@
+"""Decoder layers of the Llama family on the compiled kernel. Imported only with transformers.
+
+Between the operations of transformers' modules, threads fall asleep while one of them runs Python; with a small model
+that is half of a decode step. The kernel computes the layers of a pass without Python. Embedding, rotary frequencies,
+last norm and logits are still computed by the model's own modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers.activations import ACT2FN
+
+from lbx.backends.hf.kernel import (
+    DecoderArguments,
+    LayerArgument,
+    LayoutArgument,
+    PartArgument,
+    StridesArgument,
+    find_kernel,
+    make_part,
+)
+from lbx.backends.hf.packed_linear import PackedLinear
+
+if TYPE_CHECKING:
+    from lbx.backends.hf import attention
+    from lbx.backends.hf.cells import CellStore
+    from lbx.backends.hf.kernel import Kernel
+    from lbx.engine.cell_table import AttentionWindow
+
+_LAYERS = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer", "SmolLM3DecoderLayer"}
+"""Classes of transformers whose layers are computed as decoder.h does."""
+
+_SILU = (torch.nn.SiLU, type(ACT2FN["silu"]))
+_PRODUCTS_PER_CALL = 1 << 34
+"""Products of two numbers in one call, a fraction of a second: between calls, Python notices an interruption."""
+
+
+class CompiledDecoder:
+    """Passes of a model whose decoder layers the kernel computes.
+
+    Args:
+        model: its layers are ``can_compile``.
+    """
+
+    def __init__(self, model: Any, kernel: Kernel) -> None:
+        self._model, self._base, self._kernel = model, model.model, kernel
+        layers = list(self._base.layers)
+        attention, mlp = layers[0].self_attn, layers[0].mlp
+        self._size: int = attention.head_dim
+        self._heads, self._key_heads = (
+            module.out_features // self._size for module in (attention.q_proj, attention.k_proj)
+        )
+        keys, queries = attention.k_proj.out_features, attention.q_proj.out_features
+        # Of decoder.h: normalized, queries, new_keys, new_values, attended, gated.
+        self._widths = (attention.q_proj.in_features, queries, keys, keys, queries, mlp.gate_proj.out_features)
+        self._layers = (LayerArgument * len(layers))(*map(_make_layer, layers))
+        self._products = sum(module.packed.numel() for module in _linear_layers(layers[0]))  # of a token in a layer
+        self._memory = torch.empty(0)
+
+    @classmethod
+    def of(cls, model: Any) -> CompiledDecoder | None:
+        """Compiled decoder of a model; None if the kernel does not compute such layers."""
+        found, layers = find_kernel(), getattr(getattr(model, "model", None), "layers", ())
+        return cls(model, found[1]) if found and layers and all(map(_can_compile, layers)) else None
+
+    def logits(
+        self, tokens: torch.Tensor, positions: torch.Tensor, store: CellStore, logit_indices: Sequence[int]
+    ) -> torch.Tensor:
+        """Logits after the tokens with these indices, shape (indices, vocabulary).
+
+        Args:
+            tokens, positions: shape (tokens,).
+            store: its current pass has layouts that ``can_attend``.
+        """
+        states = self._base.embed_tokens(tokens).contiguous()
+        cosines, sines = self._base.rotary_emb(states[None], positions[None])
+        self._compute_layers(states, cosines[0].contiguous(), sines[0].contiguous(), store)
+        rows = states[list(logit_indices)] if logit_indices else states[:0]
+        logits: torch.Tensor = self._model.lm_head(self._base.norm(rows))
+        return logits
+
+    def _compute_layers(
+        self, states: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, store: CellStore
+    ) -> None:
+        tokens, current = len(states), store.current_pass
+        windows = list(current.layouts)
+        for layer, cells in zip(self._layers, store.cell_layers, strict=True):
+            if not cells.is_initialized:
+                empty = states.new_empty((1, self._key_heads, 0, self._size))
+                cells.lazy_initialization(empty, empty)
+            cells.make_room()
+            layer.keys, layer.values = cells.keys.data_ptr(), cells.values.data_ptr()
+            layer.key_strides, layer.value_strides = (
+                StridesArgument(*cached.stride()[1:3]) for cached in (cells.keys, cells.values)
+            )
+            layer.layout = windows.index(cells.window)
+        layouts = [_make_layout(current.layouts[window], current.capacity) for window in windows]
+        slots = current.write_slots
+        write_cells = torch.arange(slots.start, slots.stop) if isinstance(slots, slice) else slots
+        if self._memory.dtype != states.dtype or self._memory.numel() < tokens * sum(self._widths):
+            self._memory = states.new_empty(tokens * sum(self._widths))
+        sizes = [tokens * width for width in self._widths]
+        memory = torch.split(self._memory[: sum(sizes)], sizes)
+        arguments = DecoderArguments(
+            *(tensor.data_ptr() for tensor in (states, *memory, cosines, sines, write_cells)),
+            self._layers,
+            (LayoutArgument * len(layouts))(*layouts),
+            *(tokens, self._heads, self._key_heads, self._size),
+            layout_count=len(layouts),
+            threads=torch.get_num_threads(),
+        )
+        step = max(1, _PRODUCTS_PER_CALL // (self._products * tokens))
+        for first in range(0, len(self._layers), step):
+            arguments.first_layer, arguments.layer_end = first, min(first + step, len(self._layers))
+            self._kernel.decode(arguments, states.dtype)
+
+
+def can_attend(layouts: Mapping[AttentionWindow | None, attention.Layout]) -> bool:
+    """Whether the kernel computes these layouts on a CPU; it has no masks."""
+    return all(
+        part.mask is None or part.counts is not None
+        for layout in layouts.values()
+        for rows in layout.to(torch.device("cpu"))
+        for part in rows.parts
+    )
+
+
+def _can_compile(layer: Any) -> bool:
+    """Whether decoder.h computes what this layer does."""
+    if type(layer).__name__ not in _LAYERS or not type(layer).__module__.startswith("transformers.models."):
+        return False
+    if any(module._forward_hooks or module._forward_pre_hooks for module in layer.modules()):
+        return False
+    linear = _linear_layers(layer)
+    if not all(isinstance(module, PackedLinear) and module.panels for module in linear):
+        return False
+    dtypes = {tensor.dtype for tensor in (*layer.parameters(), *layer.buffers())}
+    return len(dtypes) == 1 and layer.self_attn.head_dim % 2 == 0 and isinstance(layer.mlp.act_fn, _SILU)
+
+
+def _linear_layers(layer: Any) -> Sequence[Any]:
+    """Linear layers in the order of decoder.h."""
+    attention, mlp = layer.self_attn, layer.mlp
+    return (
+        *(attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj),
+        *(mlp.gate_proj, mlp.up_proj, mlp.down_proj),
+    )
+
+
+def _make_layer(layer: Any) -> Any:
+    attention = layer.self_attn
+    head_norms = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
+    norms = (layer.input_layernorm, layer.post_attention_layernorm, *head_norms)
+    return LayerArgument(
+        *(None if norm is None else norm.weight.data_ptr() for norm in norms),
+        *(module.panels.to_argument(module.bias) for module in _linear_layers(layer)),
+        is_rotated=bool(getattr(attention, "use_rope", True)),
+        scale=attention.scaling,
+        epsilon=layer.input_layernorm.variance_epsilon,
+    )
+
+
+def _make_layout(layout: attention.Layout, capacity: int) -> Any:
+    parts = [
+        make_part(
+            part.cells,
+            part.counts,
+            capacity,
+            first_token=rows.rows.start,
+            tokens=rows.rows.stop - rows.rows.start,
+            causal=part.causal,
+        )
+        for rows in layout.to(torch.device("cpu"))
+        for part in rows.parts
+    ]
+    made = LayoutArgument((PartArgument * len(parts))(*parts), len(parts))
+    made.tensors = [part.tensors for part in parts]  # kept alive with the layout
+    return made

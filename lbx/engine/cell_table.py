@@ -61,6 +61,23 @@ class AttentionWindow(NamedTuple):
         return positions // self.size * self.size if self.chunked else positions - (self.size - 1)
 
 
+class CellPart(NamedTuple):
+    """Cells that adjacent new tokens of a pass attend to, without a mask.
+
+    Attributes:
+        first_token, tokens: the tokens' first index in the pass, and their number.
+        cells: a span (first, end) of adjacent cells or an array of shape (columns,), in the order of positions; or each
+            token's own cells, shape (tokens, columns).
+        starts, limits: each token sees the columns from its start to its limit, shape (tokens,); None: all.
+    """
+
+    first_token: int
+    tokens: int
+    cells: tuple[int, int] | NDArray[np.int64]
+    starts: NDArray[np.int64] | None = None
+    limits: NDArray[np.int64] | None = None
+
+
 class MaskColumns(NamedTuple):
     """Cells that are the columns of a pass's attention mask.
 
@@ -244,6 +261,52 @@ class CellTable:
             causal,
         )
 
+    def cell_parts(
+        self,
+        sequences: Sequence[int],
+        new_tokens: Sequence[int],
+        positions: NDArray[np.int32],
+        window: AttentionWindow | None,
+        first_token: int = 0,
+    ) -> list[CellPart]:
+        """Cells that the new tokens of these sequences attend to, the last tokens that were allocated.
+
+        Args:
+            new_tokens: number of each sequence's.
+            positions: of all of them.
+            first_token: index of the first one in the pass.
+        """
+        rows, places = self.owners[list(sequences), : self._top], self.positions[: self._top]
+        first_visible = None if window is None else window.first(positions)
+        parts: list[CellPart] = []
+        if len(sequences) > 1:
+            shared = np.all(rows, axis=0)
+            if first_visible is not None:
+                shared &= places >= first_visible.max()
+            if shared.any():
+                parts.append(CellPart(first_token, len(positions), _as_span(np.flatnonzero(shared))))
+                rows = rows & ~shared
+        if len(sequences) == len(positions) > 1:
+            if first_visible is not None:
+                rows = rows & (places >= first_visible[:, None])
+            cells = _true_columns(rows)
+            limits = np.count_nonzero(cells >= 0, axis=1)
+            return [*parts, CellPart(first_token, len(positions), cells.clip(0), limits=limits)]
+        start = 0
+        for row, count in zip(rows, new_tokens, strict=True):
+            cells, of_tokens = np.flatnonzero(row), slice(start, start + count)
+            if first_visible is not None:
+                cells = cells[places[cells] >= first_visible[of_tokens].min()]
+            cells = cells[np.argsort(places[cells], kind="stable")]
+            limits = starts = None
+            if count > 1:
+                limits = np.searchsorted(places[cells], positions[of_tokens], side="right")
+                if first_visible is not None:
+                    starts = np.searchsorted(places[cells], first_visible[of_tokens])
+            parts.append(CellPart(first_token + start, count, _as_span(cells), starts, limits))
+            start += count
+        return parts
+
     def columns(self, sequences: Sequence[int]) -> MaskColumns:
         """Cells that a pass over these sequences must attend to."""
         cells = np.flatnonzero(self.owners[list(sequences), : self._top].any(axis=0))
@@ -327,6 +390,12 @@ def _split_into_spans(cells: NDArray[np.int64]) -> tuple[tuple[int, int] | NDArr
     spans = sorted((int(run[0]), int(run[-1]) + 1) for run in pieces)
     scattered = ranked[len(pieces) :]
     return (*spans, np.sort(np.concatenate(scattered))) if scattered else tuple(spans)
+
+
+def _as_span(cells: NDArray[np.int64]) -> tuple[int, int] | NDArray[np.int64]:
+    """Span of cells that are adjacent and in rising order, else the cells; not empty."""
+    span = (int(cells[0]), int(cells[-1]) + 1)
+    return span if span[1] - span[0] == len(cells) and bool((np.diff(cells) == 1).all()) else cells
 
 
 def _bounding_span(cells: NDArray[np.int64], waste: int) -> tuple[int, int] | NDArray[np.int64] | None:

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from lbx.engine.cell_table import CellTable
+from lbx.engine.cell_table import AttentionWindow, CellTable
 
 
 @pytest.mark.parametrize("block", [1, 8])
@@ -96,6 +96,24 @@ def check_look(table, held, named, rng):
             mask, _ = table.mask_columns(named, view.masked_cells)
             owned = [c for c, mine in zip(rest, mask[named.index(s)], strict=True) if mine]
         assert sorted(everyone + owned) == sorted(held[s])
+
+    for window in (None, AttentionWindow(rng.randint(1, 12)), AttentionWindow(rng.randint(1, 12), chunked=True)):
+        check_parts(table, held, named, newest, window)
+
+
+def check_parts(table, held, named, newest, window):
+    """Each new token sees the cells up to its own that the window shows, once, without a mask."""
+    tokens = [(s, cell) for s, new in zip(named, newest, strict=True) for cell in new]
+    positions = np.array([table.positions[cell] for _, cell in tokens], dtype=np.int32)
+    seen = [[] for _ in tokens]
+    for part in table.cell_parts(named, [len(new) for new in newest], positions, window, 5):
+        for row in range(part.tokens):
+            cells = part.cells[row].tolist() if np.ndim(part.cells) == 2 else cells_of(part.cells)
+            start = 0 if part.starts is None else part.starts[row]
+            seen[part.first_token - 5 + row] += cells[start : None if part.limits is None else part.limits[row]]
+    for (s, cell), cells, position in zip(tokens, seen, positions, strict=True):
+        first = window.first(position) if window else 0
+        assert sorted(cells) == sorted(c for c in held[s] if first <= table.positions[c] <= position), (s, cell)
 
 
 def grown(table, sequence, count):

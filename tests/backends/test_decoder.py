@@ -7,8 +7,7 @@ import pytest
 import torch
 import transformers
 
-from lbx.backends.hf import attention, check, decoder, packed_linear, sequence_memory
-from lbx.backends.hf.attention import AttentionPart
+from lbx.backends.hf import attention, check, decoder, packed_linear
 from lbx.backends.hf.decoder import CompiledDecoder
 from lbx.backends.hf.kernel import Kernel, kernel_file
 from lbx.backends.hf.packed_linear import pack_linear_layers
@@ -88,6 +87,8 @@ def test_logits_are_those_of_the_modules(kernel, kind, dtype):
     found += memory.extend([Extend(1, first, True), Extend(2, second, True)])
     found += memory.extend([Extend(1, [5], True), Extend(2, [6], True)])
     assert max(map(difference, found, expected)) < TOLERANCES[dtype]
+    packed = [module for module in model.modules() if isinstance(module, packed_linear.PackedLinear)]
+    assert len(packed) == 22 and all(module.panels for module in packed), "nothing has read a weight"
 
 
 @pytest.mark.parametrize("kind", ["Llama", "Qwen3"])
@@ -120,19 +121,6 @@ def test_a_pass_is_computed_in_several_calls(kernel, monkeypatch):
         memory = HfSequences(model, max_sequences=1, max_cells=64, max_step=64)
         results += memory.extend([Extend(0, prompt, True)])
     assert np.array_equal(*results)
-
-
-def test_masks_are_left_to_the_modules(kernel, monkeypatch):
-    model, prompt = make_model("Llama"), draw_tokens(20, 1)
-    expected = last_logits(model, prompt)
-    pack_linear_layers(model)
-    memory = HfSequences(model, max_sequences=2, max_cells=64, max_step=64)
-    masked = AttentionPart(slice(0, 20), attention.make_mask(torch.arange(20) > torch.arange(20)[:, None], model.dtype))
-    layout = attention.Layout([attention.QueryRows(slice(0, 20), [masked])])
-    monkeypatch.setattr(sequence_memory, "build_layout", lambda *_, **__: layout)
-    monkeypatch.setattr(Kernel, "decode", lambda *_: pytest.fail("a mask was ignored"))
-    (found,) = memory.extend([Extend(0, prompt, True)])
-    assert difference(found, expected) < TOLERANCES[torch.float32]
 
 
 @pytest.mark.parametrize(("kind", "settings"), [("Llama", {"hidden_act": "gelu"}), ("Olmo2", {})])

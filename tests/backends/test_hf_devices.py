@@ -26,11 +26,13 @@ from lbx.backends import load, resolve_model
 from lbx.backends.hf import attention, loading
 from lbx.backends.hf.attention import AttentionPart, Layout, QueryRows, ScoreOptions
 from lbx.backends.hf.check import probe_model
+from lbx.backends.hf.kernel import make_layout
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.hf.sequence_memory import HfSequences
 from lbx.base.errors import BackendError, UsageError
 from lbx.base.records import Request, SampleKey
 from lbx.engine.batching import complete
+from lbx.engine.cell_table import CellPart
 from lbx.engine.model import Extend
 
 SCORES = ScoreOptions(0.3)
@@ -63,14 +65,12 @@ def states(tokens, cells, value_size=SIZE, dtype=torch.float32):
     return query.transpose(1, 2), key, value
 
 
-@pytest.mark.parametrize("kernel", ["compiled", "cpu", "hand"])
+@pytest.mark.parametrize("kernel", ["cpu", "hand"])
 @pytest.mark.parametrize("value_size", [SIZE, SIZE - 4, SIZE + 8])
 @pytest.mark.parametrize("tokens", [1, 12, 200])
 @pytest.mark.parametrize("kind", ["all", "causal", "mask"])
 def test_a_part_is_attention_by_its_definition(kernel, value_size, tokens, kind, monkeypatch):
     """With query heads that share keys, values of another size than keys, cells in a span or scattered."""
-    if kernel != "compiled":
-        monkeypatch.setattr(attention, "find_kernel", lambda: None)
     if kernel == "hand":
         monkeypatch.setattr(attention, "run_kernel", attention.matmul_attention)
         monkeypatch.setattr(attention, "_WEIGHTS_AT_ONCE", 50 * CELLS)
@@ -89,8 +89,16 @@ def test_a_part_is_attention_by_its_definition(kernel, value_size, tokens, kind,
     assert (sums - expected).abs().max() < 1e-5
 
 
+class FixedLayout(Layout):
+    """The same parts for torch's kernels and for lbx's."""
+
+    def __init__(self, rows, parts=()):
+        self._by_device = {torch.device("cpu"): rows}
+        self.for_kernel = make_layout(parts)
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.03)])
-def test_parts_together_are_attention_over_all_of_them(dtype, tolerance):
+def test_parts_together_are_attention_over_all_of_them(dtype, tolerance, monkeypatch):
     """Two groups of rows: one sees two parts whole and its own causally, the other a part under a mask."""
     query, key, value = states(20, CELLS, dtype=dtype)
     own = torch.ones(12, 12, dtype=torch.bool).triu(1)
@@ -98,7 +106,8 @@ def test_parts_together_are_attention_over_all_of_them(dtype, tolerance):
     hidden[:12, :40] = hidden[12:, :10] = False
     hidden[:12, 60:72] = own
     hidden[12:, 75:85] = torch.rand(8, 10, generator=torch.Generator().manual_seed(1)) < 0.5
-    layout = Layout(
+    monkeypatch.setattr(attention, "find_kernel", lambda: None)
+    layout = FixedLayout(
         [
             QueryRows(
                 slice(0, 12),
@@ -125,11 +134,9 @@ def test_parts_together_are_attention_over_all_of_them(dtype, tolerance):
     assert (ours - theirs.transpose(1, 2)).abs().max() < tolerance
 
 
-@pytest.mark.parametrize("kernel", ["compiled", "cpu", "hand"])
+@pytest.mark.parametrize("kernel", ["cpu", "hand"])
 def test_tokens_with_cells_of_their_own_are_each_one_alone(kernel, monkeypatch):
     """Of different numbers, some shared; what stands behind a row's last cell is hidden."""
-    if kernel != "compiled":
-        monkeypatch.setattr(attention, "find_kernel", lambda: None)
     if kernel == "hand":
         monkeypatch.setattr(attention, "run_kernel", attention.matmul_attention)
     query, key, value = states(3, CELLS, SIZE - 4)
@@ -144,8 +151,9 @@ def test_tokens_with_cells_of_their_own_are_each_one_alone(kernel, monkeypatch):
         assert (sums[:, :, [token]] - expected).abs().max() < 1e-5
 
 
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize(("softcap", "sinks"), [(None, None), (2.0, None), (None, torch.linspace(-2, 3, 6))])
-def test_caps_and_sinks_are_those_of_transformers_own_code(softcap, sinks):
+def test_caps_and_sinks_are_those_of_transformers_own_code(softcap, sinks, compiled, monkeypatch):
     """In rows of a batch, too: each is the one beside the other."""
     from types import SimpleNamespace
 
@@ -156,8 +164,13 @@ def test_caps_and_sinks_are_those_of_transformers_own_code(softcap, sinks):
     setattr(
         key,
         attention.LAYOUT,
-        Layout([QueryRows(slice(0, 4), [AttentionPart(slice(0, 25)), AttentionPart(slice(25, 40))])]),
+        FixedLayout(
+            [QueryRows(slice(0, 4), [AttentionPart(slice(0, 25)), AttentionPart(slice(25, 40))])],
+            [CellPart(0, 4, (0, 25)), CellPart(0, 4, (25, 40))],
+        ),
     )
+    if not compiled:
+        monkeypatch.setattr(attention, "find_kernel", lambda: None)
     batch = query.transpose(0, 2)
     more = {"softcap": softcap, "s_aux": sinks, "scaling": 0.3}
     ours, _ = attention._attention(SimpleNamespace(), batch, key, value, None, sliding_window=8, **more)
@@ -172,7 +185,7 @@ def test_what_is_not_computed_here_is_refused():
     query, key, value = states(3, 3)
     with pytest.raises(ValueError, match="follows the cache's layout"):
         attention._attention(None, query, key, value, None)
-    setattr(key, attention.LAYOUT, Layout([QueryRows(slice(0, 3), [AttentionPart(slice(0, 3), None, True)])]))
+    setattr(key, attention.LAYOUT, FixedLayout([], [CellPart(0, 3, (0, 3))]))
     attention._attention(None, query, key, value, None, sliding_window=8)
     for mask, more in ((torch.zeros(1, 1, 3, 3), {}), (None, {"position_bias": torch.zeros(3)})):
         with pytest.raises(ValueError, match="no mask or position bias"):

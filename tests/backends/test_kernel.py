@@ -9,12 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from lbx.backends.hf import attention
-from lbx.backends.hf.attention import AttentionPart, ScoreOptions
-from lbx.backends.hf.kernel import VARIANTS, Kernel, find_kernel, kernel_file
+from lbx.backends.hf.kernel import VARIANTS, Kernel, find_kernel, kernel_file, make_layout
+from lbx.engine.cell_table import CellPart
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FEATURES = torch.cpu.get_capabilities()
@@ -49,6 +49,14 @@ def reference(query, key, value, visible, scale):
     return scores.softmax(-1) @ value, scores.logsumexp(-1)
 
 
+def attend(kernel, query, key, value, cells, *, scale, counts=None, causal=False):
+    """All tokens attend to the same cells, or each to its own row of them."""
+    tokens = query.shape[2]
+    columns = (cells.start, cells.stop) if isinstance(cells, slice) else cells.numpy()
+    limits = np.arange(1, tokens + 1) if causal else None if counts is None else counts.numpy()
+    return kernel.attend(query, key, value, make_layout([CellPart(0, tokens, columns, limits=limits)]), scale)
+
+
 def assert_close(found, expected, dtype):
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.isfinite().all()
@@ -64,20 +72,20 @@ class TestReference:
     def test_adjacent_cells(self, kernel, dtype, heads, key_heads, size, value_size):
         for tokens, cells in itertools.product((1, 7, 100), (1, 255, 257, 2313)):  # a block has 256 cells
             states = draw(heads, key_heads, tokens, size, value_size, dtype)
-            found = kernel.attend(*states, slice(5, 5 + cells), scale=0.2)
+            found = attend(kernel, *states, slice(5, 5 + cells), scale=0.2)
             expected = reference(*states, [torch.arange(5, 5 + cells)] * tokens, 0.2)  # type: ignore[call-arg]
             assert_close(found, expected, dtype)
 
     def test_scattered_cells(self, kernel, dtype, heads, key_heads, size, value_size):
         cells = torch.randperm(CELLS, generator=torch.Generator().manual_seed(2))[:1100]
         states = draw(heads, key_heads, 5, size, value_size, dtype)
-        found = kernel.attend(*states, cells, scale=0.2)
+        found = attend(kernel, *states, cells, scale=0.2)
         assert_close(found, reference(*states, [cells] * 5, 0.2), dtype)  # type: ignore[call-arg]
 
     def test_causal(self, kernel, dtype, heads, key_heads, size, value_size):
         for tokens in (1, 6, 300):
             states = draw(heads, key_heads, tokens, size, value_size, dtype)
-            found = kernel.attend(*states, slice(3, 3 + tokens), scale=0.2, causal=True)
+            found = attend(kernel, *states, slice(3, 3 + tokens), scale=0.2, causal=True)
             visible = [torch.arange(3, 4 + token) for token in range(tokens)]
             assert_close(found, reference(*states, visible, 0.2), dtype)  # type: ignore[call-arg]
 
@@ -86,14 +94,14 @@ class TestReference:
         cells = torch.stack([torch.randperm(CELLS, generator=generator)[:700] for _ in range(6)])
         counts = torch.tensor([1, 700, 3, 256, 257, 512])
         states = draw(heads, key_heads, 6, size, value_size, dtype)
-        found = kernel.attend(*states, cells, scale=0.2, counts=counts)
+        found = attend(kernel, *states, cells, scale=0.2, counts=counts)
         visible = [row[:count] for row, count in zip(cells, counts, strict=True)]
         assert_close(found, reference(*states, visible, 0.2), dtype)  # type: ignore[call-arg]
 
 
 def test_large_scores_do_not_overflow(kernel):
     query, key, value = draw(3, 3, 9, 64, 64, torch.float32)
-    found = kernel.attend(query * 100, key, value, slice(0, 700), scale=1.0)
+    found = attend(kernel, query * 100, key, value, slice(0, 700), scale=1.0)
     expected = reference(query * 100, key, value, [torch.arange(700)] * 9, 1.0)
     assert_close(found, expected, torch.float32)
 
@@ -112,32 +120,31 @@ class TestInfiniteScores:
     def test_adjacent_cells(self, kernel, dtype, hidden):
         for tokens in (1, 7, 100):
             states = self.draw(tokens, hidden, dtype)
-            found = kernel.attend(*states, slice(0, 2313), scale=0.2)
+            found = attend(kernel, *states, slice(0, 2313), scale=0.2)
             assert_close(found, reference(*states, [torch.arange(2313)] * tokens, 0.2), dtype)  # type: ignore[call-arg]
 
     def test_private_cells(self, kernel, dtype, hidden):
         states = self.draw(3, hidden, dtype)
         cells = torch.arange(2313).expand(3, -1)
         counts = torch.tensor([hidden + 1, min(hidden + 300, 2313), 2313])
-        found = kernel.attend(*states, cells, scale=0.2, counts=counts)
+        found = attend(kernel, *states, cells, scale=0.2, counts=counts)
         assert_close(found, reference(*states, [torch.arange(count) for count in counts], 0.2), dtype)  # type: ignore[call-arg]
 
     def test_causal(self, kernel, dtype, hidden):
         states = self.draw(2313, hidden, dtype)
-        outputs, sums = kernel.attend(*states, slice(0, 2313), scale=0.2, causal=True)
+        outputs, sums = attend(kernel, *states, slice(0, 2313), scale=0.2, causal=True)
         assert (outputs[:, :, :hidden] == 0).all() and (sums[:, :, :hidden] == -torch.inf).all()
         rows = torch.arange(hidden, 2313, 97)
         expected = reference(states[0][:, :, rows], *states[1:], [torch.arange(row + 1) for row in rows], 0.2)  # type: ignore[call-arg]
         assert_close((outputs[:, :, rows], sums[:, :, rows]), expected, dtype)
 
-    def test_parts_without_a_finite_score(self, kernel, dtype, hidden, monkeypatch):
+    def test_parts_without_a_finite_score(self, kernel, dtype, hidden):
         states = self.draw(7, hidden, dtype)
         bounds = (0, hidden // 2, hidden, 2313) if hidden > 1 else (0, 1, 2313)
-        parts = [AttentionPart(slice(start, end)) for start, end in itertools.pairwise(bounds)]
-        expected, _ = reference(*states, [torch.arange(2313)] * 7, 0.2)  # type: ignore[call-arg]
+        parts = [CellPart(0, 7, span) for span in itertools.pairwise(bounds)]
+        expected = reference(*states, [torch.arange(2313)] * 7, 0.2)  # type: ignore[call-arg]
         for order in (parts, parts[::-1]):
-            monkeypatch.setattr(attention, "find_kernel", lambda: ("avx2", kernel))
-            assert_close([attention._attend(*states, order, ScoreOptions(0.2))], [expected], dtype)  # type: ignore[call-arg]
+            assert_close(kernel.attend(*states, make_layout(order), 0.2), expected, dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
@@ -145,7 +152,7 @@ class TestInfiniteScores:
 def test_nan_is_not_hidden(kernel, dtype, tokens):
     query, key, value = draw(3, 3, tokens, 64, 64, dtype)
     query[:, :, 2] = float("nan")
-    outputs, sums = kernel.attend(query, key, value, slice(0, 2400), scale=0.1)
+    outputs, sums = attend(kernel, query, key, value, slice(0, 2400), scale=0.1)
     is_nan = torch.arange(tokens) == 2
     assert (outputs.isnan().all(-1) == is_nan).all()
     assert (sums.isnan() == is_nan).all()
@@ -153,7 +160,7 @@ def test_nan_is_not_hidden(kernel, dtype, tokens):
         changed = states.clone()
         changed[:, :, 2100] = float("nan")
         inputs = (changed, value) if states is key else (key, changed)
-        outputs, _ = kernel.attend(query, *inputs, slice(0, 2400), scale=0.1)
+        outputs, _ = attend(kernel, query, *inputs, slice(0, 2400), scale=0.1)
         assert outputs.isnan().all()
 
 
@@ -165,16 +172,16 @@ def test_nan_in_a_private_cell_reaches_its_token_only(kernel, dtype):
         changed = states.clone()
         changed[:, :, 420] = float("nan")  # of the second token
         inputs = (changed, value) if states is key else (key, changed)
-        outputs, _ = kernel.attend(query, *inputs, cells, scale=0.1)
+        outputs, _ = attend(kernel, query, *inputs, cells, scale=0.1)
         assert outputs.isnan().any(-1).any(1).tolist() == [[False, True, False]]
 
 
 def test_cells_that_no_token_sees_do_not_matter(kernel):
     query, key, value = draw(6, 3, 8, 64, 64, torch.float32)
-    found = kernel.attend(query, key, value, slice(10, 18), scale=0.1, causal=True)
+    found = attend(kernel, query, key, value, slice(10, 18), scale=0.1, causal=True)
     for states in (key, value):
         states[:, :, :10] = states[:, :, 18:] = float("nan")
-    again = kernel.attend(query, key, value, slice(10, 18), scale=0.1, causal=True)
+    again = attend(kernel, query, key, value, slice(10, 18), scale=0.1, causal=True)
     assert all(torch.equal(*pair) for pair in zip(found, again, strict=True))
 
 
@@ -186,8 +193,8 @@ def test_a_row_depends_neither_on_other_rows_nor_on_threads(kernel, dtype):
     try:
         for count in (1, 2, 5):
             torch.set_num_threads(count)
-            outputs[count], _ = kernel.attend(query, key, value, slice(0, 2000), scale=0.1)
-        part, _ = kernel.attend(query[:, :, 100:217], key, value, slice(0, 2000), scale=0.1)
+            outputs[count], _ = attend(kernel, query, key, value, slice(0, 2000), scale=0.1)
+        part, _ = attend(kernel, query[:, :, 100:217], key, value, slice(0, 2000), scale=0.1)
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(output, outputs[1]) for output in outputs.values())
@@ -249,18 +256,38 @@ def test_unsupported_tensors_are_left_to_torch(kernel):
     assert not Kernel(kernel_file(RUNNABLE[0]), [torch.bfloat16]).can_attend(query, key, value)
 
 
-def test_attention_is_equal_with_and_without_a_kernel(kernel, monkeypatch):
-    query, key, value = draw(9, 3, 6, 64, 64, torch.float32)
-    cells = torch.arange(60).reshape(6, 10)
-    counts = torch.tensor([10, 9, 8, 3, 2, 1])
-    mask = attention.make_mask(torch.arange(10) >= counts[:, None], torch.float32).transpose(0, 2)
-    private = AttentionPart(cells, mask, counts=counts)
-    parts = [AttentionPart(slice(100, 900)), AttentionPart(torch.tensor([901, 903, 907])), private]
-    results = []
-    for found in (("avx2", kernel), None):
-        monkeypatch.setattr(attention, "find_kernel", lambda found=found: found)
-        results.append(attention._attend(query, key, value, parts, ScoreOptions(0.125)))
-    assert (results[0] - results[1]).abs().max() < 1e-5
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_parts_of_some_tokens_are_joined(kernel, dtype):
+    """A group with a common prefix and rows of their own, another group, and windows inside a list of cells."""
+    query, key, value = draw(9, 3, 400, 64, 64, dtype)
+    generator = np.random.default_rng(5)
+    listed = generator.permutation(CELLS)[:900]
+    private = np.stack([generator.permutation(CELLS)[:40] for _ in range(50)])
+    starts, limits = np.sort(generator.integers(0, 500, 150)), np.sort(generator.integers(501, 900, 150))
+    parts = [
+        CellPart(0, 100, (100, 1500)),
+        CellPart(0, 60, (1500, 1560), limits=np.arange(1, 61)),
+        CellPart(60, 40, np.arange(2000, 2100), limits=np.arange(61, 101)),
+        CellPart(100, 150, listed, starts, limits),
+        CellPart(250, 50, (0, 20)),
+        CellPart(250, 50, private, limits=generator.integers(1, 41, 50)),
+        CellPart(300, 100, (700, 1900)),
+    ]
+    visible = [torch.empty(0, dtype=torch.int64)] * 400
+    for part in parts:
+        for token in range(part.tokens):
+            cells = np.arange(*part.cells) if isinstance(part.cells, tuple) else part.cells
+            cells = cells[token] if cells.ndim == 2 else cells
+            start = 0 if part.starts is None else part.starts[token]
+            seen = torch.from_numpy(cells[start : None if part.limits is None else part.limits[token]])
+            visible[part.first_token + token] = torch.cat([visible[part.first_token + token], seen])
+    scores = query.double() @ key.double().repeat_interleave(3, 1).transpose(-1, -2) * 0.2
+    outputs, sums = kernel.attend(query, key, value, make_layout(parts), 0.2)
+    for token, cells in enumerate(visible):  # a cell may be there twice
+        chosen = scores[0, :, token, cells]
+        expected = chosen.softmax(-1)[:, None] @ value.double().repeat_interleave(3, 1)[0, :, cells]
+        found = (outputs[0, :, token], sums[0, :, token])
+        assert_close(found, (expected[:, 0], chosen.logsumexp(-1)), dtype)
 
 
 def test_the_fastest_variant_is_found():

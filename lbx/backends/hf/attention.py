@@ -8,18 +8,19 @@ which gives the softmax over all cells. A sink is one more term of that sum.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from lbx.backends.hf.kernel import Kernel, find_kernel
+from lbx.backends.hf.kernel import Kernel, find_kernel, make_layout
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lbx.engine.cell_table import AttentionWindow, CellTable
+    from lbx.engine.cell_table import AttentionWindow, CellPart, CellTable
     from lbx.engine.model import Extend
 
 
@@ -135,18 +136,15 @@ class AttentionPart(NamedTuple):
         cells: a slice, or indices of shape (columns,), or of shape (tokens, columns) for private cells.
         mask: added to the scores, of shape (1, 1, tokens, columns), or (tokens, 1, 1, columns) for private cells.
         causal: whether the cells are the new tokens' own, in order, each visible to later tokens.
-        counts: number of each token's private cells, shape (tokens,).
     """
 
     cells: slice | torch.Tensor
     mask: torch.Tensor | None = None
     causal: bool = False
-    counts: torch.Tensor | None = None
 
     def to(self, device: torch.device) -> AttentionPart:
         cells = self.cells.to(device) if isinstance(self.cells, torch.Tensor) else self.cells
-        mask, counts = (None if tensor is None else tensor.to(device) for tensor in (self.mask, self.counts))
-        return AttentionPart(cells, mask, self.causal, counts)
+        return AttentionPart(cells, None if self.mask is None else self.mask.to(device), self.causal)
 
 
 class QueryRows(NamedTuple):
@@ -157,19 +155,87 @@ class QueryRows(NamedTuple):
 
 
 class Layout:
-    """Parts of all new tokens of a pass, on every device."""
+    """Cells that all new tokens of a pass attend to in layers with one attention window.
 
-    def __init__(self, rows: Sequence[QueryRows]) -> None:
-        self._rows = rows
+    It reads the table when it is first used, which must be during the pass.
+
+    Args:
+        groups: items of the row, grouped by attention group.
+        cells, positions: of the row's tokens.
+        device, dtype: of the model.
+    """
+
+    def __init__(
+        self,
+        table: CellTable,
+        groups: Sequence[Sequence[Extend]],
+        cells: NDArray[np.int64],
+        positions: NDArray[np.int32],
+        window: AttentionWindow | None,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        self._table, self._groups, self._cells, self._positions = table, groups, cells, positions
+        self._window, self._device, self._dtype = window, device, dtype
         self._by_device: dict[torch.device, Sequence[QueryRows]] = {}
 
+    @cached_property
+    def for_kernel(self) -> Any:
+        """Argument of the compiled kernel."""
+        parts: list[CellPart] = []
+        start = 0
+        for group in self._groups:
+            sequences, lengths = [item.sequence for item in group], [len(item.tokens) for item in group]
+            positions = self._positions[start : start + sum(lengths)]
+            parts += self._table.cell_parts(sequences, lengths, positions, self._window, start)
+            start += len(positions)
+        return make_layout(parts)
+
     def to(self, device: torch.device) -> Sequence[QueryRows]:
-        """The layout with its tensors on a device, copied at most once per pass."""
+        """Parts for torch's kernels with tensors on a device, copied there at most once per pass."""
+        if not self._by_device:
+            self._by_device[self._device] = self._query_rows()
         if device not in self._by_device:
             self._by_device[device] = [
-                QueryRows(rows, [part.to(device) for part in parts]) for rows, parts in self._rows
+                QueryRows(rows, [part.to(device) for part in parts]) for rows, parts in self._by_device[self._device]
             ]
         return self._by_device[device]
+
+    def _query_rows(self) -> list[QueryRows]:
+        rows: list[QueryRows] = []
+        start, window = 0, self._window
+        for group in self._groups:
+            lengths = [len(item.tokens) for item in group]
+            stop = start + sum(lengths)
+            positions, edges = self._positions[start:stop], None
+            if window:
+                last = np.cumsum(lengths) - 1
+                edges = window.first(np.stack([positions[last - lengths + 1], positions[last]]))
+            sequences = [item.sequence for item in group]
+            on_cpu = self._device.type == "cpu"
+            view = self._table.attention_view(sequences, self._cells[start:stop], edges, per_sequence=on_cpu)
+            parts = [AttentionPart(cell_index(piece, self._device)) for piece in view.shared_cells]
+            if view.masked_cells is not None:
+                mask = None
+                if not view.causal:
+                    mask = sequence_mask(
+                        self._table,
+                        group,
+                        positions,
+                        view.masked_cells,
+                        window,
+                        device=self._device,
+                        dtype=self._dtype,
+                    )
+                parts.append(AttentionPart(cell_index(view.masked_cells, self._device), mask, view.causal))
+            if view.private_cells is not None:
+                private = torch.from_numpy(view.private_cells).to(self._device)
+                mask = make_mask(private < 0, self._dtype).transpose(0, 2)
+                parts.append(AttentionPart(private.clamp(0), mask))
+            rows.append(QueryRows(slice(start, stop), parts))
+            start = stop
+        return rows
 
 
 class PartwiseAttention:
@@ -234,8 +300,12 @@ def _attention(
         )
     batch, heads, tokens, size = query.shape
     query = query.transpose(0, 1).reshape(1, heads, batch * tokens, size)
-    groups = layout.to(query.device)
     options = ScoreOptions(size**-0.5 if scaling is None else scaling, softcap, s_aux)
+    if kernel := _compiled_kernel(query, key, value, options):
+        out, total = kernel.attend(query, key, value, layout.for_kernel, options.scale)
+        out = _add_sinks(out, total, s_aux).to(out.dtype).transpose(1, 2).contiguous()
+        return out.view(batch, tokens, heads, -1), None
+    groups = layout.to(query.device)
     if len(groups) == 1:
         out = _attend(query, key, value, groups[0].parts, options).transpose(1, 2).contiguous()
     else:
@@ -261,18 +331,18 @@ def _attend(
         share = torch.sigmoid(lse - total).masked_fill(lse == -torch.inf, 0)  # also if both are -inf
         outputs = torch.lerp(outputs, out.float(), share[..., None])
         total = torch.logaddexp(total, lse)
-    if options.sinks is not None:
-        outputs = outputs * torch.sigmoid(total - options.sinks.float()[:, None])[..., None]
-    return outputs.to(out.dtype)
+    return _add_sinks(outputs, total, options.sinks).to(out.dtype)
+
+
+def _add_sinks(outputs: torch.Tensor, total: torch.Tensor, sinks: torch.Tensor | None) -> torch.Tensor:
+    """Outputs with sinks in the denominator of their softmax; ``total`` has the log-sum-exps without them."""
+    return outputs if sinks is None else outputs * torch.sigmoid(total - sinks.float()[:, None])[..., None]
 
 
 def _attend_part(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: AttentionPart, options: ScoreOptions
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention over one part, and the log-sum-exp of its scores, shape (1, heads, tokens), in float32."""
-    if kernel := _compiled_kernel(query, key, value, part, options):
-        scale, counts, causal = options.scale, part.counts, part.causal
-        return kernel.attend(query, key, value, part.cells, scale=scale, counts=counts, causal=causal)
     if isinstance(part.cells, torch.Tensor) and part.cells.ndim == 2:
         return _attend_private(query, key, value, part, options)
     key, value = _select_cells(key, part.cells), _select_cells(value, part.cells)
@@ -291,12 +361,10 @@ def _attend_part(
 
 
 def _compiled_kernel(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, part: AttentionPart, options: ScoreOptions
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, options: ScoreOptions
 ) -> Kernel | None:
-    """lbx's own kernel for a CPU; None if it does not support the part."""
+    """lbx's own kernel for a CPU; None if it does not support these tensors."""
     if query.device.type != "cpu" or options.softcap or options.scale <= 0:
-        return None
-    if part.mask is not None and part.counts is None:
         return None
     found = find_kernel()
     return found[1] if found and found[1].can_attend(query, key, value) else None
@@ -338,50 +406,6 @@ def make_mask(is_hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     # Kernels of a GPU want rows that begin at multiples of 16 bytes.
     mask = torch.zeros((1, 1, tokens, columns + -columns % 16), dtype=dtype, device=is_hidden.device)[..., :columns]
     return mask.masked_fill_(is_hidden, float("-inf"))
-
-
-def build_layout(
-    table: CellTable,
-    groups: Sequence[Sequence[Extend]],
-    cells: NDArray[np.int64],
-    positions: NDArray[np.int32],
-    window: AttentionWindow | None,
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> Layout:
-    """Layout of a pass for layers with this attention window.
-
-    Args:
-        groups: items of the row, grouped by attention group.
-        cells, positions: of the row's tokens.
-    """
-    rows: list[QueryRows] = []
-    start = 0
-    for group in groups:
-        lengths = [len(item.tokens) for item in group]
-        stop = start + sum(lengths)
-        edges = None
-        if window:
-            last = start + np.cumsum(lengths) - 1
-            edges = window.first(np.stack([positions[last - lengths + 1], positions[last]]))
-        sequences = [item.sequence for item in group]
-        view = table.attention_view(sequences, cells[start:stop], edges, per_sequence=device.type == "cpu")
-        parts = [AttentionPart(cell_index(piece, device)) for piece in view.shared_cells]
-        if view.masked_cells is not None:
-            mask = None
-            if not view.causal:
-                mask = sequence_mask(
-                    table, group, positions[start:stop], view.masked_cells, window, device=device, dtype=dtype
-                )
-            parts.append(AttentionPart(cell_index(view.masked_cells, device), mask, view.causal))
-        if view.private_cells is not None:
-            private = torch.from_numpy(view.private_cells).to(device)
-            mask = make_mask(private < 0, dtype).transpose(0, 2)
-            parts.append(AttentionPart(private.clamp(0), mask, counts=(private >= 0).sum(1)))
-        rows.append(QueryRows(slice(start, stop), parts))
-        start = stop
-    return Layout(rows)
 
 
 def cell_index(cells: tuple[int, int] | NDArray[np.int64], device: torch.device) -> slice | torch.Tensor:

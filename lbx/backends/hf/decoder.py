@@ -7,7 +7,7 @@ last norm and logits are still computed by the model's own modules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,18 +17,14 @@ from lbx.backends.hf.kernel import (
     DecoderArguments,
     LayerArgument,
     LayoutArgument,
-    PartArgument,
     StridesArgument,
     find_kernel,
-    make_part,
 )
 from lbx.backends.hf.packed_linear import PackedLinear
 
 if TYPE_CHECKING:
-    from lbx.backends.hf import attention
     from lbx.backends.hf.cells import CellStore
     from lbx.backends.hf.kernel import Kernel
-    from lbx.engine.cell_table import AttentionWindow
 
 _LAYERS = {"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer", "Qwen3DecoderLayer", "SmolLM3DecoderLayer"}
 """Classes of transformers whose layers are computed as decoder.h does."""
@@ -73,7 +69,7 @@ class CompiledDecoder:
 
         Args:
             tokens, positions: shape (tokens,).
-            store: its current pass has layouts that ``can_attend``.
+            store: its current pass has layouts.
         """
         states = self._base.embed_tokens(tokens).contiguous()
         cosines, sines = self._base.rotary_emb(states[None], positions[None])
@@ -97,7 +93,7 @@ class CompiledDecoder:
                 StridesArgument(*cached.stride()[1:3]) for cached in (cells.keys, cells.values)
             )
             layer.layout = windows.index(cells.window)
-        layouts = [_make_layout(current.layouts[window], current.capacity) for window in windows]
+        layouts = [layout.for_kernel for layout in current.layouts.values()]
         slots = current.write_slots
         write_cells = torch.arange(slots.start, slots.stop) if isinstance(slots, slice) else slots
         if self._memory.dtype != states.dtype or self._memory.numel() < tokens * sum(self._widths):
@@ -116,16 +112,6 @@ class CompiledDecoder:
         for first in range(0, len(self._layers), step):
             arguments.first_layer, arguments.layer_end = first, min(first + step, len(self._layers))
             self._kernel.decode(arguments, states.dtype)
-
-
-def can_attend(layouts: Mapping[AttentionWindow | None, attention.Layout]) -> bool:
-    """Whether the kernel computes these layouts on a CPU; it has no masks."""
-    return all(
-        part.mask is None or part.counts is not None
-        for layout in layouts.values()
-        for rows in layout.to(torch.device("cpu"))
-        for part in rows.parts
-    )
 
 
 def _can_compile(layer: Any) -> bool:
@@ -161,21 +147,3 @@ def _make_layer(layer: Any) -> Any:
         scale=attention.scaling,
         epsilon=layer.input_layernorm.variance_epsilon,
     )
-
-
-def _make_layout(layout: attention.Layout, capacity: int) -> Any:
-    parts = [
-        make_part(
-            part.cells,
-            part.counts,
-            capacity,
-            first_token=rows.rows.start,
-            tokens=rows.rows.stop - rows.rows.start,
-            causal=part.causal,
-        )
-        for rows in layout.to(torch.device("cpu"))
-        for part in rows.parts
-    ]
-    made = LayoutArgument((PartArgument * len(parts))(*parts), len(parts))
-    made.tensors = [part.tensors for part in parts]  # kept alive with the layout
-    return made

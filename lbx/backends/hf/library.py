@@ -139,7 +139,8 @@ def model_tokens(model: Any, count: int, seed: int) -> list[int]:
 
 def input_device(model: Any) -> Any:
     """``torch.device`` of a model's input tokens: the first layer's device if the model uses several."""
-    return model.get_input_embeddings().weight.device
+    embedding = model.get_input_embeddings()
+    return getattr(embedding, "device", None) or embedding.weight.device
 
 
 def is_out_of_memory(exc: BaseException) -> bool:

@@ -56,6 +56,8 @@ class PackedLinear(torch.nn.Module):
 class PackedEmbedding(torch.nn.Module):
     """``torch.nn.Embedding`` whose weight is that of a linear layer, the model's last."""
 
+    device = torch.device("cpu")  # to read it from the weight would convert that back
+
     def __init__(self, embedding: torch.nn.Embedding, linear: PackedLinear) -> None:
         super().__init__()
         self.num_embeddings, self.embedding_dim = embedding.num_embeddings, embedding.embedding_dim

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from lbx.backends.hf.attention import PartwiseAttention, build_layout, cell_index, sequence_mask
+from lbx.backends.hf.attention import Layout, PartwiseAttention, cell_index, sequence_mask
 from lbx.backends.hf.cells import CellStore, Pass, States
-from lbx.backends.hf.decoder import CompiledDecoder, can_attend
+from lbx.backends.hf.decoder import CompiledDecoder
 from lbx.backends.hf.library import first_line, input_device, is_out_of_memory
 from lbx.backends.hf.single import Forward
 from lbx.base.errors import BackendError
@@ -279,7 +279,7 @@ class HfSequences:
                 self._begin(cells, positions, capacity, slice(0, self._table.top), self._table.top)
                 mask = None
                 self._store.current_pass.layouts = {
-                    window: build_layout(
+                    window: Layout(
                         self._table,
                         [[items[index] for index in group] for group in groups],
                         cells,
@@ -308,7 +308,7 @@ class HfSequences:
     ) -> Sequence[Logits]:
         """Copies of the logits at the wanted indices of the row."""
         tokens = np.concatenate([np.asarray(item.tokens, dtype=np.int64) for item in row])
-        if self._decoder and can_attend(self._store.current_pass.layouts):
+        if self._decoder:
             ids, places = torch.from_numpy(tokens), torch.from_numpy(positions.astype(np.int64))
             return list(self._decoder.logits(ids, places, self._store, logit_indices).float().numpy())
         shape = (len(row), 1) if len(row) > 1 and not self.traits.forks_anywhere else (1, len(tokens))

@@ -12,11 +12,15 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 
 from lbx.base.inputs import SMALL, read_input
+
+if TYPE_CHECKING:
+    from lbx.engine.cell_table import CellPart
 
 _AVX2 = ("avx2", "fma3", "f16c", "bmi", "bmi2", "lzcnt")
 _AVX512 = (*_AVX2, "avx512_f", "avx512_bw", "avx512_cd", "avx512_dq", "avx512_vl")
@@ -41,7 +45,7 @@ def _fields(kind: Any, names: str) -> dict[str, Any]:
 _POINTER, _NUMBER = ctypes.c_void_p, ctypes.c_int64
 PartArgument = _structure(
     "PartArgument",
-    _fields(_POINTER, "cells counts") | _fields(_NUMBER, "first_cell columns first_token tokens sequences causal"),
+    _fields(_POINTER, "cells starts limits") | _fields(_NUMBER, "first_cell columns first_token tokens sequences"),
 )
 _Shape = _structure("_Shape", _fields(_NUMBER, "heads key_heads size value_size") | {"scale": ctypes.c_float})
 StridesArgument = _structure("StridesArgument", _fields(_NUMBER, "head token"))
@@ -66,7 +70,8 @@ _AttentionArguments = _structure(
     "_AttentionArguments",
     _fields(_POINTER, "queries keys values outputs sums")
     | _fields(StridesArgument, "query key value output")
-    | {"part": PartArgument, "shape": _Shape, "threads": _NUMBER},
+    | {"layout": LayoutArgument, "shape": _Shape}
+    | _fields(_NUMBER, "tokens threads"),
 )
 _LinearArguments = _structure(
     "_LinearArguments",
@@ -163,20 +168,15 @@ class Kernel:
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        cells: slice | torch.Tensor,
-        *,
+        layout: Any,
         scale: float,
-        counts: torch.Tensor | None = None,
-        causal: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Attention of tokens over cells, and the log-sum-exp of the scores.
 
         Args:
             query: shape (1, heads, tokens, size).
             key, value: shape (1, key heads, cells, size).
-            cells: a slice or indices of cells that all tokens see, or indices of shape (tokens, columns).
-            counts: number of visible cells of each token's row of ``cells``.
-            causal: whether the cells are the tokens' own, in order, each visible to later tokens.
+            layout: ``make_layout`` of the cells of all tokens.
 
         Returns:
             Shape (1, heads, tokens, value size), with the heads of a token adjacent in memory, and shape
@@ -185,12 +185,12 @@ class Kernel:
         _, heads, tokens, size = query.shape
         outputs = query.new_empty((1, tokens, heads, value.shape[-1])).transpose(1, 2)
         sums = torch.empty((1, heads, tokens))
-        part = make_part(cells, counts, key.shape[2], first_token=0, tokens=tokens, causal=causal)
         arguments = _AttentionArguments(
             *(tensor.data_ptr() for tensor in (query, key, value, outputs, sums)),
             *(StridesArgument(*states.stride()[1:3]) for states in (query, key, value, outputs)),
-            part,
+            layout,
             _Shape(heads, key.shape[1], size, value.shape[-1], scale),
+            tokens,
             torch.get_num_threads(),
         )
         if self._attend[query.dtype](ctypes.byref(arguments)):
@@ -230,26 +230,26 @@ class Kernel:
             raise MemoryError("There is too little memory for the model's layers.")
 
 
-def make_part(
-    cells: slice | torch.Tensor,
-    counts: torch.Tensor | None,
-    n_cells: int,
-    *,
-    first_token: int,
-    tokens: int,
-    causal: bool,
-) -> Any:
-    """A ``PartArgument``; it keeps the tensors alive that it points to."""
-    first, indices, sequences = 0, None, 1
-    if isinstance(cells, torch.Tensor):
-        indices, columns = cells.contiguous(), cells.shape[-1]
-        sequences = tokens if cells.ndim == 2 else 1
-    else:
-        first, end, _ = cells.indices(n_cells)
-        columns = end - first
-    part = PartArgument(_pointer(indices), _pointer(counts), first, columns, first_token, tokens, sequences, causal)
-    part.tensors = (indices, counts)
-    return part
+def make_layout(parts: Sequence[CellPart]) -> Any:
+    """A ``LayoutArgument`` of the parts of a pass; it keeps the arrays alive that it points to."""
+    arguments = (PartArgument * len(parts))()
+    arrays = []
+    for argument, part in zip(arguments, parts, strict=True):
+        argument.first_token, argument.tokens, argument.sequences = part.first_token, part.tokens, 1
+        if isinstance(part.cells, tuple):
+            argument.first_cell, end = part.cells
+            argument.columns = end - argument.first_cell
+        else:
+            argument.columns = part.cells.shape[-1]
+            argument.sequences = part.tokens if part.cells.ndim == 2 else 1
+        for name in ("cells", "starts", "limits"):
+            values = getattr(part, name)
+            if isinstance(values, np.ndarray):
+                arrays.append(np.ascontiguousarray(values, dtype=np.int64))
+                setattr(argument, name, arrays[-1].ctypes.data)
+    layout = LayoutArgument(arguments, len(parts))
+    layout.arrays = arrays
+    return layout
 
 
 def kernel_file(variant: str) -> Path:

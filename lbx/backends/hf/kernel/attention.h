@@ -50,7 +50,7 @@ template <int STEP> inline float to_weights(float *scores, int cells, float scal
 struct Rows {
     Operand *queries;
     float *outputs, *tops, *totals;
-    int64_t *limits;           // number of visible cells
+    int64_t *starts, *limits;  // columns that a row sees
     int length, value_stride;  // operands of a query, numbers of an output
     float scale;
 };
@@ -76,6 +76,8 @@ template <int ROWS, int STEP> void attend_tile(const Rows &rows, int first, cons
     float *outputs = rows.outputs + first * rows.value_stride;
     for (int row = 0; row < ROWS; row++) {
         const int64_t limit = rows.limits[first + row] - block.start;
+        const int64_t start = rows.starts[first + row] - block.start;
+        for (int at = 0; at < start && at < visible; at++) scores[row][at] = -INFINITY;
         for (int at = limit > 0 ? int(limit < visible ? limit : visible) : 0; at < visible; at++)
             scores[row][at] = -INFINITY;
         const float factor = to_weights<STEP>(scores[row], visible, rows.scale, rows.tops[first + row],
@@ -232,14 +234,13 @@ void load_block(const Matrix &keys, const Matrix &values, int head, const Cells 
     }
 }
 
-// One way in which adjacent tokens attend to cells: all of them to the same cells, or each to its own.
+// Cells that adjacent tokens of a pass attend to: all of them to the same list of cells, or each to its own.
 struct Part {
-    const int64_t *cells;   // (sequences, columns), or null for adjacent cells
-    const int64_t *counts;  // visible cells of each sequence, or null for `columns`
+    const int64_t *cells;           // (sequences, columns), or null for adjacent cells
+    const int64_t *starts, *limits;  // visible columns of each token: from its start to its limit; null: all
     int64_t first_cell, columns;
     int64_t first_token, tokens;
     int64_t sequences;  // 1, or `tokens`: each token has its own cells
-    int64_t causal;     // the cells are the tokens' own, in order, each visible to later tokens
 };
 
 struct Shape {
@@ -251,12 +252,13 @@ struct Strides {
     int64_t head, token;  // or cell
 };
 
-// Numbers of one layer. Outputs and log-sum-exps belong to all tokens of the pass.
+// Numbers of one layer. Outputs and log-sum-exps are those of all tokens of the pass.
 template <typename Number> struct States {
     const Number *queries, *keys, *values;
     Number *outputs;
     float *sums;  // (heads, tokens), or null
     Strides query, key, value, output;
+    int64_t tokens;
 };
 
 // Attention over one part. It is planned once, and then computed task by task for every layer.
@@ -287,7 +289,7 @@ template <typename Number> class PartAttention {
         chunk = wanted < SMALLEST_CHUNK ? SMALLEST_CHUNK : wanted > LARGEST_CHUNK ? LARGEST_CHUNK : wanted;
         if (chunk > rows) chunk = (rows + TILE - 1) / TILE * TILE;
         chunks = (rows + chunk - 1) / chunk;
-        const bool divided = part.sequences == 1 && rows <= FEW_ROWS && !part.causal;
+        const bool divided = part.sequences == 1 && rows <= FEW_ROWS && !part.limits;
         segment_cells = (part.columns / MOST_SEGMENTS / BLOCK + 1) * BLOCK;
         if (segment_cells < SMALLEST_SEGMENT) segment_cells = SMALLEST_SEGMENT;
         segments = divided && part.columns ? (part.columns + segment_cells - 1) / segment_cells : 1;
@@ -299,30 +301,31 @@ template <typename Number> class PartAttention {
     }
 
     int64_t tasks() const { return pairs * chunks * segments; }
-    int64_t first_token() const { return part.first_token; }
-    int64_t tokens() const { return part.tokens; }
     bool is_joined() const { return is_partial; }
+    bool has_token(int64_t token) const {
+        return token >= part.first_token && token < part.first_token + part.tokens;
+    }
 
     // Operands of a thread's memory, which must be zeros before the first task: columns of padding must be numbers.
     size_t memory_words() const {
-        return size_t(length + value_stride) * (BLOCK + chunk) + (LANES + 3) * chunk + 5 * shape.size;
+        return size_t(length + value_stride) * (BLOCK + chunk) + (LANES + 5) * chunk + 5 * shape.size;
     }
 
     void attend(int64_t task, const States<Number> &states, Operand *memory) const {
-        task = tasks() - 1 - task;  // causal: the longest first
+        task = tasks() - 1 - task;  // later tokens see more cells: the longest tasks first
         attend_chunk(task % pairs, task / pairs % chunks * chunk, task / pairs / chunks, states, memory);
     }
 
     // Largest log-sum-exp of a head's token among the segments of this part and `top`.
-    float top_sum(int64_t head, int64_t at, float top) const {
-        const float *sums = partial_sums.get() + (head * part.tokens + at) * segments;
+    float top_sum(int64_t head, int64_t token, float top) const {
+        const float *sums = partial_sums.get() + (head * part.tokens + token - part.first_token) * segments;
         for (int64_t segment = 0; segment < segments; segment++) top = sums[segment] > top ? sums[segment] : top;
         return top;
     }
 
     // Add the segments' outputs, weighted by their sums; returns the sum of the weights.
-    float add_segments(int64_t head, int64_t at, float origin, float *outputs) const {
-        const int64_t row = (head * part.tokens + at) * segments;
+    float add_segments(int64_t head, int64_t token, float origin, float *outputs) const {
+        const int64_t row = (head * part.tokens + token - part.first_token) * segments;
         float total = 0;
         for (int64_t segment = row; segment < row + segments; segment++) {
             const float weight = std::exp(partial_sums[segment] - origin);
@@ -341,7 +344,8 @@ template <typename Number> class PartAttention {
         const int count = int(rows - first < chunk ? rows - first : chunk);
         Block block{memory, memory + length * BLOCK, 0, 0};
         Rows state{};
-        state.limits = reinterpret_cast<int64_t *>(block.values + value_stride * BLOCK);
+        state.starts = reinterpret_cast<int64_t *>(block.values + value_stride * BLOCK);
+        state.limits = state.starts + chunk;
         state.queries = reinterpret_cast<Operand *>(state.limits + chunk);
         state.outputs = reinterpret_cast<float *>(state.queries + length * chunk);
         state.totals = state.outputs + value_stride * chunk;
@@ -350,14 +354,15 @@ template <typename Number> class PartAttention {
         float *copies = state.tops + chunk;
         Operand *zeros = reinterpret_cast<Operand *>(copies + 4 * shape.size);
         memset(zeros, 0, sizeof(Operand) * shape.size);  // a task with other chunks may have written here
-        const Cells cells{part.cells ? part.cells + sequence * part.columns : nullptr, part.first_cell,
-                          part.counts ? part.counts[sequence] : part.columns};
-        const int64_t visible = begin(state, copies, states, head, sequence, first, count, cells.count);
-        const int64_t next = (segment + 1) * segment_cells, end = segments > 1 && next < visible ? next : visible;
+        const Visible visible = begin(state, copies, states, head, sequence, first, count);
+        const Cells cells{part.cells ? part.cells + sequence * part.columns : nullptr, part.first_cell, visible.end};
+        const int64_t next = (segment + 1) * segment_cells;
+        const int64_t end = segments > 1 && next < visible.end ? next : visible.end;
+        const int64_t begun = segments > 1 ? segment * segment_cells : visible.start / BLOCK * BLOCK;
         const Matrix keys{states.keys, states.key.head, states.key.token, int(shape.size)};
         const Matrix values{states.values, states.value.head, states.value.token, int(shape.value_size)};
         if (in_place) attend_private(state, keys, values, head, cells);
-        for (int64_t start = segment * segment_cells; start < end && !in_place; start += BLOCK) {
+        for (int64_t start = begun; start < end && !in_place; start += BLOCK) {
             load_block<Number, STEP>(keys, values, head, cells, start, value_stride, copies, zeros, block);
             attend_block<STEP>(state, count, block);
         }
@@ -391,23 +396,30 @@ template <typename Number> class PartAttention {
     // Index among the part's tokens.
     int64_t token(int64_t sequence, int64_t row) const { return part.sequences == 1 ? row % part.tokens : sequence; }
 
-    // Load the queries of a chunk; returns the largest number of visible cells.
-    int64_t begin(const Rows &state, float *copies, const States<Number> &states, int head, int64_t sequence,
-                  int64_t first, int count, int64_t cells) const {
-        int64_t most = 0;
+    struct Visible {
+        int64_t start, end;  // columns
+    };
+
+    // Load the queries of a chunk; returns the columns that any of its rows sees.
+    Visible begin(const Rows &state, float *copies, const States<Number> &states, int head, int64_t sequence,
+                  int64_t first, int count) const {
+        Visible visible{part.columns, 0};
         for (int row = 0; row < count; row++) {
             const int64_t at = token(sequence, first + row);
             const Number *query = states.queries + query_head(head, first + row) * states.query.head +
                                   (part.first_token + at) * states.query.token;
             const Operand *operands = to_operands<Number, STEP>(query, int(shape.size), copies);
             memcpy(state.queries + row * length, operands, sizeof(Operand) * length);
-            state.limits[row] = part.causal && at + 1 < cells ? at + 1 : cells;
-            if (state.limits[row] > most) most = state.limits[row];
+            const int64_t start = part.starts ? part.starts[at] : 0;
+            state.starts[row] = start;
+            state.limits[row] = part.limits ? part.limits[at] : part.columns;
+            if (start < visible.start) visible.start = start;
+            if (state.limits[row] > visible.end) visible.end = state.limits[row];
             state.tops[row] = -INFINITY;
         }
         memset(state.outputs, 0, sizeof(float) * count * value_stride);
         memset(state.totals, 0, sizeof(float) * count * LANES);
-        return most;
+        return visible;
     }
 
     void finish(const Rows &state, const States<Number> &states, int head, int64_t sequence, int64_t first, int count,
@@ -436,23 +448,11 @@ template <typename Number> class PartAttention {
                       float sum) const {
         Number *to = states.outputs + head * states.output.head + at * states.output.token;
         for (int64_t column = 0; column < shape.value_size; column++) from_float(output[column] * factor, to[column]);
-        if (states.sums) states.sums[head * part.tokens + at] = sum;
+        if (states.sums) states.sums[head * states.tokens + at] = sum;
     }
 };
 
 constexpr int MOST_VALUES = 1024;
-
-// Average of all outputs of a head's token, weighted by their sums.
-template <typename Number>
-void join_parts(const PartAttention<Number> *parts, int64_t count, int64_t head, int64_t at,
-                const States<Number> &states) {
-    float outputs[MOST_VALUES] = {}, top = -INFINITY, total = 0;
-    for (int64_t part = 0; part < count; part++) top = parts[part].top_sum(head, at, top);
-    const float origin = top == -INFINITY ? 0.f : top;
-    for (int64_t part = 0; part < count; part++) total += parts[part].add_segments(head, at, origin, outputs);
-    parts->write_output(states, head, parts->first_token() + at, outputs, total == 0 ? 0 : 1 / total,
-                        top + std::log(total));
-}
 
 // Memory of each thread of a parallel region.
 class ThreadMemory {
@@ -476,29 +476,26 @@ class ThreadMemory {
     }
 };
 
-// Attention of all tokens of a pass. Adjacent parts of the same tokens are a group, and their outputs are joined.
+// Attention of all tokens of a pass, over one or more parts each.
 template <typename Number> class Attention {
     std::unique_ptr<PartAttention<Number>[]> parts;
-    int64_t part_count = 0, head_count = 0, task_count = 0, join_count = 0;
+    int64_t part_count = 0, head_count = 0, value_size = 0, task_count = 0;
     bool is_joined = false;
 
-    int64_t group_end(int64_t first) const {
-        int64_t end = first + 1;
-        while (end < part_count && parts[end].first_token() == parts[first].first_token()) end++;
-        return end;
-    }
-
   public:
+    // Returns false without memory.
     bool plan(const Part *given, int64_t count, const Shape &shape, int64_t threads) {
         parts.reset(new (std::nothrow) PartAttention<Number>[count]);
-        part_count = count, head_count = shape.heads;
+        part_count = count, head_count = shape.heads, value_size = shape.value_size;
         for (int64_t at = 0; parts && at < count; at++) {
-            const bool follows = at && given[at - 1].first_token == given[at].first_token;
-            const bool precedes = at + 1 < count && given[at + 1].first_token == given[at].first_token;
-            if (!parts[at].plan(given[at], shape, follows || precedes, threads)) return false;
+            bool has_others = false;
+            for (int64_t other = 0; other < count; other++)
+                has_others = has_others ||
+                             (other != at && given[other].first_token < given[at].first_token + given[at].tokens &&
+                              given[at].first_token < given[other].first_token + given[other].tokens);
+            if (!parts[at].plan(given[at], shape, has_others, threads)) return false;
             task_count += parts[at].tasks();
             is_joined = is_joined || parts[at].is_joined();
-            if (!follows) join_count += shape.heads * parts[at].tokens();
         }
         return bool(parts);
     }
@@ -520,14 +517,26 @@ template <typename Number> class Attention {
         }
         if (!is_joined) return;
 #pragma omp for schedule(static)
-        for (int64_t row = 0; row < join_count; row++) {
-            int64_t first = 0, rest = row;
-            while (rest >= head_count * parts[first].tokens())
-                rest -= head_count * parts[first].tokens(), first = group_end(first);
-            if (parts[first].is_joined())
-                join_parts(&parts[first], group_end(first) - first, rest / parts[first].tokens(),
-                           rest % parts[first].tokens(), states);
+        for (int64_t row = 0; row < head_count * states.tokens; row++)
+            join_parts(row / states.tokens, row % states.tokens, states);
+    }
+
+  private:
+    // Average of a token's outputs of all parts, weighted by their sums.
+    void join_parts(int64_t head, int64_t token, const States<Number> &states) const {
+        float outputs[MOST_VALUES], top = -INFINITY, total = 0;
+        int64_t last = -1;
+        for (int64_t at = 0; at < part_count; at++) {
+            if (!parts[at].has_token(token)) continue;
+            if (!parts[at].is_joined()) return;
+            top = parts[at].top_sum(head, token, top), last = at;
         }
+        if (last < 0) return;
+        memset(outputs, 0, sizeof(float) * value_size);
+        const float origin = top == -INFINITY ? 0.f : top;
+        for (int64_t at = 0; at <= last; at++)
+            if (parts[at].has_token(token)) total += parts[at].add_segments(head, token, origin, outputs);
+        parts[last].write_output(states, head, token, outputs, total == 0 ? 0 : 1 / total, top + std::log(total));
     }
 };
 

@@ -124,7 +124,7 @@ template <typename Number> class Decoder {
         const int64_t width = given.heads * given.size;
         const States<Number> states{numbers(given.queries), numbers(layer.keys), numbers(layer.values),
                                     numbers(given.attended), nullptr, {given.size, width}, layer.key_strides,
-                                    layer.value_strides, {given.size, width}};
+                                    layer.value_strides, {given.size, width}, given.tokens};
         layouts[layer.layout].run(states, memory);
         add_product(layer.output, numbers(given.attended));
         normalize_rows(layer, layer.mlp_norm);

@@ -10,19 +10,20 @@ struct AttentionArguments {
     void *outputs;
     float *sums;
     Strides query, key, value, output;
-    Part part;
+    Layout layout;
     Shape shape;
-    int64_t threads;
+    int64_t tokens, threads;
 };
 
 template <typename Number> bool attend(const AttentionArguments &given) {
     const States<Number> states{static_cast<const Number *>(given.queries), static_cast<const Number *>(given.keys),
                                 static_cast<const Number *>(given.values), static_cast<Number *>(given.outputs),
-                                given.sums, given.query, given.key, given.value, given.output};
+                                given.sums, given.query, given.key, given.value, given.output, given.tokens};
     Attention<Number> attention;
-    if (!attention.plan(&given.part, 1, given.shape, given.threads)) return false;
-    const int64_t work = given.shape.heads * given.part.tokens * given.part.columns *
-                         (given.shape.size + given.shape.value_size);
+    if (!attention.plan(given.layout.parts, given.layout.count, given.shape, given.threads)) return false;
+    int64_t work = 0;
+    for (const Part *part = given.layout.parts; part < given.layout.parts + given.layout.count; part++)
+        work += given.shape.heads * part->tokens * part->columns * (given.shape.size + given.shape.value_size);
     const int threads = work > LEAST_WORK ? int(given.threads) : 1;
     const ThreadMemory memory(attention.memory_words(), threads);
     if (!memory.is_there()) return false;

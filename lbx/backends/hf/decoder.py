@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
 
 import torch
 from transformers.activations import ACT2FN
@@ -56,6 +57,9 @@ class CompiledDecoder:
         self._products = sum(module.packed.numel() for module in _linear_layers(layers[0]))  # of a token in a layer
         self._memory = torch.empty(0)
 
+        self._store: ReferenceType[CellStore] | None = None  # whose cells the layers point to
+        self._capacity = self._high_water = 0  # of that store when they were set
+
     @classmethod
     def of(cls, model: Any) -> CompiledDecoder | None:
         """Compiled decoder of a model; None if the kernel does not compute such layers."""
@@ -82,17 +86,8 @@ class CompiledDecoder:
         self, states: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor, store: CellStore
     ) -> None:
         tokens, current = len(states), store.current_pass
-        windows = list(current.layouts)
-        for layer, cells in zip(self._layers, store.cell_layers, strict=True):
-            if not cells.is_initialized:
-                empty = states.new_empty((1, self._key_heads, 0, self._size))
-                cells.lazy_initialization(empty, empty)
-            cells.make_room()
-            layer.keys, layer.values = cells.keys.data_ptr(), cells.values.data_ptr()
-            layer.key_strides, layer.value_strides = (
-                StridesArgument(*cached.stride()[1:3]) for cached in (cells.keys, cells.values)
-            )
-            layer.layout = windows.index(cells.window)
+        if not self._has_room(store):
+            self._make_room(store, states)
         layouts = [layout.for_kernel for layout in current.layouts.values()]
         slots = current.write_slots
         write_cells = torch.arange(slots.start, slots.stop) if isinstance(slots, slice) else slots
@@ -112,6 +107,27 @@ class CompiledDecoder:
         for first in range(0, len(self._layers), step):
             arguments.first_layer, arguments.layer_end = first, min(first + step, len(self._layers))
             self._kernel.decode(arguments, states.dtype)
+
+    def _has_room(self, store: CellStore) -> bool:
+        current = store.current_pass
+        is_same = self._store is not None and self._store() is store and self._capacity == current.capacity
+        return is_same and current.high_water <= self._high_water
+
+    def _make_room(self, store: CellStore, states: torch.Tensor) -> None:
+        """Grow all layers of the store, and point to their cells."""
+        self._store, current = None, store.current_pass  # an interruption may come between two layers
+        windows = list(current.layouts)
+        for layer, cells in zip(self._layers, store.cell_layers, strict=True):
+            if not cells.is_initialized:
+                empty = states.new_empty((1, self._key_heads, 0, self._size))
+                cells.lazy_initialization(empty, empty)
+            cells.make_room()
+            layer.keys, layer.values = cells.keys.data_ptr(), cells.values.data_ptr()
+            layer.key_strides, layer.value_strides = (
+                StridesArgument(*cached.stride()[1:3]) for cached in (cells.keys, cells.values)
+            )
+            layer.layout = windows.index(cells.window)
+        self._capacity, self._high_water, self._store = current.capacity, current.high_water, ref(store)
 
 
 def _can_compile(layer: Any) -> bool:

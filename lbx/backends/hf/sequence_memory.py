@@ -288,7 +288,7 @@ class HfSequences:
                         device=self._device,
                         dtype=self._model.dtype,
                     )
-                    for window in {layer.window for layer in self._store.cell_layers}
+                    for window in dict.fromkeys(layer.window for layer in self._store.cell_layers)
                 }
             else:
                 mask = self._begin_with_mask(row, cells, capacity, positions)

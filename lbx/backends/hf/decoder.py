@@ -99,7 +99,10 @@ class CompiledDecoder:
             *(tensor.data_ptr() for tensor in (states, *memory, cosines, sines, write_cells)),
             self._layers,
             (LayoutArgument * len(layouts))(*layouts),
-            *(tokens, self._heads, self._key_heads, self._size),
+            tokens=tokens,
+            heads=self._heads,
+            key_heads=self._key_heads,
+            size=self._size,
             layout_count=len(layouts),
             threads=torch.get_num_threads(),
         )

@@ -60,10 +60,13 @@ LayerArgument = _structure(
     | _fields(ctypes.c_float, "scale epsilon"),
 )
 LayoutArgument = _structure("LayoutArgument", {"parts": ctypes.POINTER(PartArgument), "count": _NUMBER})
+KernelSeconds = _structure("KernelSeconds", _fields(ctypes.c_double, "attention products other"))
+"""Clock seconds of decoder layers by kind of work."""
 DecoderArguments = _structure(
     "DecoderArguments",
     _fields(_POINTER, "hidden normalized queries new_keys new_values attended gated cosines sines cells")
     | {"layers": ctypes.POINTER(LayerArgument), "layouts": ctypes.POINTER(LayoutArgument)}
+    | {"seconds": ctypes.POINTER(KernelSeconds)}
     | _fields(_NUMBER, "tokens heads key_heads size first_layer layer_end layout_count threads"),
 )
 _AttentionArguments = _structure(
@@ -116,6 +119,9 @@ class Kernel:
     Args:
         dtypes: number formats that it computes; others are left to torch.
 
+    Attributes:
+        seconds: ``KernelSeconds`` to which ``decode`` adds its own; None: it does not measure.
+
     Raises:
         OSError: the file is damaged, belongs to another version of lbx, or does not load.
     """
@@ -141,6 +147,7 @@ class Kernel:
             self._steps = {torch.float32: 1, torch.bfloat16: ctypes.c_int.in_dll(library, "bfloat16_step").value}
         except (AttributeError, ValueError) as exc:
             raise OSError(str(exc)) from exc
+        self.seconds: Any = None
         self._attend = {dtype: attend for dtype, (attend, _, _) in functions.items()}
         # Without instructions for pairs of bfloat16, torch converts the weights faster.
         quick = {dtype: found for dtype, found in functions.items() if dtype == torch.float32 or self._steps[dtype] > 1}
@@ -226,6 +233,8 @@ class Kernel:
         Args:
             arguments: ``DecoderArguments``; its memory must stay alive.
         """
+        if self.seconds:
+            arguments.seconds = ctypes.pointer(self.seconds)
         if self._decode[dtype](ctypes.byref(arguments)):
             raise MemoryError("There is too little memory for the model's layers.")
 

@@ -3,6 +3,8 @@
 //
 // Numbers are rounded where transformers' modules round them.
 #pragma once
+#include <chrono>
+
 #include "attention.h"
 #include "linear.h"
 
@@ -24,6 +26,10 @@ struct Layout {
     int64_t count;
 };
 
+struct Seconds {
+    double attention, products, other;
+};
+
 struct DecoderArguments {
     void *hidden;                                                            // (tokens, hidden size), changed
     void *normalized, *queries, *new_keys, *new_values, *attended, *gated;  // memory for intermediate results
@@ -31,6 +37,7 @@ struct DecoderArguments {
     const int64_t *cells;                                                    // of the new tokens
     const Layer *layers;
     const Layout *layouts;
+    Seconds *seconds;  // to which the time of each kind of work is added, or null
     int64_t tokens, heads, key_heads, size, first_layer, layer_end, layout_count, threads;
 };
 
@@ -85,6 +92,25 @@ inline Vector silu(Vector gate) {
     return gate * ((gate < 0 ? power : splat(1.f)) / (1.f + power));
 }
 
+// Clock of the first thread; every kind of work ends with a barrier.
+class Lap {
+    typedef std::chrono::steady_clock Clock;
+    Seconds *seconds;
+    Clock::time_point start;
+
+  public:
+    explicit Lap(Seconds *to) : seconds(omp_get_thread_num() ? nullptr : to) {
+        if (seconds) start = Clock::now();
+    }
+
+    void add(double Seconds::*kind) {
+        if (!seconds) return;
+        const Clock::time_point end = Clock::now();
+        seconds->*kind += std::chrono::duration<double>(end - start).count();
+        start = end;
+    }
+};
+
 template <typename Number> class Decoder {
     const DecoderArguments &given;
     std::unique_ptr<Attention<Number>[]> layouts;
@@ -118,18 +144,26 @@ template <typename Number> class Decoder {
     static const Number *numbers(const void *data) { return static_cast<const Number *>(data); }
 
     void run_layer(const Layer &layer, Operand *memory) const {
+        Lap lap(given.seconds);
         normalize_rows(layer, layer.attention_norm);
+        lap.add(&Seconds::other);
         project(layer);
+        lap.add(&Seconds::products);
         place(layer);
+        lap.add(&Seconds::other);
         const int64_t width = given.heads * given.size;
         const States<Number> states{numbers(given.queries), numbers(layer.keys), numbers(layer.values),
                                     numbers(given.attended), nullptr, {given.size, width}, layer.key_strides,
                                     layer.value_strides, {given.size, width}, given.tokens};
         layouts[layer.layout].run(states, memory);
+        lap.add(&Seconds::attention);
         add_product(layer.output, numbers(given.attended));
+        lap.add(&Seconds::products);
         normalize_rows(layer, layer.mlp_norm);
+        lap.add(&Seconds::other);
         gate(layer);
         add_product(layer.down, numbers(given.gated));
+        lap.add(&Seconds::products);
     }
 
     void normalize_rows(const Layer &layer, const void *weight) const {

@@ -16,13 +16,17 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeGuard
+from typing import Any, BinaryIO, NamedTuple, TypeGuard, TypeVar
 
 from lbx.base.inputs import SMALL, open_input, read_input
 from lbx.base.limits import CONTEXT_TOKENS
+
+T = TypeVar("T")
 
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 _MULTIPLIED = ("yarn", "linear", "dynamic")
@@ -138,6 +142,8 @@ _TOKENS = f"{_TOKENIZER}tokens"
 _DROPPED_KEYS = ("split.", "general.name")
 """Keys to drop: a vocabulary is no split file, and llama.cpp treats certain tokens by the model's name (Phi-3)."""
 _ALIGNMENT = "general.alignment", 32
+_SETTLED_S = 2.0
+"""Age of a file from which each of its changes shows in its time."""
 _DAMAGED = (OSError, ValueError, OverflowError, RecursionError, struct.error)
 
 
@@ -156,9 +162,7 @@ def declared_window(path: Path) -> DeclaredWindow | None:
 def header_values(path: Path) -> dict[str, int | float | str | None]:
     """Read the keys of a .gguf file with their values, None for arrays; {} if its header cannot be read."""
     try:
-        with open_input(path) as file:
-            _, keys = _gguf_counts(file)
-            return dict(_gguf_values(file, keys))
+        return dict(_read_once(_values_of_file, path))
     except _DAMAGED:
         return {}
 
@@ -272,8 +276,7 @@ class GgufTensor(NamedTuple):
 def gguf_tensors(path: Path) -> list[GgufTensor] | None:
     """Read the tensors of a .gguf file; None if its header cannot be read."""
     try:
-        with open_input(path) as file:
-            return _gguf_header(file)[1]
+        return list(_read_once(_tensors_of_file, path))
     except _DAMAGED:
         return None
 
@@ -314,6 +317,34 @@ def gguf_tokenizer_sha256(path: Path) -> str | None:
     except _DAMAGED:
         return None
     return hashlib.sha256(b"".join(entries[key] for key in sorted(entries))).hexdigest()
+
+
+def _read_once(read: Callable[[Path], T], path: Path) -> T:
+    """Read a part of a header once for all who load a model; again if the file has changed, or only just been written.
+
+    A vocabulary takes tenths of a second.
+    """
+    state = path.stat()
+    if time.time() - state.st_mtime < _SETTLED_S:
+        return read(path)
+    part: T = _remembered(read, path, state.st_ino, state.st_size, state.st_mtime_ns)
+    return part
+
+
+@lru_cache(maxsize=8)
+def _remembered(read: Callable[[Path], T], path: Path, *_state: int) -> T:
+    return read(path)
+
+
+def _values_of_file(path: Path) -> dict[str, int | float | str | None]:
+    with open_input(path) as file:
+        _, keys = _gguf_counts(file)
+        return dict(_gguf_values(file, keys))
+
+
+def _tensors_of_file(path: Path) -> list[GgufTensor]:
+    with open_input(path) as file:
+        return _gguf_header(file)[1]
 
 
 def _entry(file: BinaryIO, begin: int, kind: int) -> bytes:

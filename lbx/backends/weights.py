@@ -45,6 +45,7 @@ from lbx.backends.options import MOST_THREADS
 from lbx.base.errors import BackendError, LbxError, UsageError
 from lbx.base.inputs import expand_user, open_input
 from lbx.base.layout import Bundle
+from lbx.base.phases import phases
 from lbx.base.tables import nearest
 from lbx.base.visible import as_command
 
@@ -403,6 +404,7 @@ class _ReadBatch(NamedTuple):
     pieces: Sequence[Piece]
 
 
+@phases.measure("hash weights")
 def fingerprint(path: Path, *, every_byte: bool = False) -> str:
     """Hex digest of a model's weights; it excludes the folder, so that a model may move.
 

@@ -25,6 +25,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from lbx.base.errors import UsageError
 from lbx.base.inputs import SMALL, expand_user, read_file_or_pipe
+from lbx.base.phases import phases
 from lbx.cli.failures import stoppable
 from lbx.options.option import Argument, OptionField, fields_of
 
@@ -222,7 +223,9 @@ def _make_function(row: CommandSpec, options: type) -> Callable[..., None]:
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         with stoppable(loads_model=row.loads_model):
             refuse_undecodable(values, context)
-            import_object(row.work)(make_options(options, values, context))
+            with phases.measure("imports"):
+                work = import_object(row.work)
+            work(make_options(options, values, context))
 
     parameters = [_CONTEXT, *parameters_of(options).values(), _help_all(hidden=not hasattr(options, "BRIEF"))]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

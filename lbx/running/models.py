@@ -25,6 +25,7 @@ from lbx.backends.tokenizer_loading import (
 )
 from lbx.base.errors import BackendError, DoesNotFitError, UsageError
 from lbx.base.layout import Bundle
+from lbx.base.phases import phases
 from lbx.benchmarks.base.benchmark import AskedModel, Benchmark, ModelTokenizer
 from lbx.benchmarks.registry import BENCHMARKS, model_families, select
 from lbx.engine.model import AnsweringBackend
@@ -125,6 +126,7 @@ def with_url(card: ModelCard, url: str) -> ModelCard:
     return replace(card, options=replace(card.options_as(EndpointOptions), url=url))
 
 
+@phases.measure("load model")
 def load_model(card: ModelCard, bundle: Bundle | None) -> Backend:
     loaded = load(card, bundle=bundle, debug=is_debugging())
     for text in loaded.info.notes:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lbx.base.errors import LbxError
 from lbx.base.inputs import SMALL, read_input
+from lbx.base.phases import phases
 
 _EVENTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo", "socket.gethostbyname"})
 
@@ -41,6 +42,7 @@ def network_interfaces() -> list[str]:
     return sorted(name for name in (line.split(":")[0].strip() for line in lines) if name != "lo")
 
 
+@phases.measure("network check")
 def block_network(*servers: tuple[str, int] | None) -> str:
     """Block every connection and name look-up of this process from now on, and put libraries into offline mode.
 

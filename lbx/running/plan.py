@@ -22,7 +22,7 @@ from lbx.options.run_spec import RunSpec
 from lbx.results import RunRow, Store
 from lbx.results.file.sessions import answer_lengths, history
 from lbx.running.answering import Asker
-from lbx.running.forecast.estimate import Costs, costs_from
+from lbx.running.forecast.estimate import LEAST_S, Costs, costs_from
 from lbx.running.forecast.outlook import FreeMemory, Outlook, make_outlook, summary_lines
 from lbx.running.models import card_of, load_to_forecast
 from lbx.running.preparing import for_other_model, make_works, resolve, retrieving
@@ -184,7 +184,12 @@ def forecast_run(
     """
     session_costs = costs_of_sessions(store, asker.rows[0], workers)
     ahead = functools.partial(
-        make_outlook, free=free, finished_keys=finished_keys, workers=workers, session_costs=session_costs
+        make_outlook,
+        free=free,
+        finished_keys=finished_keys,
+        workers=workers,
+        session_costs=session_costs,
+        least_s=LEAST_S,
     )
     if not workers:
         ahead = functools.partial(ahead, measuring=functools.partial(listener.counted, _MEASURED))

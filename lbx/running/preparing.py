@@ -13,6 +13,7 @@ from lbx.backends import ModelCard
 from lbx.backends.serving.command import HOST, PORT
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
+from lbx.base.phases import phases
 from lbx.base.records import Task, canonical_json, sha256_text
 from lbx.base.version import __version__
 from lbx.benchmarks.base.benchmark import Benchmark, needs_model
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("lbx")
 
 
+@phases.measure("find samples")
 def resolve(spec: RunSpec) -> ResolvedRun:
     """Look up tasks and samples in the bundle.
 
@@ -103,6 +105,7 @@ def retrieving(run: ResolvedRun) -> Iterator[ResolvedRun]:
         finder.close()
 
 
+@phases.measure("templates")
 def make_works(run: ResolvedRun, card: ModelCard, backend: Backend) -> list[Work]:
     """Make the work of the loaded model for each of the runs.
 

@@ -11,6 +11,7 @@ from typing import Any
 from lbx.base.errors import UsageError
 from lbx.base.inputs import is_results_file
 from lbx.base.layout import Bundle
+from lbx.base.phases import phases
 from lbx.base.records import Chunk, Sample, Task
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.registry import benchmarks_with
@@ -82,6 +83,7 @@ class ResolvedRun:
         ]
 
 
+@phases.measure("results file")
 def check_samples(run: ResolvedRun, results: Path, shown_as: Path | None = None) -> None:
     """Read every sample of a run, and compare them with the results file if it exists.
 

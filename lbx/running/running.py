@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbx.backends import ModelCard, resolve_embedder
+from lbx.backends import ModelCard, is_debugging, resolve_embedder
 from lbx.backends.embedding import check_embedder
 from lbx.backends.endpoint.options import EndpointOptions
 from lbx.backends.serving.command import ServerCommand, server_settings
@@ -20,6 +20,7 @@ from lbx.base.errors import LbxError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.listening import Listener
 from lbx.base.outputs import remove_leftovers
+from lbx.base.phases import phases
 from lbx.base.resources import CpuTimes, describe_cpu_limit, describe_neighbours
 from lbx.base.units import format_count
 from lbx.base.visible import as_command
@@ -243,6 +244,9 @@ def _ask(
             load_s=load_s,
             facts=facts,
         ):
+            if is_debugging():
+                for line in phases.take_table():
+                    log.info(line)
             size = JobSize.for_workers(workers, total)
             outcomes = Runner(run_ids, agendas, store, done, watch, asker, size).run()
         _warn_of_no_reasoning(agendas, outcomes)

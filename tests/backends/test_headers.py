@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import time
 from pathlib import Path
 
 import gguf
@@ -85,3 +87,11 @@ def test_no_config(tmp_path: Path) -> None:
     assert declared_window(tmp_path) is None
     (tmp_path / "config.json").write_text("{")
     assert declared_window(tmp_path) is None
+
+
+def test_a_file_that_changes_is_read_again(header: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    for age_s, window in ((200, 131_072), (100, 65_536)):
+        path.write_bytes(header.replace(struct.pack("<I", 131_072), struct.pack("<I", window)))
+        os.utime(path, times=(time.time() - age_s,) * 2)
+        assert [declared_window(path) for _ in range(2)] == [DeclaredWindow(window)] * 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 from lbx.backends.cards import ModelCard, model_files, refuse_without_end, require_window, window_notes
 from lbx.backends.hf.files import read_json, refuse_foreign_tokenizer, refuse_unsafe_files
 from lbx.backends.hf.library import (
+    IMPORTS,
     attention_name,
     declared_window,
+    import_transformers,
+    postpone_compiler,
     prepare_environment,
     refuse_without_tokenizer,
     set_verbosity,
@@ -26,6 +30,7 @@ from lbx.backends.options import AUTO, thread_count
 from lbx.backends.weights import weights_settings
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
+from lbx.base.phases import phases
 from lbx.engine.model import MIN_SEQUENCES, BackendInfo, SuppressedTokens
 from lbx.engine.reasoning import is_control_name
 from lbx.engine.sampling import ends_by_name, ignored_generation_keys, ignored_repetition_penalty, recommended_sampling
@@ -118,16 +123,15 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> HfBackend:
     _check_folder(weights)
     prepare_environment()
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # a store that grows leaves no holes
-    import torch
-    import transformers
-
-    from lbx.backends.hf.check import probe_model
-
+    torch, transformers = import_transformers()
     set_verbosity(transformers, debug)
     torch.set_num_threads(thread_count(options.threads))
-    with show_warnings_if(debug):
-        raw_tokenizer = read_tokenizer(transformers, weights)
-    model, dtype, device, checkpoint = load_model(torch, transformers, card.name, weights, options, debug=debug)
+    with nullcontext() if options.quantization else postpone_compiler():
+        with phases.measure(IMPORTS):
+            from lbx.backends.hf.check import probe_model
+        with show_warnings_if(debug):
+            raw_tokenizer = read_tokenizer(transformers, weights)
+        model, dtype, device, checkpoint = load_model(torch, transformers, card.name, weights, options, debug=debug)
     own_template = own_chat_template(raw_tokenizer, weights)
     chat_template = card.chat.choose_template(own_template.source)
     tokenizer = HfTokenizer(raw_tokenizer, chat_template, card.chat.reasoning, own_template.names)

@@ -23,6 +23,7 @@ from lbx.backends.hf.single import (
     small_windows,
 )
 from lbx.base.errors import BackendError
+from lbx.base.phases import phases
 from lbx.engine.model import Extend, SequenceMemory
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class ModelProbe(NamedTuple):
     packing: Packing
 
 
+@phases.measure("probe")
 def probe_model(model: Any, name: str) -> ModelProbe:
     """Try a model's ways to compute sequences on a few tokens, fastest first: one row, copies, one by one.
 

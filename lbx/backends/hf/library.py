@@ -6,16 +6,21 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from lbx.backends.headers import DeclaredWindow, window_in_config
 from lbx.backends.options import AUTO
 from lbx.base.errors import BackendError
 from lbx.base.inputs import SMALL, read_input
+from lbx.base.phases import phases
 from lbx.base.resources import shorten_spins
 from lbx.base.tokenizer_files import read_tokenizer_file
 
@@ -29,6 +34,12 @@ _TOKENIZER_FILES = (
     "vocab.txt",
 )
 _MORE_TOKENIZER_FILES = ("merges.txt", "added_tokens.json")
+
+IMPORTS = "imports of torch and transformers"
+"""Phase of the start of a run."""
+_COMPILER = "torch._dynamo"
+_MARKS = ("allow_in_graph", "assume_constant_result", "disable")
+"""Decorators of the compiler that torch and transformers apply on import."""
 
 # Rotary embeddings with factors that change with the length of the input seen so far.
 _LENGTH_DEPENDENT = ("dynamic", "longrope")
@@ -98,6 +109,57 @@ def prepare_environment() -> None:
     shorten_spins()
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+
+@phases.measure(IMPORTS)
+def import_transformers() -> tuple[Any, Any]:
+    """Import torch and transformers without the parts that only training uses.
+
+    transformers' models would import torch's distributed tensors, and SciPy for losses of object detection. It does
+    without them where they are not installed.
+    """
+    import torch
+    import transformers
+
+    if "transformers.modeling_utils" not in sys.modules:  # else another part of this process has imported all of it
+        for module in (transformers.utils, transformers.utils.import_utils):
+            module.is_torch_distributed_available = module.is_scipy_available = lambda: False
+    return torch, transformers
+
+
+@contextmanager
+def postpone_compiler() -> Iterator[None]:
+    """Do not import torch's compiler in this block, in which nothing may compile.
+
+    Its import takes as long as torch's, and torch and transformers do it only to mark functions.
+    """
+    if _COMPILER in sys.modules:
+        yield
+        return
+    sys.modules[_COMPILER] = compiler = _PostponedCompiler()
+    try:
+        yield
+    finally:
+        if sys.modules.get(_COMPILER) is compiler:
+            del sys.modules[_COMPILER]
+
+
+class _PostponedCompiler(ModuleType):
+    """Module in the place of torch's compiler that marks no functions, and gives its place up for anything else."""
+
+    def __init__(self) -> None:
+        super().__init__(_COMPILER)
+        self.__spec__ = find_spec(_COMPILER)
+        self.__path__ = list(self.__spec__.submodule_search_locations or ()) if self.__spec__ else []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in _MARKS:
+            return lambda function=None, *_, **__: function or (lambda marked: marked)
+        if sys.modules.get(_COMPILER) is self:
+            del sys.modules[_COMPILER]
+        return getattr(import_module(_COMPILER), name)
 
 
 @contextmanager

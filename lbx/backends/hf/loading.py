@@ -21,6 +21,7 @@ from lbx.backends.hf.library import Dtype, choose_device, choose_dtype, first_li
 from lbx.backends.hf.options import HfOptions
 from lbx.backends.options import AUTO
 from lbx.base.errors import BackendError, DoesNotFitError
+from lbx.base.phases import phases
 from lbx.base.resources import available_memory
 from lbx.base.visible import as_command
 
@@ -143,7 +144,8 @@ def load_model(
             raise _too_large_error(name, str(device), exc) from exc
     from lbx.backends.hf.packed_linear import pack_linear_layers
 
-    pack_linear_layers(model)
+    with phases.measure("pack weights"):
+        pack_linear_layers(model)
     return LoadedWeights(model.eval(), dtype, device, checkpoint)
 
 

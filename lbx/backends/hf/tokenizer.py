@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from lbx.backends.hf.files import read_json
 from lbx.backends.hf.library import first_line
 from lbx.base.errors import BackendError
+from lbx.base.phases import phases
 from lbx.base.records import encodable
 from lbx.engine.reasoning import choose_marks, encode_separately, is_control_token
 
@@ -358,6 +359,7 @@ def _named_templates(value: Any) -> dict[str, str]:
     return {str(name): source for name, source in named if isinstance(source, str) and source}
 
 
+@phases.measure("load tokenizer")
 def read_tokenizer(transformers: Any, folder: Path) -> Any:
     """The tokenizer of transformers in a folder, with the tokens of its tokenizer.json. No code from the folder is run.
 

@@ -17,6 +17,7 @@ from typing import Any
 from lbx.base.errors import BundleError
 from lbx.base.inputs import open_input, read_input
 from lbx.base.layout import TAG_MANIFEST, TAGS_LIMIT, Bundle
+from lbx.base.phases import phases
 from lbx.base.units import format_count
 from lbx.base.version import __version__
 from lbx.bundle.bag import PAYLOAD, TAG_SIGNATURE, Contents, Evidence, ManifestEntry, parse_tags, refuse_foreign_tag
@@ -238,6 +239,7 @@ def _report(
     )
 
 
+@phases.measure("check bundle")
 def check_unchanged(root: Path, progress: Progress | None = None, *, hashes: bool = False) -> str:
     """Compare name, size and time of every file in an unpacked bundle with its manifest; hash the newer files.
 

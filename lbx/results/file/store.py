@@ -20,6 +20,7 @@ from lbx.base.database import RESULTS, attach, files_of
 from lbx.base.errors import StoreError, files_read
 from lbx.base.marks import BLANK, QUESTION_CHANGED, QUESTION_REMOVED
 from lbx.base.number import Number
+from lbx.base.phases import phases
 from lbx.base.processes import defer_signals
 from lbx.base.records import JUDGE, RoundSample, SampleKey
 from lbx.results.file import numbers
@@ -61,6 +62,7 @@ class Store:
             lbx, is in use by another process, or cannot be written.
     """
 
+    @phases.measure("results file")
     def __init__(
         self,
         path: Path,

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lbx.base.phases import phases
 from lbx.base.records import Completion, Request
 from lbx.engine.batching import complete_all
 from lbx.engine.model import NEVER_EXTENDS, Backend, Extend, LocalBackend, SequenceMemory
@@ -308,8 +309,11 @@ log = logging.getLogger("lbx")
 
 T = TypeVar("T")
 
-LEAST_S, SHARE = 3.0, 0.02
-"""Calibration takes at most ``LEAST_S`` seconds or this share of the run's predicted time, whichever is more."""
+LEAST_S, USUAL_S = 0.5, 3.0
+SHORT_SHARE, SHARE = 0.1, 0.02
+"""Calibration takes at most ``USUAL_S`` seconds or ``SHARE`` of the run's predicted time, whichever is more. Before a
+run of seconds it takes at most ``SHORT_SHARE`` of that time, or ``LEAST_S``.
+"""
 SECONDS = 6.0
 """Upper limit that suffices for runs of any length."""
 _TRIAL_SHARE = 0.4
@@ -333,23 +337,32 @@ def decode_capacity_of(backend: Backend, *, batching: bool) -> DecodeCapacity:
     return room if room.answers > 1 else replace(room, step=int(room.follow_limit != NEVER_EXTENDS))
 
 
+@phases.measure("calibration")
 def calibrate(
-    backend: Backend, plan: RunPlan, *, batching: bool, on_progress: ProgressCallback = ignore_progress
+    backend: Backend,
+    plan: RunPlan,
+    *,
+    batching: bool,
+    least_s: float = USUAL_S,
+    on_progress: ProgressCallback = ignore_progress,
 ) -> Costs | None:
     """Measure costs; None if the plan has no prompt short enough to measure with, or no model runs in this process.
 
-    Takes at most ``LEAST_S`` seconds or ``SHARE`` of the run's predicted time, whichever is more, after the model has
+    Takes at most ``USUAL_S`` seconds or ``SHARE`` of the run's predicted time, whichever is more, after the model has
     computed its first tokens, for which weights may have to be read. All sequences in memory are dropped.
+
+    Args:
+        least_s: seconds that it may take before the shortest run.
 
     Raises:
         BackendError: the model failed.
     """
     if not plan.trials or not isinstance(backend, LocalBackend):
         return None
-    log.info(f"Measuring the model's speed: at most {LEAST_S:.0f} s, or {SHARE:.0%} of the run's time.")
+    log.info(f"Measuring the model's speed: at most {USUAL_S:.0f} s, or {SHARE:.0%} of the run's time.")
     room = decode_capacity_of(backend, batching=batching)
     tokens = max((request.token_ids for request in plan.trials), key=len)
-    clock = _Clock(on_progress, plan.total.distinct_tokens)
+    clock = _Clock(on_progress, plan.total.distinct_tokens, least_s)
     memory = backend.sequences()
     together = min(BATCH_ANSWERS, room.answers)
     measured = _time_passes(memory, tokens, plan.total.longest, clock, batch_size=together)
@@ -369,10 +382,10 @@ class _Clock:
         tokens: minimum number of tokens that the run will compute.
     """
 
-    def __init__(self, on_progress: ProgressCallback, tokens: int) -> None:
-        self._on_progress, self._tokens = on_progress, tokens
+    def __init__(self, on_progress: ProgressCallback, tokens: int, least_s: float) -> None:
+        self._on_progress, self._tokens, self._least_s = on_progress, tokens, least_s
         self._start = time.perf_counter()
-        self._limit_s = LEAST_S
+        self._limit_s = least_s
         self.has_estimate = False
 
     def elapsed_s(self) -> float:
@@ -380,7 +393,8 @@ class _Clock:
 
     def update_limit(self, token_s: float) -> None:
         """Update the limit with a lower bound on the seconds per token."""
-        self.has_estimate, self._limit_s = True, max(LEAST_S, SHARE * token_s * self._tokens)
+        self.has_estimate, run_s = True, token_s * self._tokens
+        self._limit_s = max(self._least_s, min(USUAL_S, SHORT_SHARE * run_s), SHARE * run_s)
         self._on_progress(min(100, round(100 * self.elapsed_s() / self._limit_s)), 100)
 
     @property
@@ -448,7 +462,7 @@ def _time_passes(
             return measured
         measured = _PassTimes()
         chunk = max(few, min(longest_pass, int(few * clock.remaining_s / passes / first_s)))
-        if chunk == longest_pass and first_s < LEAST_S / _WARM_UP_PASSES:
+        if chunk == longest_pass and first_s < USUAL_S / _WARM_UP_PASSES:
             memory.extend([Extend(_TRUNK, _take_tokens(tokens, 0, chunk), True)])
             memory.drop(_TRUNK)
         farthest = min(memory.max_cells // 2, max(2 * chunk, longest))

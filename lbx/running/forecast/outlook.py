@@ -20,7 +20,7 @@ from lbx.base.records import SampleKey
 from lbx.base.resources import available_memory, visible_gpus
 from lbx.base.units import duration, format_count, size
 from lbx.engine.model import NO_LIMIT, BackendInfo
-from lbx.running.forecast.estimate import Costs, TimeEstimate, calibrate, decode_capacity_of, estimate
+from lbx.running.forecast.estimate import USUAL_S, Costs, TimeEstimate, calibrate, decode_capacity_of, estimate
 from lbx.running.forecast.run_plan import RunPlan, TaskPlan, ignore_progress, make_plan
 from lbx.running.jobs import JobSize, Work, reason_not_shared
 
@@ -226,6 +226,7 @@ def make_outlook(
     workers: int = 0,
     session_costs: Costs | None = None,
     measure: bool = True,
+    least_s: float = USUAL_S,
     progress: Callable[[int, int], None] = ignore_progress,
     measuring: Callable[[int, int], None] = ignore_progress,
 ) -> Outlook:
@@ -238,6 +239,7 @@ def make_outlook(
         workers: processes that share the work; 0 means only this process.
         session_costs: costs from earlier sessions. Without them, or if they do not cover this plan, costs are measured.
         measure: False measures no costs.
+        least_s: see ``calibrate``.
         progress: receives the number of counted samples and their total.
         measuring: receives the progress of the calibration.
 
@@ -254,7 +256,7 @@ def make_outlook(
     plan = make_plan(works, finished_keys, JobSize.for_workers(workers, total), progress, follow_limit=follow_limit)
     costs = session_costs
     if measure and not (session_costs and session_costs.covers(plan.total)):
-        measured = calibrate(work.backend, plan, batching=batching, on_progress=measuring)
+        measured = calibrate(work.backend, plan, batching=batching, least_s=least_s, on_progress=measuring)
         if measured is not None:
             costs = (
                 replace(measured, answers={**measured.answers, **session_costs.answers}) if session_costs else measured

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lbx.base.errors import PromptError
+from lbx.base.phases import phases
 from lbx.base.records import Request, SampleKey
 from lbx.engine.model import NO_LIMIT
 from lbx.engine.prefix import pack, plan_prefixes
@@ -113,6 +114,7 @@ def ignore_progress(_count: int, _total: int) -> None:
     """Discard progress: the callback of callers that show none."""
 
 
+@phases.measure("count tokens")
 def make_plan(
     works: Sequence[Work],
     finished_keys: Sequence[AbstractSet[SampleKey]] | None = None,

@@ -1,10 +1,11 @@
 """lbx and other ways to answer the same prompts, each in a process of its own:
 
-python -m bench.contenders NAME JOB.json RESULT.json
+python -m bench.contenders NAME JOB.json RESULT.json PARENT
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.contest import Answer, Job, Lap, Loaded, Outputs, Result, Stopwatch, memory_mb, pin, read_job, write_json
-from bench.vllm_server import vllm
+from lbx.base.processes import end_with_parent
 
 CHUNK = 512
 """Tokens that contenders other than lbx compute at once: llama.cpp's default."""
@@ -197,6 +198,15 @@ def hf_generate_batch(job: Job) -> Loaded:
     return answer, counted, notes
 
 
+def vllm(job: Job) -> Loaded:
+    """vLLM's server with prefix caching, its default."""
+    from bench.vllm_server import VllmServer
+
+    server = VllmServer(job)
+    atexit.register(server.stop)
+    return server.answer, lambda: 0, []
+
+
 CONTENDERS: dict[str, Callable[[Job], Loaded]] = {
     "llamacpp-reuse": llama_high_level,
     "llamacpp-lbx": lbx("llamacpp", batching=True),
@@ -246,7 +256,8 @@ def work_off(job: Job, answer: Answer, counted: Callable[[], int]) -> tuple[Outp
 
 
 def main(arguments: Sequence[str]) -> None:
-    name, asked, answered = arguments
+    name, asked, answered, parent = arguments
+    end_with_parent(int(parent))
     job = read_job(Path(asked))
     pin(job.cores)
     answer, counted, notes = CONTENDERS[name](job)

@@ -149,7 +149,7 @@ def run_contender(name: str, job: Job, folder: Path, *, timeout_s: float = 3600)
     """
     job_file, result_file = folder / f"{name}.job.json", folder / f"{name}.result.json"
     write_json(job, job_file)
-    command = [sys.executable, "-m", "bench.contenders", name, str(job_file), str(result_file)]
+    command = [sys.executable, "-m", "bench.contenders", name, str(job_file), str(result_file), str(os.getpid())]
     try:
         process = subprocess.run(
             command, env=_environment(job), capture_output=True, text=True, timeout=timeout_s, check=False

@@ -1,13 +1,8 @@
-"""vLLM's CPU build as a contender: its server and a client that asks many questions at once."""
+"""vLLM's CPU build: its server, and a client that asks many questions at once."""
 
 from __future__ import annotations
 
-import atexit
 import json
-import os
-import socket
-import subprocess
-import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.contest import REPOSITORY
+from lbx.backends.endpoint.options import EndpointOptions
+from lbx.backends.serving.command import LOOPBACK, PORT, ServerCommand
+from lbx.backends.serving.process import ModelServer
+from lbx.base.errors import EndpointError
 
 if TYPE_CHECKING:
-    from bench.contest import Job, Loaded
+    from bench.contest import Job
 
 PYTHON = REPOSITORY / ".venv-servers" / "vllm" / "bin" / "python"
 """Installed by ``.ci/server-tools.sh vllm``."""
@@ -26,15 +25,8 @@ CONCURRENCY = 16
 _CACHE_GB, _START_S = 4, 600
 
 
-def vllm(job: Job) -> Loaded:
-    """vLLM's server with prefix caching, its default."""
-    server = VllmServer(job)
-    atexit.register(server.stop)
-    return server.answer, lambda: 0, []
-
-
 class VllmServer:
-    """Running server, and a client that asks many questions at once.
+    """Running server, and a client that asks many questions at once. The server ends with this process in any case.
 
     Args:
         options: further words of the command line.
@@ -42,28 +34,23 @@ class VllmServer:
 
     def __init__(self, job: Job, *options: str) -> None:
         self._job = job
-        log = Path(job.weights["hf"]).parent / "vllm.log"
-        port = _free_port()
-        environment = os.environ | {
-            "VLLM_CPU_KVCACHE_SPACE": str(_CACHE_GB),
+        environment = {
+            "VLLM_CPU_KVCACHE_SPACE": _CACHE_GB,
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "VLLM_NO_USAGE_STATS": "1",
-            "DO_NOT_TRACK": "1",
             "PYTHONPATH": "",
         }
         command = [
+            "env", *(f"{name}={value}" for name, value in environment.items()),
             PYTHON, "-m", "vllm.entrypoints.cli.main", "serve", job.weights["hf"], "--served-model-name", "model",
-            "--host", "127.0.0.1", "--port", port, "--dtype", job.dtype, "--max-model-len", job.window,
+            "--host", LOOPBACK, "--port", PORT, "--dtype", job.dtype, "--max-model-len", job.window,
             "--max-num-seqs", CONCURRENCY, "--enforce-eager", *options,
         ]  # fmt: skip
-        with log.open("w") as output:
-            self._process = subprocess.Popen(
-                [str(word) for word in command], env=environment, stdout=output, stderr=output
-            )
-        self.url = f"http://127.0.0.1:{port}"
+        log = Path(job.weights["hf"]).parent / "vllm.log"
+        words = ServerCommand(tuple(map(str, command)), port=None, host=LOOPBACK)
+        self._server = ModelServer(words, EndpointOptions(), log, _START_S)
         try:
-            _wait_until_ready(self.url, self._process, log)
-        except RuntimeError:
+            self._server.start()
+        except EndpointError:
             self.stop()
             raise
 
@@ -73,16 +60,14 @@ class VllmServer:
             return list(pool.map(self._ask, numbers))
 
     def stop(self) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        self._server.close()
 
     def post(self, path: str, body: dict[str, Any] | None = None) -> bytes:
         """Content of the answer to a POST request."""
         headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self.url + path, json.dumps(body or {}).encode(), headers)
+        request = urllib.request.Request(
+            self._server.url.removesuffix("/v1") + path, json.dumps(body or {}).encode(), headers
+        )
         try:
             with urllib.request.urlopen(request) as response:
                 content: bytes = response.read()
@@ -103,27 +88,3 @@ class VllmServer:
         }
         ids: list[int] = json.loads(self.post("/v1/completions", body))["choices"][0]["token_ids"]
         return ids
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def _wait_until_ready(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + _START_S
-    while not _is_ready(url):
-        if server.poll() is not None or time.monotonic() > deadline:
-            last = (log.read_text().strip() or "no output").splitlines()[-1]
-            raise RuntimeError(f"vLLM did not start: {last}")
-        time.sleep(0.5)
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        urllib.request.urlopen(f"{url}/v1/models").close()
-    except OSError:
-        return False
-    return True

@@ -10,10 +10,10 @@ import os
 import resource
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
+from datetime import UTC, datetime
 
-from lbx.base.inputs import SMALL, read_input
+from lbx.base.processes import process_began
 
 _OTHER = "other"
 
@@ -44,10 +44,8 @@ class PhaseTimes:
 
     def count_since_process_start(self, name: str) -> None:
         """Count the seconds since this process started for a phase: the interpreter, and modules already imported."""
-        age_s = 0.0
-        with suppress(OSError, ValueError, IndexError, AttributeError):  # Linux only
-            started = int(read_input(Path("/proc/self/stat"), SMALL).rpartition(b")")[2].split()[19])
-            age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
+        began = process_began(os.getpid())
+        age_s = (datetime.now(UTC) - began).total_seconds() if began else 0.0
         self._clear()
         self._seconds[name] = age_s, _cpu_s()
         self._charge()

@@ -11,6 +11,7 @@ pass.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -38,6 +39,7 @@ TimeoutExpired = subprocess.TimeoutExpired
 DEVNULL, PIPE = subprocess.DEVNULL, subprocess.PIPE
 
 _SAFE = {"PYTHONSAFEPATH": "1"}
+_SET_DEATH_SIGNAL = 1
 
 
 def python_command(*arguments: str) -> list[str]:
@@ -74,6 +76,14 @@ def worker_pool(processes: int, *, preload: Sequence[str], initializer: Callable
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
     return ProcessPoolExecutor(processes, mp_context=context, initializer=initializer)
+
+
+def end_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends (Linux only), and exit now if it has ended already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def run_tool(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[Any]:

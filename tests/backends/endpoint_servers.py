@@ -19,6 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from lbx.backends.serving.process import start_supervised
+
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "demo"
 
@@ -56,14 +58,8 @@ class LlamaServer:
         }  # fmt: skip
         arguments = [str(part) for name, value in settings.items() for part in (f"--{name}", value)]
         self.log = log
-        with log.open("ab") as stream:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", SERVE_LLAMA, *arguments],
-                stdout=stream,
-                stderr=stream,
-                cwd=ROOT,
-                env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"},
-            )
+        command = [sys.executable, "-c", SERVE_LLAMA, *arguments]
+        self.process = start_supervised(command, log, {"OMP_WAIT_POLICY": "PASSIVE"})
         self._wait()
 
     def _wait(self) -> None:
@@ -81,12 +77,12 @@ class LlamaServer:
 
     def kill(self) -> None:
         """kill -9."""
-        self.process.send_signal(signal.SIGKILL)
+        os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def close(self) -> None:
         if self.process.poll() is None:
-            self.process.terminate()
+            self.process.stdin.close()
             try:
                 self.process.wait(20)
             except subprocess.TimeoutExpired:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lbx.backends.serving.process import start_supervised
 from tests.backends.endpoint_servers import free_port
 
 TOOLS = Path(__file__).resolve().parents[2] / ".venv-servers"
@@ -38,7 +39,7 @@ needs_time = pytest.mark.skipif(os.environ.get("LBX_TEST_SERVERS") != "all", rea
 
 
 class ServerProcess:
-    """A server of its own process group, ready when its list of models can be read.
+    """A server that ends with this process, ready when its list of models can be read.
 
     Args:
         log: file for its output.
@@ -47,11 +48,7 @@ class ServerProcess:
     def __init__(self, command: list[object], log: Path, port: int, environment: dict[str, str]) -> None:
         self.port, self.log = port, log
         self.url = f"http://127.0.0.1:{port}/v1"
-        with log.open("ab") as stream:
-            self.process = subprocess.Popen(
-                list(map(str, command)), stdout=stream, stderr=stream, env=os.environ | QUIET | environment,
-                start_new_session=True,
-            )  # fmt: skip
+        self.process = start_supervised(list(map(str, command)), log, QUIET | environment)
         self._wait()
 
     def _wait(self) -> None:
@@ -71,7 +68,7 @@ class ServerProcess:
 
     def close(self) -> None:
         if self.process.poll() is None:
-            self.process.terminate()
+            self.process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(30)
         self.kill()

@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -167,11 +167,7 @@ class ModelServer:
                 raise EndpointError("The run has ended.")
             if self._process and self._process.stdin:
                 self._process.stdin.close()
-            self._process = start_python(
-                "from lbx.backends.serving.supervisor import main; main()",
-                str(self.log_file), str(_GRACE_S), *self._words,
-                env=os.environ | _QUIET, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True,
-            )  # fmt: skip
+            self._process = start_supervised(self._words, self.log_file, _QUIET)
         end = time.monotonic() + self._timeout_s
         while not self._client.is_ready():
             self._check_running()
@@ -202,6 +198,22 @@ class ModelServer:
         lines = _last_lines(self.log_file)
         output = f" Its last output: {' | '.join(lines)}" if lines else " It wrote no output."
         return EndpointError(cause + output, fix=fix, command=as_command("tail", "-n", "50", self.log_file))
+
+
+def start_supervised(words: Sequence[str], log_file: Path, environment: Mapping[str, str]) -> Popen[bytes]:
+    """Start a server that ends with all its processes when this process ends, or closes the pipe to its supervisor.
+
+    Args:
+        environment: variables in addition to those of this process.
+
+    Returns:
+        The supervisor, in a process group with the server; its standard input is the pipe.
+    """
+    return start_python(
+        "from lbx.backends.serving.supervisor import main; main()",
+        str(log_file), str(_GRACE_S), *words,
+        env={**os.environ, **environment}, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True,
+    )  # fmt: skip
 
 
 def _wait(supervisor: Popen[bytes], seconds: float) -> int:

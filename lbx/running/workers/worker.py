@@ -5,10 +5,8 @@ It communicates through one pipe with the writing process, and ends when that pr
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,12 +15,12 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from lbx.base.errors import LbxError
+from lbx.base.processes import end_with_parent
 from lbx.results import GenerationRow, RunRow
 from lbx.running.answering import answer_job
 from lbx.running.jobs import Job, PendingSample, Prepare, Work
 
 REPORT_INTERVAL_S = 0.5
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +94,7 @@ def main() -> None:
     """
     parent, descriptor, number = (int(sys.argv[index]) for index in (1, 2, 4))
     cores = [int(core) for core in sys.argv[3].split(",")]
-    # Ask the kernel to end this process with its parent: a worker in a long computation would not notice for hours
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # the parent ended before the request
-        os._exit(1)
+    end_with_parent(parent)  # a worker in a long computation would not notice for hours
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)  # before any library counts them
     sys.stdout = sys.stderr  # scripts read answers from the parent's standard output

@@ -60,12 +60,12 @@ bench-engine *args: setup
 bench-neighbours *args: setup
     python -m bench.neighbours {{ args }}
 
-# compare lbx on transformers with vLLM's CPU build, float32 and bfloat16, by document length and questions: CPU seconds
+# compare lbx on transformers with vLLM's CPU build, by document length and questions: seconds, speed-up of threads
 bench-vllm *args: setup
     .ci/server-tools.sh vllm
     python -m bench.vllm {{ args }}
 
-# seconds of both on attention, matrix products and all else, by torch's profiler
+# seconds of both on attention, matrix products and all else, and of lbx on prefill and decode
 profile-vllm *args: setup
     .ci/server-tools.sh vllm
     python -m bench.vllm_profile {{ args }}

@@ -60,6 +60,35 @@ class Lap:
     cpu_s: float
     tokens: int
 
+    @property
+    def busy_cores(self) -> float:
+        """Mean number of cores that computed, or waited in a loop."""
+        return self.cpu_s / self.wall_s
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Seconds of work by its number of threads, by Amdahl's law: ``serial_s + parallel_s / threads``."""
+
+    serial_s: float
+    parallel_s: float
+
+    @classmethod
+    def from_seconds(cls, seconds: Mapping[int, float]) -> Scaling:
+        """Fit {threads: seconds} of the fewest and the most threads."""
+        few, many = min(seconds), max(seconds)
+        parallel_s = (seconds[few] - seconds[many]) / (1 / few - 1 / many)
+        parallel_s = min(max(0.0, parallel_s), few * seconds[few])  # a second thread may do more than half, or harm
+        return cls(seconds[few] - parallel_s / few, parallel_s)
+
+    @property
+    def serial_share(self) -> float:
+        """Part of one thread's seconds that further threads do not shorten."""
+        return self.serial_s / (self.serial_s + self.parallel_s)
+
+    def seconds(self, threads: int) -> float:
+        return self.serial_s + self.parallel_s / threads
+
 
 @dataclass
 class Result:

@@ -18,6 +18,7 @@ from bench.contest import (
     Job,
     Lap,
     Result,
+    Scaling,
     count_equal,
     decode_outputs,
     ratio,
@@ -30,7 +31,9 @@ from bench.contest import (
 )
 from bench.gpu import FULL, TINY, layer_parameters, parameters, prefill_flops, prompts
 from bench.inputs import Shape, link_bundle, make_config, make_gguf, make_hf, make_requests, write_cards
+from bench.vllm_profile import PassMeter
 from lbx.backends.scripted import ByteTokenizer
+from lbx.engine.model import Extend
 from lbx.report.reports import REPORTS
 from lbx.results import Store
 from tests import page_parts
@@ -48,6 +51,22 @@ def test_equal_answers_are_counted():
 def test_answers_are_texts_whichever_way_they_came():
     assert decode_outputs([[1, 2], [3]], lambda ids: "-".join(map(str, ids))) == ["1-2", "3"]
     assert decode_outputs(["a"], lambda ids: "") == ["a"]
+
+
+def test_speed_ups_are_carried_on_by_amdahls_law():
+    scaling = Scaling.from_seconds({1: 10.0, 2: 6.0})
+    assert scaling == Scaling(serial_s=2.0, parallel_s=8.0)
+    assert scaling.serial_share == pytest.approx(0.2)
+    assert scaling.seconds(16) == pytest.approx(2.5)
+    assert Scaling.from_seconds({1: 10.0, 2: 4.0}) == Scaling(0.0, 10.0)
+    assert Scaling.from_seconds({1: 10.0, 2: 11.0}) == Scaling(10.0, 0.0)
+
+
+def test_passes_are_measured_by_phase():
+    meter = PassMeter(lambda items: sum(len(item.tokens) for item in items))
+    for lengths in ([5, 1], [1, 1], [1]):
+        assert meter.extend([Extend(0, [7] * length, False) for length in lengths]) == sum(lengths)
+    assert {phase: cost[:2] for phase, cost in meter.costs.items()} == {"prefill": (1, 6), "decode": (2, 3)}
 
 
 def test_a_table_lines_its_columns_up():

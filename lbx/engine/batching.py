@@ -23,12 +23,14 @@ from lbx.engine.decoding import Decoding, TokenWatch, check_fits
 from lbx.engine.model import (
     NO_TOKENS,
     Backend,
+    BulkExtend,
     CompletionResult,
     Extend,
     LocalBackend,
     MemoryFullError,
     SequenceMemory,
     SuppressedTokens,
+    bulk_tokens,
 )
 from lbx.engine.prefix import Admission, AnswerLengths, Branch, PrefixPlan, decode_capacity, plan_prefixes
 from lbx.engine.prompter import Tokenizer
@@ -121,7 +123,7 @@ class DecodeBatch:
     def __post_init__(self) -> None:
         traits, capacity = self.memory.traits, decode_capacity(self.memory)
         prompts = [request.token_ids for request in self.requests]
-        self.plan = plan_prefixes(prompts, traits.follow_limit, traits.long_from)
+        self.plan = plan_prefixes(prompts, traits.follow_limit, traits.long_from, traits.bulk)
         answers, trunks = min(capacity.answers, self.answers or capacity.answers), traits.trunks
         self._shared_cells = [branch.reused_tokens for branch in self.plan.branches]
         self._admission = Admission(
@@ -320,19 +322,27 @@ class DecodeBatch:
                 room -= 1
         for answer in self._running_answers:
             if answer.waiting and room > 0:
-                part = answer.waiting[:room]
-                items.append(Extend(answer.sequence, part, len(part) == len(answer.waiting)))
+                bulk = self._bulk_tokens(answer.position, answer.sequence)
+                part = answer.waiting[: min(room, bulk or room)]
+                kind = BulkExtend if bulk else Extend
+                items.append(kind(answer.sequence, part, len(part) == len(answer.waiting)))
                 owners.append(answer)
                 room -= len(part)
         part = self._trunk_part(room)
         if part:
-            items.append(Extend(self._trunk, part, False))
+            bulk = self._bulk_tokens(self._trunk_position, self._trunk)
+            items.append((BulkExtend if bulk else Extend)(self._trunk, part[: bulk or None], False))
             owners.append(None)
         try:
             yield from self._pass(items, owners)
         except MemoryFullError:
             if not self._preempt_youngest():
                 raise
+
+    def _bulk_tokens(self, position: int, sequence: int) -> int:
+        """Number of a prompt's next tokens that are computed in bulk."""
+        bulk = bulk_tokens(self.plan.branches[position].length, self.memory.traits.bulk)
+        return max(0, bulk - self.memory.length(sequence))
 
     def _trunk_part(self, room: int) -> Sequence[int]:
         if self._trunk_position != self._next_position or self._preempted_answers or self._full:

@@ -58,6 +58,21 @@ class Extend(NamedTuple):
     wants_logits: bool
 
 
+class BulkExtend(Extend):
+    """Tokens that are among a prompt's ``bulk_tokens``, without logits."""
+
+    __slots__ = ()
+
+
+def bulk_tokens(length: int, bulk: int) -> int:
+    """Number of a prompt's leading tokens that are computed in bulk.
+
+    Args:
+        bulk: as in ``MemoryTraits``.
+    """
+    return (length - 1) // bulk * bulk if bulk else 0
+
+
 def check_items(items: Sequence[Extend], max_sequences: int, max_step: int) -> int:
     """Check the items of a pass and return its number of tokens. Raises ValueError like ``SequenceMemory.extend``."""
     for item in items:
@@ -94,6 +109,8 @@ class MemoryTraits:
         follow_limit: most tokens by which a stored prefix is worth extending, for models that extend token by token;
             ``NEVER_EXTENDS`` if prompts cannot share prefixes.
         long_from: prompts with more tokens are computed differently from their first token on (longrope).
+        bulk: a prompt's tokens up to the last multiple of this are computed by other kernels than the rest
+            (``BulkExtend``), which round differently; 0: all by the same.
         single_reason: why prompts cannot share prefixes, a clause; None if they can.
     """
 
@@ -105,6 +122,7 @@ class MemoryTraits:
     copies: bool = False
     follow_limit: int = NO_LIMIT
     long_from: int = NO_LIMIT
+    bulk: int = 0
     single_reason: str | None = None
 
     @property

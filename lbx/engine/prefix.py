@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from lbx.engine.model import NO_LIMIT, SequenceMemory
+from lbx.engine.model import NO_LIMIT, SequenceMemory, bulk_tokens
 
 _TOKEN_BYTES = 4
 
@@ -68,14 +68,15 @@ class PrefixPlan:
 
 
 def plan_prefixes(
-    prompts: Sequence[Sequence[int] | bytes], follow_limit: int = NO_LIMIT, long_from: int = NO_LIMIT
+    prompts: Sequence[Sequence[int] | bytes], follow_limit: int = NO_LIMIT, long_from: int = NO_LIMIT, bulk: int = 0
 ) -> PrefixPlan:
     """Order prompts, given as ids or packed, so that neighbours share most. The order of equal prompts is kept.
 
     Args:
         follow_limit: prompts with more tokens than this after a common prefix do not share it.
-        long_from: prompts with more tokens than this only share prefixes that are longer than this, too. Both limits
-            are as in ``lbx.engine.model.MemoryTraits``.
+        long_from: prompts with more tokens than this only share prefixes that are longer than this, too.
+        bulk: prompts only share tokens that both compute in bulk, or neither. All as in
+            ``lbx.engine.model.MemoryTraits``.
 
     Raises:
         ValueError: a prompt is empty.
@@ -86,10 +87,13 @@ def plan_prefixes(
     order = sorted(range(len(packed)), key=packed.__getitem__)
     lengths = [len(packed[index]) // _TOKEN_BYTES for index in order]
     shared_with_previous = [0, *(_common_length(packed[a], packed[b]) for a, b in pairwise(order))][: len(order)]
-    shared = [
-        n if most - n <= follow_limit and (most <= long_from or n - 1 > long_from) else 0  # the trunk may have one less
-        for n, most in zip(shared_with_previous[1:], map(max, pairwise(lengths)), strict=True)
-    ]
+    shared = []
+    for n, (first, second) in zip(shared_with_previous[1:], pairwise(lengths), strict=True):
+        longest, bulks = max(first, second), {bulk_tokens(first, bulk), bulk_tokens(second, bulk)}
+        alike = min(n, *bulks) if len(bulks) > 1 else n
+        # The trunk may have one less.
+        follows = longest - alike <= follow_limit and (longest <= long_from or alike - 1 > long_from)
+        shared.append(alike if follows else 0)
     shared = [0, *shared, 0]
     branches: list[Branch] = []
     trunk = 0

@@ -25,7 +25,7 @@ from lbx.base.records import Completion, Prompt, Request, Sample, SampleKey, Sam
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.needle import Needle, NeedleSettings, make_prompt, make_sample
 from lbx.engine.batching import complete
-from lbx.engine.model import Backend, BackendInfo, Extend, LocalBackend
+from lbx.engine.model import Backend, BackendInfo, BulkExtend, Extend, LocalBackend, bulk_tokens
 from lbx.engine.prefix import common_prefix
 from lbx.engine.prompter import Prompter
 from lbx.options.selection import Selection
@@ -146,9 +146,12 @@ def forced_logits(backend: LocalBackend, prompt: Sequence[int], tokens: Sequence
         assert logits is not None
         return logits
 
+    bulk, step = bulk_tokens(len(prompt), memory.traits.bulk), memory.max_step
     try:
-        for at in range(0, len(prompt), memory.max_step):
-            logits = extend(prompt[at : at + memory.max_step])
+        for at in range(0, bulk, step):
+            memory.extend([BulkExtend(0, prompt[at : min(at + step, bulk)], wants_logits=False)])
+        for at in range(bulk, len(prompt), step):
+            logits = extend(prompt[at : at + step])
         yield logits
         yield from (extend((token,)) for token in tokens)
     finally:

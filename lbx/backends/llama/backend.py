@@ -113,7 +113,9 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         refuse_without_end(card, tokenizer.eos_ids)
         memory = LlamaSequences(
             llama_cpp,
-            lambda cells: make_context(llama_cpp, model, card, options, room._replace(context_cells=cells)),
+            lambda cells, flash: make_context(
+                llama_cpp, model, card, options, room._replace(context_cells=cells), flash=flash
+            ),
             room,
             max_step=options.prefill_chunk,
             vocabulary=tokenizer.size,
@@ -125,6 +127,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
         raise
     suppressed_tokens = SuppressedTokens(tokenizer.suppressed_ids)
     settings = {name: value for name, value in asdict(options).items() if name not in _HARDWARE} | {
+        "flash_attention": "prompts" if room.flash_cells else bool(options.flash_attention),
         "batch_invariant": is_batch_invariant(llama_cpp, model, options, padding),
         **gpu_share(llama_cpp, model, options),
         **weights_settings(card, weights),

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lbx.backends.llama.library import compute
+from lbx.backends.llama.states import StatePort, state_records
 from lbx.base.errors import BackendError
 
 if TYPE_CHECKING:
@@ -30,24 +31,27 @@ if TYPE_CHECKING:
     from lbx.backends.llama.library import StepBatch
 
 
-class PlainCells:
+FILLER, CARRIER, PADDING, EXTRA_SEQUENCES = 0, 1, 2, 3
+"""Sequences after the memory's own: for filled cells, for cells that are moved, for padding."""
+
+
+class PlainCells(StatePort):
     """Count of each sequence's cells in a context; its cell indices are not llama.cpp's.
 
     Args:
-        memory: llama.cpp's memory of the context; None: only count.
+        context: None: only count.
     """
 
     grain = 1
 
-    def __init__(self, count: int, sequences: int, *, llama_cpp: Any = None, memory: Any = None) -> None:
-        self._lib = llama_cpp
-        self._memory = memory
+    def __init__(self, count: int, sequences: int, *, llama_cpp: Any = None, context: Any = None) -> None:
+        super().__init__(llama_cpp, context, sequences + CARRIER)
         self._cells = [array("i") for _ in range(sequences)]
         self._count(count)
 
     def move_to(self, context: Any, count: int) -> None:
         """Start over in a new, empty context."""
-        self._memory = self._lib.llama_get_memory(context)
+        self.connect(context)
         self._count(count)
 
     def _count(self, count: int) -> None:
@@ -118,8 +122,7 @@ class SlidingCells(PlainCells):
     """
 
     def __init__(self, count: int, sequences: int, *, llama_cpp: Any, context: Any) -> None:
-        super().__init__(count, sequences, llama_cpp=llama_cpp, memory=llama_cpp.llama_get_memory(context))
-        self._context = context
+        super().__init__(count, sequences, llama_cpp=llama_cpp, context=context)
         self._trim_lengths: dict[int, int] = {}  # length of each sequence when it was last trimmed
 
     def share(self, source: int, length: int, target: int) -> None:
@@ -176,10 +179,6 @@ GRAIN = 32
 
 SPARE_BLOCKS = 4
 """Two for the partial blocks at the ends of trunks, one for overshoot, one for padding."""
-
-FILLER, CARRIER, PADDING, EXTRA_SEQUENCES = 0, 1, 2, 3
-"""Sequences after the memory's own: for filled cells, for cells that are moved, for padding."""
-
 
 TRUNKS = 4
 """Sequences for prefixes of prompts if sequences cannot be shortened."""
@@ -317,7 +316,7 @@ class Blocks:
         self._users[target], self._users[block] = len(owners), 0
 
 
-class BatchInvariantCells:
+class BatchInvariantCells(StatePort):
     """Batch-invariant cells of the sequences of a context on a CPU.
 
     Args:
@@ -329,21 +328,20 @@ class BatchInvariantCells:
     def __init__(
         self, llama_cpp: Any, context: Any, *, cells: int, sequences: int, batch: StepBatch, filler: int
     ) -> None:
-        self._lib = llama_cpp
+        super().__init__(llama_cpp, context, sequences + CARRIER)
         self._batch = batch
         self._token = filler
-        self._filler, self._carrier, self._padding = sequences + FILLER, sequences + CARRIER, sequences + PADDING
+        self._filler, self._padding = sequences + FILLER, sequences + PADDING
         self._sequences = sequences
         self._state = np.empty(0, np.uint8)  # of GRAIN fillers, as llama.cpp writes it
-        self._positions: list[NDArray[np.int32]] = []  # views of their positions in it
-
+        self._positions = np.empty(0, np.int32)  # a view of their positions in it
         self.move_to(context, cells)
 
     grain = GRAIN
 
     def move_to(self, context: Any, cells: int) -> None:
         """Start over in a new, empty context."""
-        self._context, self._memory = context, self._lib.llama_get_memory(context)
+        self.connect(context)
         self._blocks = Blocks(cells // GRAIN - 2, self._sequences, GRAIN)
         self.count = (cells // GRAIN - SPARE_BLOCKS) * GRAIN
         self._edge = 0  # cells below are occupied, cells from here on are empty
@@ -402,9 +400,7 @@ class BatchInvariantCells:
             self._copy(source, target, 0, full_length)
         self._blocks.share(source, full_length, target)
         if length > full_length:
-            state = self._export_state(source, full_length, length)
-            self.allocate([(target, length - full_length)])
-            self._import_state(state, [target])
+            self.receive(target, self.export_state(source, full_length, length), length - full_length)
 
     def drop(self, sequence: int) -> None:
         if not self._blocks.length(sequence):
@@ -458,13 +454,13 @@ class BatchInvariantCells:
             if target == block:
                 continue
             start = index * GRAIN
-            state = self._export_state(owners[0], start, start + GRAIN)
+            state = self.export_state(owners[0], start, start + GRAIN)
             for sequence in owners:
                 self._remove(sequence, start, start + GRAIN)
             self._refill_block(block)
             tokens = min(self._blocks.length(owners[0]) - start, GRAIN)
             self._remove(self._filler, target * GRAIN, target * GRAIN + tokens)
-            self._import_state(state, owners)
+            self.import_state(state, owners)
             self._blocks.move(block, index, owners, target)
         self._lower_edge()
 
@@ -476,76 +472,12 @@ class BatchInvariantCells:
             self._batch.fill([self._token] * count, range(at, at + count), self._carrier, [])
             if compute(self._lib.llama_decode, self._context, self._batch.native):
                 raise BackendError("llama.cpp failed to compute a few tokens of the model's vocabulary.")
-        self._state = self._export_state(self._carrier, 0, GRAIN, in_carrier=True)
-        self._positions = _position_views(self._state, self._carrier)
-        if not self._positions:
-            self._state = np.empty(0, np.uint8)
-            raise BackendError(
-                "This version of llama-cpp-python writes the state of a sequence in a format that lbx does not know.",
-                fix="Install the version in requirements.lock, or set batch_invariant = false under [options] in the "
-                "model card: answers may then differ slightly between batches.",
-            )
+        self._state = self.export_state(self._carrier, 0, GRAIN)
+        self._positions = state_records(self._state)[:, 0]
         self._copy(self._carrier, self._filler, 0, GRAIN)
         self._remove(self._carrier, 0, -1)
 
     def _fill_block(self, start: int) -> None:
         """Fill the first GRAIN empty cells, which begin at ``start``."""
-        for positions in self._positions:
-            positions[:] = np.arange(start, start + GRAIN)
-        self._import_state(self._state, [self._filler])
-
-    def _export_state(self, source: int, start: int, end: int, *, in_carrier: bool = False) -> NDArray[np.uint8]:
-        """Export the state of at most GRAIN tokens of a sequence.
-
-        Args:
-            in_carrier: the carrier already has the tokens.
-        """
-        if not in_carrier:
-            self._lib.llama_memory_seq_cp(self._memory, source, self._carrier, start, end)
-        size = self._lib.llama_state_seq_get_size(self._context, self._carrier)
-        state = np.empty(size, np.uint8)
-        pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-        if not self._lib.llama_state_seq_get_data(self._context, pointer, size, self._carrier):
-            raise BackendError("llama.cpp cannot read the keys and values of a sequence.")
-        if not in_carrier:
-            self._lib.llama_memory_seq_rm(self._memory, self._carrier, -1, -1)
-        return state
-
-    def _import_state(self, state: NDArray[np.uint8], targets: Sequence[int]) -> None:
-        """Import tokens into the first empty cells for these sequences."""
-        pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-        if not self._lib.llama_state_seq_set_data(self._context, pointer, len(state), self._carrier):
-            raise BackendError("llama.cpp cannot write the keys and values of a sequence.")
-        for target in targets:
-            self._copy(self._carrier, target, 0, -1)
-        self._lib.llama_memory_seq_rm(self._memory, self._carrier, -1, -1)
-
-    def _copy(self, source: int, target: int, start: int, end: int) -> None:
-        self._lib.llama_memory_seq_cp(self._memory, source, target, start, end)
-
-    def _remove(self, sequence: int, start: int, end: int) -> None:
-        self._lib.llama_memory_seq_rm(self._memory, sequence, start, end)
-
-
-def _position_views(state: NDArray[np.uint8], sequence: int) -> list[NDArray[np.int32]]:
-    """Views of the positions 0, 1, 2 ... of GRAIN tokens in a sequence's exported state; empty if not recognised.
-
-    The record of a token is its position, the number 1, model-specific values, and the sequence. A model with two
-    caches, one of them sliding, has two lists of records.
-    """
-    numbers = state[: len(state) // 4 * 4].view(np.int32)
-    starts = np.flatnonzero((numbers[:-1] == 0) & (numbers[1:] == 1))
-    views = []
-    for start in starts:
-        for size in range(3, 9):
-            records = numbers[start : start + size * GRAIN]
-            if len(records) < size * GRAIN:
-                continue
-            table = records.reshape(GRAIN, size)
-            if (
-                np.array_equal(table[:, 0], np.arange(GRAIN))
-                and (table[:, 1] == 1).all()
-                and (table[:, -1] == sequence).all()
-            ):
-                views.append(table[:, 0])
-    return views
+        self._positions[:] = np.arange(start, start + GRAIN)
+        self.import_state(self._state, [self._filler])

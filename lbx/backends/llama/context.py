@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from lbx.backends.cards import ModelCard
 from lbx.backends.llama.cells import EXTRA_SEQUENCES, GRAIN, PAIRS, SPARE_BLOCKS, TRUNKS, PassSize
+from lbx.backends.llama.flash import FLASH_PASS, FLASH_SEQUENCES
 from lbx.backends.llama.library import free_gpu_bytes, log
 from lbx.backends.llama.options import MOST_SEQUENCES, LlamaOptions
 from lbx.backends.llama.tokenizer import metadata
@@ -45,6 +46,8 @@ class ContextSize(NamedTuple):
         slides: whether sliding layers store little more than their window; they store everything if that is smaller.
         has_stacked_cells: whether llama.cpp keeps a single sequence and all others are prefixes of it.
         shrinks: whether a smaller cache gives the same numbers, faster.
+        flash_cells: tokens in the cache of a second context, where the beginnings of prompts are computed with flash
+            attention; 0: there is none.
     """
 
     cells: int
@@ -55,6 +58,7 @@ class ContextSize(NamedTuple):
     slides: bool = False
     has_stacked_cells: bool = False
     shrinks: bool = False
+    flash_cells: int = 0
 
     def cells_for(self, cells: int) -> int:
         """Value of ``context_cells`` for fewer tokens; llama.cpp rounds up to multiples of 256."""
@@ -116,19 +120,39 @@ def choose_context_size(
     context_cells = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
     invariant = is_batch_invariant(llama_cpp, model, options, padding)
     shrinks = not trained and not on_gpu(llama_cpp, options)
+    flash_cells = window if not trained and _has_flash_prefill(llama_cpp, model, options) else 0
     if not invariant or window <= trained < context_cells:  # there, spare cells would change the model's numbers
-        return ContextSize(cells, cells, sequences, keeps_prefix=True, pass_size=None, shrinks=shrinks)
-    return ContextSize(cells, context_cells, sequences, keeps_prefix=True, pass_size=padding, shrinks=shrinks)
+        return ContextSize(
+            cells, cells, sequences, keeps_prefix=True, pass_size=None, shrinks=shrinks, flash_cells=flash_cells
+        )
+    return ContextSize(
+        cells, context_cells, sequences, keeps_prefix=True, pass_size=padding, shrinks=shrinks, flash_cells=flash_cells
+    )
 
 
 def is_batch_invariant(llama_cpp: Any, model: Any, options: LlamaOptions, padding: PassSize) -> bool:
     """Whether cells and passes are laid out for batch invariance; by default if that hardly slows single answers."""
     # Kernels on a GPU depend on the number of tokens.
-    if on_gpu(llama_cpp, options) or llama_cpp.llama_model_n_swa(model):
+    if on_gpu(llama_cpp, options) or llama_cpp.llama_model_n_swa(model) or options.flash_attention:
         return False
     if options.batch_invariant is not None:
         return options.batch_invariant
     return padding == PAIRS
+
+
+def _has_flash_prefill(llama_cpp: Any, model: Any, options: LlamaOptions) -> bool:
+    """Whether flash attention is possible and faster for the beginnings of prompts only."""
+    types, architecture = (
+        {options.cache_type_k, options.cache_type_v},
+        metadata(llama_cpp, model, "general.architecture"),
+    )
+    return (
+        options.flash_attention is None
+        and not on_gpu(llama_cpp, options)
+        and types in ({"f16"}, {"f32"})  # the kernel for many tokens takes no others
+        and architecture != "grok"  # llama.cpp computes it without
+        and metadata(llama_cpp, model, f"{architecture}.attention.kv_lora_rank") is None  # it has no values of its own
+    )
 
 
 def _attends_by_mask(llama_cpp: Any, model: Any) -> bool:
@@ -153,8 +177,9 @@ def _window_cells(llama_cpp: Any, model: Any, options: LlamaOptions, room: Conte
 
 
 def check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: ContextSize) -> None:
-    """Raise DoesNotFitError if the cache exceeds the free memory."""
+    """Raise DoesNotFitError if the cache, and that of flash attention, exceed the free memory."""
     cells, needed = room.cells, cache_bytes(llama_cpp, model, options, room)
+    needed += needed * room.flash_cells // cells
     uses_gpu = cache_on_gpu(llama_cpp, options)
     if uses_gpu and (is_split(llama_cpp, model, options) or os.environ.get(_GPU_SWAPPING_VARIABLE)):
         return  # the driver refuses more than it has
@@ -165,7 +190,8 @@ def check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpti
             f"The KV cache of {card.name} for {cells} tokens takes {needed / 2**30:.1f} GiB; "
             f"{available / 2**30:.1f} GiB {'of GPU memory ' if uses_gpu else ''}are available.",
             fix=f"Lower {name} in the model card: {cells * available // needed} tokens would fill it."
-            + (" Or set offload_kqv = false: the cache is then in RAM." if uses_gpu else ""),
+            + (" Or set offload_kqv = false: the cache is then in RAM." if uses_gpu else "")
+            + (" Or set flash_attention = false: prompts then take no second cache." if room.flash_cells else ""),
         )
 
 
@@ -196,24 +222,32 @@ def is_split(llama_cpp: Any, model: Any, options: LlamaOptions) -> bool:
     )
 
 
-def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: ContextSize) -> Any:
+def make_context(
+    llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: ContextSize, *, flash: bool = False
+) -> Any:
     """Make a context, which the caller frees.
+
+    Args:
+        flash: make the one for the beginnings of prompts.
 
     Raises:
         BackendError: llama.cpp cannot create a context of that size.
     """
+    cells, size, sequences = room.context_cells, room.pass_size or PassSize(), room.all_sequences
+    if flash:
+        size, sequences = FLASH_PASS, FLASH_SEQUENCES
+        cells = size.padded_size(min(cells, room.flash_cells)) + size.padded_size(1)
     params = llama_cpp.llama_context_default_params()
-    params.n_ctx = room.context_cells
-    size = room.pass_size or PassSize()
+    params.n_ctx = cells
     params.n_batch = params.n_ubatch = size.padded_size(options.prefill_chunk)
-    params.n_seq_max = room.all_sequences
+    params.n_seq_max = sequences
     params.kv_unified = not room.has_stacked_cells  # one cache for all sequences, so that they can share its cells
-    params.n_outputs_max = size.padded_size(
-        params.n_seq_max
-    )  # few tokens' logits are read: no buffer for a whole chunk's
+    params.n_outputs_max = size.padded_size(sequences)  # few tokens' logits are read: no buffer for a whole chunk's
     params.n_threads = params.n_threads_batch = thread_count(options.threads)
     params.flash_attn_type = (
-        llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED if options.flash_attention else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
+        if flash or options.flash_attention
+        else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
     )
     params.type_k = _number_type(llama_cpp, options.cache_type_k)
     params.type_v = _number_type(llama_cpp, options.cache_type_v)
@@ -228,7 +262,7 @@ def make_context(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOpti
     params.yarn_orig_ctx = options.yarn_original_context
     log.clear()
     context = llama_cpp.llama_init_from_model(model, params)
-    if not context or llama_cpp.llama_n_ctx(context) < room.context_cells:
+    if not context or llama_cpp.llama_n_ctx(context) < cells:
         if context:
             llama_cpp.llama_free(context)
         raise BackendError(

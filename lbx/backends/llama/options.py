@@ -40,12 +40,13 @@ class LlamaOptions(BackendOptions):
         ),
     ] = 256
     flash_attention: Annotated[
-        bool,
+        bool | None,
         FLASH_ATTENTION.with_help(
-            "use flash attention. Off by default, because on a CPU it flips near-ties: greedy answers then differ "
-            "from Hugging Face's in float32."
+            "use flash attention. Left out: on a CPU, for a prompt's tokens up to the last multiple of 256, where it "
+            "is faster and rounds less; not for answers, where it is slower and flips near-ties. That takes a second "
+            "KV cache, for one prompt, both in F16 or F32, and a model without sliding windows."
         ),
-    ] = False
+    ] = None
     cache_type_k: Annotated[
         str,
         CardOption(
@@ -112,10 +113,10 @@ class LlamaOptions(BackendOptions):
     batch_invariant: Annotated[
         bool | None,
         CardOption(
-            "give a prompt bit-identical logits in every batch, on a CPU without flash_attention, in models without "
-            "sliding attention; passes of few tokens are padded for that. Left out: true for weights in F32, F16, "
-            "BF16 and Q8_0 (padded to 2 tokens: a single growing answer takes 1.3 times as long on one core), false "
-            "for others (to 8 tokens: 2.7 to 5 times)."
+            "give a prompt bit-identical logits in every batch, on a CPU, in models without sliding attention and not "
+            "with flash_attention = true; passes of few tokens are padded for that. Left out: true for weights in F32, "
+            "F16, BF16 and Q8_0 (padded to 2 tokens: a single growing answer takes 1.3 times as long on one core), "
+            "false for others (to 8 tokens: 2.7 to 5 times)."
         ),
     ] = None
 

@@ -19,9 +19,10 @@ from lbx.backends.llama.cells import (
     SlidingCells,
     StackedCells,
 )
+from lbx.backends.llama.flash import BULK, FlashPrefill
 from lbx.backends.llama.library import StepBatch, compute, log
 from lbx.base.errors import BackendError
-from lbx.engine.model import Extend, MemoryFullError, MemoryTraits, check_items, check_number
+from lbx.engine.model import BulkExtend, Extend, MemoryFullError, MemoryTraits, check_items, check_number
 
 if TYPE_CHECKING:
     from lbx.backends.llama.context import ContextSize
@@ -39,6 +40,7 @@ class LlamaSequences:
     is then unknown. So does a NaN, which attention spreads through the cache to all sequences.
 
     Args:
+        make: makes a context of that many cells, or the one with flash attention that goes with it.
         max_step: batch size of the context.
         vocabulary: number of logits of a token.
         filler: a token of the vocabulary, for padding.
@@ -47,7 +49,7 @@ class LlamaSequences:
     def __init__(
         self,
         llama_cpp: Any,
-        make: Callable[[int], Any],
+        make: Callable[[int, bool], Any],
         room: ContextSize,
         *,
         max_step: int,
@@ -57,7 +59,7 @@ class LlamaSequences:
     ) -> None:
         self._lib = llama_cpp
         self._make, self._room, self._size = make, room, room.context_cells
-        self._context = context = make(self._size)
+        self._context = context = make(self._size, False)
         self._memory = llama_cpp.llama_get_memory(context)
         self.max_sequences = max_sequences = room.sequences
         self.max_step = max_step
@@ -71,7 +73,7 @@ class LlamaSequences:
         elif room.slides:
             self._cells = SlidingCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, context=context)
         elif room.pass_size is None:
-            self._cells = PlainCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, memory=self._memory)
+            self._cells = PlainCells(room.context_cells, max_sequences, llama_cpp=llama_cpp, context=context)
         else:
             self._cells = BatchInvariantCells(
                 llama_cpp,
@@ -85,10 +87,18 @@ class LlamaSequences:
         cheap_cells = 6 * llama_cpp.llama_model_n_embd(llama_cpp.llama_get_model(context))
         price = _PASS_TOKENS[on_gpu] * cheap_cells
         trunks = 2 if room.keeps_prefix else TRUNKS
-        self.traits = MemoryTraits(
-            cheap_cells, price, self._cells.grain, forks_anywhere=room.keeps_prefix, trunks=trunks
-        )
         self._requested_size = self._size
+        self._flash: FlashPrefill | None = None
+        if room.flash_cells:
+            self._flash = FlashPrefill(llama_cpp, lambda: make(self._size, True), max_step=max_step, filler=filler)
+        self.traits = MemoryTraits(
+            cheap_cells,
+            price,
+            self._cells.grain,
+            forks_anywhere=room.keeps_prefix,
+            trunks=trunks,
+            bulk=BULK if self._flash else 0,
+        )
         self._is_closed = False
         self._has_layout = False
         self._change_incomplete = False
@@ -108,15 +118,12 @@ class LlamaSequences:
         self._check_room([(item.sequence, len(item.tokens)) for item in items])
         if not items:
             return []
+        logits: list[Logits | None] = [None] * len(items)
         with self._guard_change():
-            rows = self._fill(items)
             log.clear()
-            code = compute(self._lib.llama_decode, self._context, self._batch.native)
-            if code:
+            if code := self._compute(items, logits):
                 failure = f"code {code}: {log.error_text()}"
             else:
-                self._cells.finish_pass()
-                logits = [None if row is None else self._logits(row) for row in rows]
                 failure = self._logits_problem(logits)
             if failure:
                 self._reset()
@@ -127,6 +134,25 @@ class LlamaSequences:
                 "model card.",
             )
         return logits
+
+    def _compute(self, items: Sequence[Extend], logits: list[Logits | None]) -> int:
+        """Compute a pass and fill in the logits; returns llama.cpp's code."""
+        indices = [*range(len(items))]
+        if self._flash is not None:
+            for item in items:
+                if isinstance(item, BulkExtend):
+                    length = self._cells.length(item.sequence)
+                    if code := self._flash.extend(item.sequence, item.tokens, self._cells, length):
+                        return code
+            indices = [index for index in indices if not isinstance(items[index], BulkExtend)]
+        if indices:
+            rows = self._fill([items[index] for index in indices])
+            if code := compute(self._lib.llama_decode, self._context, self._batch.native):
+                return code
+            self._cells.finish_pass()
+            for index, row in zip(indices, rows, strict=True):
+                logits[index] = None if row is None else self._logits(row)
+        return 0
 
     def fork(self, source: int, length: int, targets: Sequence[int]) -> None:
         for sequence in (source, *targets):
@@ -139,18 +165,25 @@ class LlamaSequences:
             raise ValueError(f"sequence {source} has {has} tokens and can only be forked at its end, not at {length}")
         with self._guard_change():
             for target in targets:
-                self._cells.drop(target)
+                self._drop(target)
         self._check_room([(target, length % self.traits.grain) for target in targets])
         with self._guard_change():
             for target in targets:
                 self._cells.share(source, length, target)
+                if self._flash is not None:
+                    self._flash.fork(source, length, target)
 
     def drop(self, sequence: int) -> None:
         check_number(sequence, self.max_sequences)
         self._settle()
         if self._cells.length(sequence):
             with self._guard_change():
-                self._cells.drop(sequence)
+                self._drop(sequence)
+
+    def _drop(self, sequence: int) -> None:
+        self._cells.drop(sequence)
+        if self._flash is not None:
+            self._flash.drop(sequence)
 
     def fit(self, cells: int) -> None:
         self._settle()
@@ -170,7 +203,7 @@ class LlamaSequences:
     def _recreate_context(self) -> None:
         """Replace the context of an empty memory by one of the requested size."""
         self._free_context()
-        self._context = self._make(self._requested_size)
+        self._context = self._make(self._requested_size, False)
         self._memory, self._size = self._lib.llama_get_memory(self._context), self._requested_size
         self._cells.move_to(self._context, self._size)
 
@@ -191,6 +224,8 @@ class LlamaSequences:
         if self._context is not None:
             self._lib.llama_memory_clear(self._memory, True)  # also the data: NaN times a weight of 0 is NaN
         self._cells.clear()
+        if self._flash is not None:
+            self._flash.close()
         self._has_layout = self._change_incomplete = False
 
     def _begin(self) -> None:

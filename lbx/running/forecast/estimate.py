@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from lbx.base.phases import phases
 from lbx.base.records import Completion, Request
 from lbx.engine.batching import complete_all
-from lbx.engine.model import NEVER_EXTENDS, Backend, Extend, LocalBackend, SequenceMemory
+from lbx.engine.model import NEVER_EXTENDS, Backend, BulkExtend, Extend, LocalBackend, SequenceMemory
 from lbx.engine.prefix import Admission, AnswerLengths, DecodeCapacity, decode_capacity
 from lbx.results.file.sessions import History
 from lbx.running.forecast.run_plan import PrefixOrder, RunPlan, TaskPlan, ignore_progress
@@ -506,8 +506,10 @@ def _time_chunk(memory: SequenceMemory, tokens: Sequence[int], chunk: int, times
         memory.drop(_TRUNK)
         before, chunk = 0, min(before + chunk, memory.max_step)
     part = _take_tokens(tokens, before, chunk)
+    # Logits are requested, because otherwise a GPU is not waited for.
+    item = BulkExtend(_TRUNK, part, False) if 0 < memory.traits.bulk <= chunk else Extend(_TRUNK, part, True)
     began = time.perf_counter()
-    memory.extend([Extend(_TRUNK, part, True)])  # logits are requested, because otherwise a GPU is not waited for
+    memory.extend([item])
     took = time.perf_counter() - began
     times.prefill.append((took, chunk, chunk * (before + chunk / 2)))
     return took

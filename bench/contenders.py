@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.contest import Answer, Job, Lap, Loaded, Outputs, Result, Stopwatch, memory_mb, pin, read_job, write_json
+from bench.llama_server import llama_server
 from lbx.base.processes import end_with_parent
 
 CHUNK = 512
@@ -211,6 +212,8 @@ CONTENDERS: dict[str, Callable[[Job], Loaded]] = {
     "llamacpp-reuse": llama_high_level,
     "llamacpp-lbx": lbx("llamacpp", batching=True),
     "llamacpp-lbx-alone": lbx("llamacpp", batching=False),
+    "llama-server-1": llama_server(1),
+    "llama-server-4": llama_server(4),
     "hf-naive": hf_generate(clear=True),
     "hf-reuse": hf_generate(clear=False),
     "hf-batch": hf_generate_batch,

@@ -14,8 +14,8 @@ prompts, in processes of their own that are pinned to the same CPU cores. Column
     = loop     answers equal to those of "reuse", to the letter
     = alone    answers equal to those of lbx --no-batching
 
-Exit code 1: lbx answered otherwise in batches than alone (but for rounded weights on llama.cpp, where no card asks for
-that), or computed more than 1.02 of the tree. Times are not asserted.
+Exit code 1: lbx answered otherwise in batches than alone (but for llama.cpp, where the cards do not ask for that), or
+computed more than 1.02 of the tree. Times are not asserted.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main() -> int:
         plan = plan_prefixes(job.prompts)
         _print_mix(args, requests, plan)
         results = _run(args.names, job, args.folder or Path(temporary))
-    return _report(job, plan, results, tokenizer, rounded=args.smollm2)
+    return _report(job, plan, results, tokenizer)
 
 
 def prepare_job(args: argparse.Namespace, temporary: Path) -> tuple[Job, list[Request], HfTokenizer]:
@@ -185,7 +185,7 @@ HEADER = (
 )  # fmt: skip
 
 
-def _report(job: Job, plan: PrefixPlan, results: dict[str, Result], tokenizer: HfTokenizer, *, rounded: bool) -> int:
+def _report(job: Job, plan: PrefixPlan, results: dict[str, Result], tokenizer: HfTokenizer) -> int:
     answers = {name: decode_outputs(result.outputs, tokenizer.decode) for name, result in results.items()}
     rows = []
     for name, result in results.items():
@@ -205,7 +205,7 @@ def _report(job: Job, plan: PrefixPlan, results: dict[str, Result], tokenizer: H
             ]
         )
     print("\n" + table(HEADER, rows) + "\n")
-    return _verdict(job, plan, results, answers, rounded=rounded)
+    return _verdict(job, plan, results, answers)
 
 
 def _prompt_tokens_computed(job: Job, result: Result) -> int:
@@ -213,15 +213,8 @@ def _prompt_tokens_computed(job: Job, result: Result) -> int:
     return result.tokens - len(job.prompts) * (job.new_tokens - 1)
 
 
-def _verdict(
-    job: Job, plan: PrefixPlan, results: dict[str, Result], answers: dict[str, list[str]], *, rounded: bool
-) -> int:
-    """Print what failed; 1 if lbx answered otherwise in batches than alone, or computed too much.
-
-    Args:
-        rounded: llama.cpp's weights are in a format whose answers may differ at near-ties, as long as no card asks for
-            ``batch_invariant``.
-    """
+def _verdict(job: Job, plan: PrefixPlan, results: dict[str, Result], answers: dict[str, list[str]]) -> int:
+    """Print what failed; 1 if lbx answered otherwise in batches than alone, or computed too much."""
     failed = False
     for backend in ("llamacpp", "hf"):
         lbx = results.get(f"{backend}-lbx")
@@ -232,7 +225,7 @@ def _verdict(
             print(f"{backend}-lbx computed {share:.3f} of the tree, goal at most {MOST_COMPUTED}: FAILED")
             failed = True
         alone = answers.get(f"{backend}-lbx-alone")
-        if alone is not None and alone != answers[f"{backend}-lbx"] and not (rounded and backend == "llamacpp"):
+        if alone is not None and alone != answers[f"{backend}-lbx"] and backend == "hf":
             print(f"{backend}-lbx answered otherwise in batches than alone: FAILED")
             failed = True
     return int(failed)

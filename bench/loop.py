@@ -1,14 +1,14 @@
 """lbx beside the loop that a user writes in an afternoon, by weight format, length of the document and questions on it.
 
-    python -m bench.loop formats [--formats Q4_0,F16,...] [--variant haswell] [--document N] [--repeats N]
+    python -m bench.loop formats [--formats Q4_0,F16,...] [--documents 3400,...] [--questions 1,...] [--threads N] ...
     python -m bench.loop growth [--documents 2048,8192,32768] [--questions 1,5,20] [--backends hf]
 
-The loop keeps the longest prefix of the question before. Each contender answers greedily in a process of its own, on
-one CPU core; loading is left out.
+The loop keeps the longest prefix of the question before. Each contender answers greedily in a process of its own;
+loading is left out.
 
-formats: SmolLM2-135M-Instruct on llama.cpp, its Q4_1 converted by llama.cpp's quantiser: one question a document,
-twelve questions on one, and twelve with long answers. Figures are the loop's CPU seconds over lbx's, each the best of
-its repeats.
+formats: SmolLM2-135M-Instruct on llama.cpp, its Q4_1 converted by llama.cpp's quantiser; llama-server with its prompt
+cache is a contender, too. Figures are seconds by the clock / CPU seconds of all processes, each the best of its
+repeats; the contenders take turns.
 
 growth: a random Llama of 3 M parameters on both backends. Memory is what answering added to the loaded model, at its
 highest. Exit code 1: on transformers an answer of lbx differs from the loop's; llama.cpp keeps a rounded cache, in
@@ -18,6 +18,7 @@ which near-ties may differ.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 import tempfile
@@ -28,13 +29,13 @@ from bench.contest import REPOSITORY, Job, count_equal, decode_outputs, ratio, r
 from bench.inputs import Shape, fetch_smollm2, make_gguf, make_hf, write_cards
 
 FORMATS = ("Q4_0", "Q4_1", "Q4_K_M", "Q8_0", "F16", "BF16")
-LOOP, LBX, ALONE = "llamacpp-reuse", "llamacpp-lbx", "llamacpp-lbx-alone"
-WORKLOADS = {
-    "1 question, 32 tokens": (3, 1, 32, (LOOP, LBX)),
-    "12 questions, 32 tokens": (1, 12, 32, (LOOP, LBX, ALONE)),
-    "12 questions, 256 tokens": (1, 12, 256, (LOOP, LBX)),
+CONTENDERS = {
+    "loop": "llamacpp-reuse",
+    "llama-server": "llama-server-1",
+    "llama-server, 4 slots": "llama-server-4",
+    "lbx": "llamacpp-lbx",
+    "lbx --no-batching": "llamacpp-lbx-alone",
 }
-"""{label: (documents, questions on each, tokens of an answer, contenders)}"""
 SMOLLM2_VOCABULARY, SMOLLM2_ENDS = 40_000, (0, 1, 2)
 SMALL = Shape(vocabulary=1024, hidden=256, intermediate=512, layers=4, heads=4, kv_heads=2, context=65_536)
 
@@ -51,7 +52,11 @@ def parse_arguments() -> argparse.Namespace:
     formats = commands.add_parser("formats")
     formats.add_argument("--formats", default=",".join(FORMATS), help="as llama.cpp names them")
     formats.add_argument("--variant", default="", help="of llama.cpp for this CPU: haswell, skylakex, zen4 ...")
-    formats.add_argument("--document", type=int, default=2048, help="tokens")
+    formats.add_argument("--documents", default="3400", help="tokens")
+    formats.add_argument("--questions", default="1,12,40")
+    formats.add_argument("--new-tokens", type=int, default=32)
+    formats.add_argument("--threads", type=int, default=1)
+    formats.add_argument("--contenders", default=",".join(("loop", "llama-server", "lbx", "lbx --no-batching")))
     formats.add_argument("--repeats", type=int, default=2, help="turns of each contender; the best counts")
     growth = commands.add_parser("growth")
     growth.add_argument("--documents", default="2048,8192,32768", help="tokens")
@@ -66,8 +71,8 @@ def _compare_formats(args: argparse.Namespace, folder: Path) -> int:
         _use_variant(args.variant, folder / "variant")
     rows = []
     for name in args.formats.split(","):
-        rows += _format_rows(name, args.document, args.repeats, folder / name)
-    print(table(["format", "answers", "loop CPU s", "loop / lbx", "loop / lbx --no-batching"], rows))
+        rows += _format_rows(name, args, folder / name)
+    print(table(["format", "document", "questions", *args.contenders.split(",")], rows))
     return 0
 
 
@@ -85,21 +90,20 @@ def _use_variant(variant: str, folder: Path) -> None:
     os.environ[FOLDER_VARIABLE] = str(folder)
 
 
-def _format_rows(name: str, length: int, repeats: int, folder: Path) -> list[list[str]]:
+def _format_rows(name: str, args: argparse.Namespace, folder: Path) -> list[list[str]]:
     folder.mkdir()
     _quantise(fetch_smollm2("gguf"), folder / "model.gguf", name)
-    rows = []
-    for label, (documents, questions, new_tokens, contenders) in WORKLOADS.items():
-        prompts = _prompts(documents, questions, length, SMOLLM2_VOCABULARY)
-        job = _job(folder, prompts, new_tokens, write_cards(folder, threads=1), never=SMOLLM2_ENDS)
-        seconds: dict[str, list[float]] = {contender: [] for contender in contenders}
-        for _ in range(repeats):
-            for contender in contenders:
-                seconds[contender].append(run_contender(contender, job, folder).cpu_s)
-        best = {contender: min(laps) for contender, laps in seconds.items()}
-        rows.append(
-            [name, label, f"{best[LOOP]:.1f}", ratio(best[LOOP], best[LBX]), ratio(best[LOOP], best.get(ALONE))]
-        )
+    cards, rows = write_cards(folder, threads=args.threads), []
+    for length, questions in itertools.product(args.documents.split(","), args.questions.split(",")):
+        prompts = _prompts(1, int(questions), int(length), SMOLLM2_VOCABULARY)
+        job = _job(folder, prompts, args.new_tokens, cards, never=SMOLLM2_ENDS, threads=args.threads)
+        seconds: dict[str, list[tuple[float, float]]] = {contender: [] for contender in args.contenders.split(",")}
+        for _ in range(args.repeats):
+            for contender, laps in seconds.items():
+                result = run_contender(CONTENDERS[contender], job, folder)
+                laps.append((result.wall_s, result.cpu_s))
+        best = [" / ".join(f"{min(values):.1f}" for values in zip(*laps, strict=True)) for laps in seconds.values()]
+        rows.append([name, length, questions, *best])
         print("  ".join(rows[-1]), file=sys.stderr, flush=True)
     (folder / "model.gguf").unlink()
     return rows
@@ -159,7 +163,13 @@ def _prompts(documents: int, questions: int, length: int, vocabulary: int) -> li
 
 
 def _job(
-    folder: Path, prompts: list[list[int]], new_tokens: int, cards: dict[str, Path], never: Sequence[int] = ()
+    folder: Path,
+    prompts: list[list[int]],
+    new_tokens: int,
+    cards: dict[str, Path],
+    *,
+    never: Sequence[int] = (),
+    threads: int = 1,
 ) -> Job:
     return Job(
         prompts=prompts,
@@ -167,7 +177,7 @@ def _job(
         window=len(prompts[0]) + new_tokens + 64,
         weights={"hf": str(folder / "hf"), "llamacpp": str(folder / "model.gguf")},
         cards={name: str(path) for name, path in cards.items()},
-        cores=usable_cores(1),
+        cores=usable_cores(threads),
         never=never,
     )
 

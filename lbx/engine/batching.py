@@ -123,7 +123,7 @@ class DecodeBatch:
     def __post_init__(self) -> None:
         traits, capacity = self.memory.traits, decode_capacity(self.memory)
         prompts = [request.token_ids for request in self.requests]
-        self.plan = plan_prefixes(prompts, traits.follow_limit, traits.long_from, traits.bulk)
+        self.plan = plan_prefixes(prompts, traits.follow_limit, traits.long_from, traits.bulk if traits.is_exact else 0)
         answers, trunks = min(capacity.answers, self.answers or capacity.answers), traits.trunks
         self._shared_cells = [branch.reused_tokens for branch in self.plan.branches]
         self._admission = Admission(

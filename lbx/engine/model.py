@@ -111,6 +111,8 @@ class MemoryTraits:
         long_from: prompts with more tokens are computed differently from their first token on (longrope).
         bulk: a prompt's tokens up to the last multiple of this are computed by other kernels than the rest
             (``BulkExtend``), which round differently; 0: all by the same.
+        is_exact: whether a prompt's logits are those of the prompt by itself, to the bit. Prompts then only share
+            tokens that both compute in bulk, or neither.
         single_reason: why prompts cannot share prefixes, a clause; None if they can.
     """
 
@@ -123,6 +125,7 @@ class MemoryTraits:
     follow_limit: int = NO_LIMIT
     long_from: int = NO_LIMIT
     bulk: int = 0
+    is_exact: bool = False
     single_reason: str | None = None
 
     @property

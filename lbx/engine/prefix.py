@@ -75,8 +75,8 @@ def plan_prefixes(
     Args:
         follow_limit: prompts with more tokens than this after a common prefix do not share it.
         long_from: prompts with more tokens than this only share prefixes that are longer than this, too.
-        bulk: prompts only share tokens that both compute in bulk, or neither. All as in
-            ``lbx.engine.model.MemoryTraits``.
+        bulk: prompts only share tokens that both compute in bulk, or neither: those are different nodes of the tree.
+            All limits are as in ``lbx.engine.model.MemoryTraits``.
 
     Raises:
         ValueError: a prompt is empty.
@@ -84,16 +84,18 @@ def plan_prefixes(
     packed = [pack(prompt) for prompt in prompts]
     if not all(packed):
         raise ValueError("a prompt has no token")
-    order = sorted(range(len(packed)), key=packed.__getitem__)
+    bulks = [bulk_tokens(len(prompt) // _TOKEN_BYTES, bulk) for prompt in packed]
+    order = sorted(range(len(packed)), key=lambda index: (packed[index][: bulks[index] * _TOKEN_BYTES], packed[index]))
     lengths = [len(packed[index]) // _TOKEN_BYTES for index in order]
-    shared_with_previous = [0, *(_common_length(packed[a], packed[b]) for a, b in pairwise(order))][: len(order)]
-    shared = []
-    for n, (first, second) in zip(shared_with_previous[1:], pairwise(lengths), strict=True):
-        longest, bulks = max(first, second), {bulk_tokens(first, bulk), bulk_tokens(second, bulk)}
-        alike = min(n, *bulks) if len(bulks) > 1 else n
-        # The trunk may have one less.
-        follows = longest - alike <= follow_limit and (longest <= long_from or alike - 1 > long_from)
-        shared.append(alike if follows else 0)
+    shared_with_previous = [0]
+    for a, b in pairwise(order):
+        limits = {bulks[a], bulks[b]}
+        common = _common_length(packed[a], packed[b])
+        shared_with_previous.append(min(common, *limits) if len(limits) > 1 else common)
+    shared = [
+        n if most - n <= follow_limit and (most <= long_from or n - 1 > long_from) else 0  # the trunk may have one less
+        for n, most in zip(shared_with_previous[1:], map(max, pairwise(lengths)), strict=True)
+    ]
     shared = [0, *shared, 0]
     branches: list[Branch] = []
     trunk = 0
@@ -101,7 +103,7 @@ def plan_prefixes(
         reused = min(shared[position], trunk, length - 1)
         trunk = max(reused, min(shared[position + 1], length - 1))
         branches.append(Branch(index, length, shared_with_previous[position], reused, trunk))
-    return PrefixPlan(tuple(branches), sum(lengths) - sum(shared_with_previous))
+    return PrefixPlan(tuple(branches), sum(lengths) - sum(shared_with_previous[: len(lengths)]))
 
 
 def pack(prompt: Sequence[int] | bytes) -> bytes:

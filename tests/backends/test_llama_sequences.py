@@ -189,7 +189,7 @@ def test_what_is_left_moves_down_when_more_than_half_below_is_free(small):
 
 def test_thirty_two_sequences_of_one_document(tiny_gguf):
     """Questions of different lengths, nine at a step."""
-    backend = load_llama(tiny_gguf, 2048, kv_cells=4096)
+    backend = load_llama(tiny_gguf, 2048, kv_cells=4096, batch_invariant=True)
     memory, document = backend.sequences(), tokens_of(2000)
     questions = [tokens_of(1 + n % 20, 100 + n) for n in range(32)]
     prefill(memory, 0, document)
@@ -353,30 +353,30 @@ def test_no_numbers_drop_everything(memory, monkeypatch):
 @pytest.mark.parametrize(
     "moment", ["llama_decode", "llama_memory_seq_cp", "llama_memory_seq_rm", "llama_state_seq_set_data"]
 )
-def test_an_interruption_leaves_nothing_half_done(llama, memory, monkeypatch, moment):
-    ids = tokens_of(600)
+def test_an_interruption_leaves_nothing_half_done(small, monkeypatch, moment):
+    memory, ids = emptied(small.sequences()), tokens_of(100)
     prefill(memory, 0, ids)
 
     class Interrupted:
         def __getattr__(self, name):
             if name != moment:
-                return getattr(llama._lib, name)
+                return getattr(small._lib, name)
 
             def interrupted(*arguments):
-                getattr(llama._lib, name)(*arguments)
+                getattr(small._lib, name)(*arguments)
                 raise KeyboardInterrupt  # Python sees Ctrl-C when the call comes back
 
             return interrupted
 
     monkeypatch.setattr(memory, "_lib", Interrupted())
-    monkeypatch.setattr(memory._cells, "_lib", Interrupted())
+    monkeypatch.setattr(memory._cells, "_lib", Interrupted())  # type: ignore[attr-defined]
     with pytest.raises(KeyboardInterrupt):
-        memory.fork(0, 600, [1])
+        memory.fork(0, 100, [1])
         memory.extend([Extend(1, [5], True)])
     monkeypatch.undo()
     assert memory.length(0) == memory.length(1) == 0
     emptied(memory)
-    assert np.array_equal(prefill(memory, 1, ids), PlainLlama(llama).prefill(ids))
+    assert np.array_equal(prefill(memory, 1, ids), PlainLlama(small).prefill(ids))
 
 
 # --- which models, how much room

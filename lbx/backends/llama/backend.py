@@ -128,7 +128,7 @@ def load(card: ModelCard, weights: Path, *, debug: bool = False) -> LlamaBackend
     suppressed_tokens = SuppressedTokens(tokenizer.suppressed_ids)
     settings = {name: value for name, value in asdict(options).items() if name not in _HARDWARE} | {
         "flash_attention": "prompts" if room.flash_cells else bool(options.flash_attention),
-        "batch_invariant": is_batch_invariant(llama_cpp, model, options, padding),
+        "batch_invariant": is_batch_invariant(llama_cpp, model, options),
         **gpu_share(llama_cpp, model, options),
         **weights_settings(card, weights),
         "chat": card.chat.settings(model_template),

@@ -206,7 +206,6 @@ class PassSize(NamedTuple):
 
 
 _SGEMM = {"F32", "F16", "Q8_0", "BF16"}
-PAIRS, _EIGHTS = PassSize(2), PassSize(8, 4)
 
 
 def pass_size(types: Iterable[str]) -> PassSize:
@@ -220,7 +219,7 @@ def pass_size(types: Iterable[str]) -> PassSize:
             for the output or some layers are common.
     """
     arm = platform.machine().lower() in ("aarch64", "arm64")
-    return PAIRS if _SGEMM.issuperset(types) and not arm else _EIGHTS
+    return PassSize(2) if _SGEMM.issuperset(types) and not arm else PassSize(8, 4)
 
 
 class Blocks:

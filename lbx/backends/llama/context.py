@@ -6,7 +6,7 @@ import os
 from typing import Any, NamedTuple
 
 from lbx.backends.cards import ModelCard
-from lbx.backends.llama.cells import EXTRA_SEQUENCES, GRAIN, PAIRS, SPARE_BLOCKS, TRUNKS, PassSize
+from lbx.backends.llama.cells import EXTRA_SEQUENCES, GRAIN, SPARE_BLOCKS, TRUNKS, PassSize
 from lbx.backends.llama.flash import FLASH_PASS, FLASH_SEQUENCES
 from lbx.backends.llama.library import free_gpu_bytes, log
 from lbx.backends.llama.options import MOST_SEQUENCES, LlamaOptions
@@ -118,7 +118,7 @@ def choose_context_size(
         return room._replace(slides=_window_cells(llama_cpp, model, options, room) < cells)
     sequences = min(max(MIN_SEQUENCES, options.max_sequences), MOST_SEQUENCES - EXTRA_SEQUENCES)
     context_cells = (-(-cells // GRAIN) + SPARE_BLOCKS) * GRAIN
-    invariant = is_batch_invariant(llama_cpp, model, options, padding)
+    invariant = is_batch_invariant(llama_cpp, model, options)
     shrinks = not trained and not on_gpu(llama_cpp, options)
     flash_cells = window if not trained and _has_flash_prefill(llama_cpp, model, options) else 0
     if not invariant or window <= trained < context_cells:  # there, spare cells would change the model's numbers
@@ -130,14 +130,14 @@ def choose_context_size(
     )
 
 
-def is_batch_invariant(llama_cpp: Any, model: Any, options: LlamaOptions, padding: PassSize) -> bool:
-    """Whether cells and passes are laid out for batch invariance; by default if that hardly slows single answers."""
-    # Kernels on a GPU depend on the number of tokens.
-    if on_gpu(llama_cpp, options) or llama_cpp.llama_model_n_swa(model) or options.flash_attention:
-        return False
-    if options.batch_invariant is not None:
-        return options.batch_invariant
-    return padding == PAIRS
+def is_batch_invariant(llama_cpp: Any, model: Any, options: LlamaOptions) -> bool:
+    """Whether cells and passes are laid out for batch invariance."""
+    return (
+        options.batch_invariant
+        and not on_gpu(llama_cpp, options)  # kernels there depend on the number of tokens
+        and not llama_cpp.llama_model_n_swa(model)
+        and not options.flash_attention
+    )
 
 
 def _has_flash_prefill(llama_cpp: Any, model: Any, options: LlamaOptions) -> bool:

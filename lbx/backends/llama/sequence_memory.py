@@ -98,6 +98,7 @@ class LlamaSequences:
             forks_anywhere=room.keeps_prefix,
             trunks=trunks,
             bulk=BULK if self._flash else 0,
+            is_exact=room.pass_size is not None,
         )
         self._is_closed = False
         self._has_layout = False

@@ -36,6 +36,8 @@ CONTENDERS = {
     "lbx": "llamacpp-lbx",
     "lbx --no-batching": "llamacpp-lbx-alone",
 }
+WINDOW = 65_536
+"""Declared for SmolLM2, to accept documents longer than those it was trained for; answers to them are arbitrary."""
 SMOLLM2_VOCABULARY, SMOLLM2_ENDS = 40_000, (0, 1, 2)
 SMALL = Shape(vocabulary=1024, hidden=256, intermediate=512, layers=4, heads=4, kv_heads=2, context=65_536)
 
@@ -110,6 +112,8 @@ def _format_rows(name: str, args: argparse.Namespace, folder: Path) -> list[list
 
 
 def _quantise(source: Path, target: Path, name: str) -> None:
+    from gguf import GGUFReader
+
     from lbx.backends.llama.library import load_llama_cpp
 
     llama_cpp = load_llama_cpp()
@@ -118,6 +122,9 @@ def _quantise(source: Path, target: Path, name: str) -> None:
     params.allow_requantize = True
     if llama_cpp.llama_model_quantize(str(source).encode(), str(target).encode(), params):
         sys.exit(f"llama.cpp cannot write {name}.")
+    window = GGUFReader(target, "r+").get_field("llama.context_length")
+    assert window is not None
+    window.parts[window.data[0]][0] = WINDOW
 
 
 def _growth(args: argparse.Namespace, folder: Path) -> int:

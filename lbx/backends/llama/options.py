@@ -115,7 +115,7 @@ class LlamaOptions(BackendOptions):
         CardOption(
             "give a prompt bit-identical logits in every batch, on a CPU, in models without sliding attention and not "
             "with flash_attention = true. Passes of few tokens are padded for that: on one core a single growing "
-            "answer takes 1.4 to 2.1 times as long for weights in F32, F16, BF16 and Q8_0 (padded to 2 tokens), 2.7 "
+            "answer takes 1.3 to 2.1 times as long for weights in F32, F16, BF16 and Q8_0 (padded to 2 tokens), 2.7 "
             "to 5 times for others (to 8)."
         ),
     ] = False

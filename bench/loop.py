@@ -32,7 +32,7 @@ FORMATS = ("Q4_0", "Q4_1", "Q4_K_M", "Q8_0", "F16", "BF16")
 CONTENDERS = {
     "loop": "llamacpp-reuse",
     "llama-server": "llama-server-1",
-    "llama-server, 4 slots": "llama-server-4",
+    "llama-server with 4 slots": "llama-server-4",
     "lbx": "llamacpp-lbx",
     "lbx --no-batching": "llamacpp-lbx-alone",
 }

@@ -142,14 +142,12 @@ def is_batch_invariant(llama_cpp: Any, model: Any, options: LlamaOptions) -> boo
 
 def _has_flash_prefill(llama_cpp: Any, model: Any, options: LlamaOptions) -> bool:
     """Whether flash attention is possible and faster for the beginnings of prompts only."""
-    types, architecture = (
-        {options.cache_type_k, options.cache_type_v},
-        metadata(llama_cpp, model, "general.architecture"),
-    )
+    architecture = metadata(llama_cpp, model, "general.architecture")
     return (
         options.flash_attention is None
         and not on_gpu(llama_cpp, options)
-        and types in ({"f16"}, {"f32"})  # the kernel for many tokens takes no others
+        # The kernel for many tokens takes F32, too, but rounds in F16: a cache in F32 is there to avoid that.
+        and options.cache_type_k == options.cache_type_v == "f16"
         and architecture != "grok"  # llama.cpp computes it without
         and metadata(llama_cpp, model, f"{architecture}.attention.kv_lora_rank") is None  # it has no values of its own
     )

@@ -43,8 +43,8 @@ class LlamaOptions(BackendOptions):
         bool | None,
         FLASH_ATTENTION.with_help(
             "use flash attention. Left out: on a CPU, for a prompt's tokens up to the last multiple of 256, where it "
-            "is faster and rounds less; not for answers, where it is slower and flips near-ties. That takes a second "
-            "KV cache, for one prompt, both in F16 or F32, and a model without sliding windows."
+            "is faster; not for answers, where it is slower and flips near-ties. That takes a second KV cache, for one "
+            "prompt, both in F16, and a model without sliding windows."
         ),
     ] = None
     cache_type_k: Annotated[

@@ -72,7 +72,7 @@ def _pointer(state: NDArray[np.uint8]) -> Any:
 
 _HEADER_BYTES = 16
 """A constant, the sequence, the number of streams, and of tokens."""
-_F32 = 0  # enum ggml_type
+_VALUE_BYTES = 2  # of F16, the only format in which prompts are computed with flash attention
 
 
 def state_records(state: NDArray[np.uint8]) -> NDArray[np.int32]:
@@ -117,7 +117,7 @@ def transpose_values(state: NDArray[np.uint8]) -> NDArray[np.uint8]:
             size, rows = state[at + 4 : at + 12].view(np.uint32).tolist()
             header, shape = np.array([rows * size], np.uint64), (rows, tokens)
         else:
-            size = 4 if number_type.view(np.int32)[0] == _F32 else 2
+            size = _VALUE_BYTES
             rows = int(state[at + 4 : at + 12].view(np.uint64)[0]) // size
             header, shape = np.array([size, rows], np.uint32), (tokens, rows)
         at += 12

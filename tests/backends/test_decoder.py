@@ -112,6 +112,21 @@ def test_logits_depend_neither_on_neighbours_nor_on_threads(kernel, kind):
         torch.set_num_threads(threads)
 
 
+def test_weights_that_are_read_later_stay_in_memory(kernel):
+    """To read the weight of a packed layer converts it back; the kernel still points to the panels."""
+    model = make_model("Llama with tied embeddings")
+    pack_linear_layers(model)
+    memory = HfSequences(model, max_sequences=2, max_cells=64, max_step=64)
+    linear = model.model.layers[0].mlp.gate_proj
+    (expected,) = memory.extend([Extend(0, draw_tokens(20, 1), True)])
+    shape = linear.panels.numbers.shape
+    assert linear.weight.shape == (200, 96) and linear.panels is None
+    overwritten = [torch.full(shape, torch.nan) for _ in range(200)]  # in memory that is free
+    (found,) = memory.extend([Extend(1, draw_tokens(20, 1), True)])
+    assert len(overwritten) == 200
+    assert np.array_equal(found, expected)
+
+
 def test_a_pass_is_computed_in_several_calls(kernel, monkeypatch):
     model = make_model("Llama")
     pack_linear_layers(model)
@@ -152,7 +167,7 @@ def test_a_kernel_that_computes_something_else_is_not_used(kernel, monkeypatch):
 
     def make_other_layer(layer):
         made = make_layer(layer)
-        made.scale *= 1.5
+        made.epsilon += 0.5
         return made
 
     monkeypatch.setattr(decoder, "_make_layer", make_other_layer)

@@ -14,13 +14,7 @@ from weakref import ReferenceType, ref
 import torch
 from transformers.activations import ACT2FN
 
-from lbx.backends.hf.kernel import (
-    DecoderArguments,
-    LayerArgument,
-    LayoutArgument,
-    StridesArgument,
-    find_kernel,
-)
+from lbx.backends.hf.kernel import DecoderArguments, LayerArgument, LayoutArgument, StridesArgument, find_kernel
 from lbx.backends.hf.packed_linear import PackedLinear
 
 if TYPE_CHECKING:
@@ -39,7 +33,7 @@ class CompiledDecoder:
     """Passes of a model whose decoder layers the kernel computes.
 
     Args:
-        model: its layers are ``can_compile``.
+        model: one that ``of`` accepts.
     """
 
     def __init__(self, model: Any, kernel: Kernel) -> None:
@@ -54,9 +48,11 @@ class CompiledDecoder:
         # Of decoder.h: normalized, queries, new_keys, new_values, attended, gated.
         self._widths = (attention.q_proj.in_features, queries, keys, keys, queries, mlp.gate_proj.out_features)
         self._layers = (LayerArgument * len(layers))(*map(_make_layer, layers))
+        # What the layers point to stays in memory, also if the model replaces it.
+        self._tensors = [one.detach() for layer in layers for one in (*layer.parameters(), *layer.buffers())]
+        self._scale: float = attention.scaling
         self._products = sum(module.packed.numel() for module in _linear_layers(layers[0]))  # of a token in a layer
         self._memory = torch.empty(0)
-
         self._store: ReferenceType[CellStore] | None = None  # whose cells the layers point to
         self._capacity = self._high_water = 0  # of that store when they were set
 
@@ -105,6 +101,7 @@ class CompiledDecoder:
             size=self._size,
             layout_count=len(layouts),
             threads=torch.get_num_threads(),
+            scale=self._scale,
         )
         step = max(1, _PRODUCTS_PER_CALL // (self._products * tokens))
         for first in range(0, len(self._layers), step):
@@ -163,6 +160,5 @@ def _make_layer(layer: Any) -> Any:
         *(None if norm is None else norm.weight.data_ptr() for norm in norms),
         *(module.panels.to_argument(module.bias) for module in _linear_layers(layer)),
         is_rotated=bool(getattr(attention, "use_rope", True)),
-        scale=attention.scaling,
         epsilon=layer.input_layernorm.variance_epsilon,
     )

@@ -84,7 +84,7 @@ class OneDnnLinear(torch.nn.Linear):
 
 
 def pack_linear_layers(model: torch.nn.Module) -> None:
-    """Convert the weights of all linear layers on the CPU, layer by layer, if this processor has oneDNN's kernels.
+    """Convert the weights of all linear layers on the CPU, layer by layer, if a kernel supports their format.
 
     A weight that is the embedding's, too, is converted for lbx's kernel only: oneDNN's layout has no rows to look up.
     """

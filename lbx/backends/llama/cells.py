@@ -399,7 +399,9 @@ class BatchInvariantCells(StatePort):
             self._copy(source, target, 0, full_length)
         self._blocks.share(source, full_length, target)
         if length > full_length:
-            self.receive(target, self.export_state(source, full_length, length), length - full_length)
+            state = self.export_state(source, full_length, length)
+            self.allocate([(target, length - full_length)])
+            self.import_state(state, [target])
 
     def drop(self, sequence: int) -> None:
         if not self._blocks.length(sequence):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lbx.backends.llama.cells import PassSize
+from lbx.backends.llama.cells import BatchInvariantCells, PassSize, PlainCells
 from lbx.backends.llama.library import StepBatch, compute
 from lbx.backends.llama.states import StatePort, transpose_values
 
@@ -41,7 +41,7 @@ class FlashPrefill(StatePort):
         self._batch = StepBatch(llama_cpp, FLASH_PASS.padded_size(max_step))
         self._lengths: dict[int, int] = {}  # of each sequence of the memory, the first tokens that are in this context
 
-    def extend(self, sequence: int, tokens: Sequence[int], cells: StatePort, length: int) -> int:
+    def extend(self, sequence: int, tokens: Sequence[int], cells: PlainCells | BatchInvariantCells, length: int) -> int:
         """Append tokens to a sequence of the memory in one pass; returns llama.cpp's code.
 
         Args:
@@ -65,7 +65,8 @@ class FlashPrefill(StatePort):
         if code := compute(self._lib.llama_decode, self._context, self._batch.native):
             return code
         self._remove(_PADDING, -1, -1)
-        cells.receive(sequence, transpose_values(self.export_state(_BEGINNING, length, length + count)), count)
+        cells.allocate([(sequence, count)])
+        cells.import_state(transpose_values(self.export_state(_BEGINNING, length, length + count)), [sequence])
         self._lengths[sequence] = length + count
         return 0
 

@@ -30,15 +30,6 @@ class StatePort:
         self._context = context
         self._memory = None if context is None else self._lib.llama_get_memory(context)
 
-    def allocate(self, items: Sequence[tuple[int, int]]) -> NDArray[np.int64] | None:
-        """Prepare cells for (sequence, tokens)."""
-        raise NotImplementedError
-
-    def receive(self, sequence: int, state: NDArray[np.uint8], tokens: int) -> None:
-        """Append exported tokens to a sequence."""
-        self.allocate([(sequence, tokens)])
-        self.import_state(state, [sequence])
-
     def export_state(self, source: int, start: int, end: int) -> NDArray[np.uint8]:
         """Export a sequence's tokens from ``start`` to ``end``."""
         if source != self._carrier:

@@ -57,7 +57,7 @@ LayerArgument = _structure(
     | _fields(_POINTER, "keys values")
     | _fields(StridesArgument, "key_strides value_strides")
     | _fields(_NUMBER, "layout is_rotated")
-    | _fields(ctypes.c_float, "scale epsilon"),
+    | {"epsilon": ctypes.c_float},
 )
 LayoutArgument = _structure("LayoutArgument", {"parts": ctypes.POINTER(PartArgument), "count": _NUMBER})
 KernelSeconds = _structure("KernelSeconds", _fields(ctypes.c_double, "attention products other"))
@@ -67,7 +67,8 @@ DecoderArguments = _structure(
     _fields(_POINTER, "hidden normalized queries new_keys new_values attended gated cosines sines cells")
     | {"layers": ctypes.POINTER(LayerArgument), "layouts": ctypes.POINTER(LayoutArgument)}
     | {"seconds": ctypes.POINTER(KernelSeconds)}
-    | _fields(_NUMBER, "tokens heads key_heads size first_layer layer_end layout_count threads"),
+    | _fields(_NUMBER, "tokens heads key_heads size first_layer layer_end layout_count threads")
+    | {"scale": ctypes.c_float},
 )
 _AttentionArguments = _structure(
     "_AttentionArguments",

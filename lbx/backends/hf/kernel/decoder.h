@@ -18,7 +18,7 @@ struct Layer {
     Strides key_strides, value_strides;
     int64_t layout;
     int64_t is_rotated;
-    float scale, epsilon;
+    float epsilon;
 };
 
 struct Layout {
@@ -39,6 +39,7 @@ struct DecoderArguments {
     const Layout *layouts;
     Seconds *seconds;  // to which the time of each kind of work is added, or null
     int64_t tokens, heads, key_heads, size, first_layer, layer_end, layout_count, threads;
+    float scale;
 };
 
 template <typename Number> inline float rounded(float value) {
@@ -123,7 +124,7 @@ template <typename Number> class Decoder {
     bool run() {
         layouts.reset(new (std::nothrow) Attention<Number>[given.layout_count]);
         if (!layouts) return false;
-        const Shape shape{given.heads, given.key_heads, given.size, given.size, given.layers->scale};
+        const Shape shape{given.heads, given.key_heads, given.size, given.size, given.scale};
         for (int64_t at = 0; at < given.layout_count; at++) {
             const Layout &layout = given.layouts[at];
             if (!layouts[at].plan(layout.parts, layout.count, shape, given.threads)) return false;

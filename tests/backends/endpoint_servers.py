@@ -79,10 +79,11 @@ class LlamaServer:
         """kill -9."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        self.process.stdin.close()
 
     def close(self) -> None:
+        self.process.stdin.close()
         if self.process.poll() is None:
-            self.process.stdin.close()
             try:
                 self.process.wait(20)
             except subprocess.TimeoutExpired:

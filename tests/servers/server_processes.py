@@ -65,6 +65,7 @@ class ServerProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        self.process.stdin.close()
 
     def close(self) -> None:
         if self.process.poll() is None:

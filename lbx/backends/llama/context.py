@@ -18,6 +18,8 @@ from lbx.engine.model import MIN_SEQUENCES
 
 _TIP_ANSWERS = 8
 """Answers decoded together if sequences cannot be shortened: each takes a state, or a window of every sliding layer."""
+_MASKED_TOKENS = 256
+"""Most tokens that a CPU computes at once without flash attention: faster than 512, and with half the buffers."""
 
 # Bytes of 32 numbers in each cache type; the quantised ones include scales.
 _BLOCK_BYTES = {"f32": 128, "f16": 64, "bf16": 64, "q8_0": 34, "q5_1": 24, "q5_0": 22, "q4_1": 20, "q4_0": 18}
@@ -171,7 +173,7 @@ def cache_bytes(llama_cpp: Any, model: Any, options: LlamaOptions, room: Context
 
 def _window_cells(llama_cpp: Any, model: Any, options: LlamaOptions, room: ContextSize) -> int:
     """Tokens that sliding layers store; 0: all."""
-    return llama_cpp.llama_model_n_swa(model) * room.all_sequences + options.prefill_chunk if room.slides else 0
+    return llama_cpp.llama_model_n_swa(model) * room.all_sequences + min(options.prefill_chunk, _MASKED_TOKENS) if room.slides else 0
 
 
 def check_memory(llama_cpp: Any, model: Any, card: ModelCard, options: LlamaOptions, room: ContextSize) -> None:
@@ -237,7 +239,9 @@ def make_context(
         cells = size.padded_size(min(cells, room.flash_cells)) + size.padded_size(1)
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = cells
-    params.n_batch = params.n_ubatch = size.padded_size(options.prefill_chunk)
+    params.n_batch = size.padded_size(options.prefill_chunk)
+    masks_on_cpu = not flash and not on_gpu(llama_cpp, options)  # layouts for batch invariance need whole passes
+    params.n_ubatch = min(params.n_batch, _MASKED_TOKENS if masks_on_cpu and not room.pass_size else params.n_batch)
     params.n_seq_max = sequences
     params.kv_unified = not room.has_stacked_cells  # one cache for all sequences, so that they can share its cells
     params.n_outputs_max = size.padded_size(sequences)  # few tokens' logits are read: no buffer for a whole chunk's

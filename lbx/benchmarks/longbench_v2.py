@@ -16,7 +16,7 @@ The ways to ask, as in pred.py, each step at temperature 0.1 and cut in its midd
 cot can be combined with no_context or with rag: the first step then has *their* prompt, and 1,024 tokens. (pred.py
 accepts no_context together with rag, too, but then ignores no_context; lbx refuses that.)
 
-LongBench v2's tables: difficulty, length and domain, the leaderboard plain and with CoT, and published figures.
+LongBench v2's tables: difficulty, length and domain, the leaderboard plain and with CoT, and published scores.
 
 LongBench v2's prediction files: one JSON lines file a model.
 
@@ -56,7 +56,7 @@ from lbx.base.visible import one_line
 from lbx.benchmarks.base.aggregates import ScoredRows, task_score
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.files import DataRow, read_text
-from lbx.benchmarks.base.layout import (
+from lbx.benchmarks.base.paper_tables import (
     MODE,
     Board,
     BoardEntry,
@@ -66,7 +66,7 @@ from lbx.benchmarks.base.layout import (
     CsvRow,
     ModelDotChart,
     Paper,
-    PublishedFigures,
+    PublishedScores,
     TableCell,
     best_of,
     first_value,
@@ -95,14 +95,14 @@ NUMBERS = {
 """{column of the leaderboard: its number}"""
 
 
-def _figures(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
+def _scores_of_row(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
     return [(row["model"], key, row[column]) for column, key in NUMBERS.items()]
 
 
-# Files of published figures have a row for each model: benchmark,model,overall,easy,hard,short,medium,long
-PUBLISHED = PublishedFigures(
+# Files of published scores have a row for each model: benchmark,model,overall,easy,hard,short,medium,long
+PUBLISHED = PublishedScores(
     columns=tuple(NUMBERS),
-    figures=_figures,
+    scores_of_row=_scores_of_row,
     several_rows=False,
     means=(
         (NUMBERS["overall"], {NUMBERS["easy"]: 192, NUMBERS["hard"]: 311}),
@@ -229,7 +229,7 @@ class LongBenchV2Format(PredictionFormat):
             raise prediction_file_error(line.location, problem)
         return prediction
 
-    def identity(self, sample: Sample) -> object:
+    def match_key(self, sample: Sample) -> object:
         return sample.sample_id
 
     def split_reasoning(self, prediction: Prediction, split: SplitReasoning) -> Prediction:
@@ -442,7 +442,7 @@ class LongBenchV2(Benchmark):
     results = ResultFormat(_result_files, _join_results)
     paper = PAPER
     boards = BOARDS
-    published_figures = PUBLISHED
+    published_scores = PUBLISHED
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Return the only task, if the bundle has data.json."""

@@ -10,7 +10,7 @@ config.py, which is never run. One line of hotpotwikiqa_mixup.zip's hotpotwikiqa
 A task is a dataset at a level. The five levels of a dataset ask the same questions in the same order, so that a
 sample's id, its place in the file, names the same question in all of them.
 
-LV-Eval's tables: datasets by length level, with their means, and published figures.
+LV-Eval's tables: datasets by length level, with their means, and published scores.
 
 Properties of each task of LV-Eval: dataset and level, category, metric, language; and its answers.
 
@@ -51,7 +51,7 @@ from lbx.base.resources import usable_cpu_count
 from lbx.benchmarks.base.aggregates import Average, task_score
 from lbx.benchmarks.base.benchmark import WINDOWS_OF_128K, Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.files import DataRow, damaged_file_error, zip_members
-from lbx.benchmarks.base.layout import (
+from lbx.benchmarks.base.paper_tables import (
     MODE,
     Board,
     BoardEntry,
@@ -61,7 +61,7 @@ from lbx.benchmarks.base.layout import (
     HeatMap,
     LineChart,
     Paper,
-    PublishedFigures,
+    PublishedScores,
     TableCell,
 )
 from lbx.benchmarks.base.prediction_lines import (
@@ -151,7 +151,7 @@ def kind_of(task: str) -> DatasetRules:
     return DATASETS[split_task(task)[0]]
 
 
-def first_answers(answers: object) -> tuple[tuple[str, ...], str | None]:
+def parse_references(answers: object) -> tuple[tuple[str, ...], str | None]:
     """Return the references of a row's ``answers``, and why the official script would stop on them.
 
     Only the first answer is scored, so only that one can stop it. A bare string counts as its characters, as there.
@@ -163,12 +163,12 @@ def first_answers(answers: object) -> tuple[tuple[str, ...], str | None]:
     return tuple(answer for answer in answers if isinstance(answer, str)), None
 
 
-def _figures(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
+def _scores_of_row(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
     return [(row["model"], task_number(f"{row['dataset']}_{row['level']}"), row["score_percent"])]
 
 
-# Files of published figures have a row for each dataset and level: benchmark,model,dataset,level,score_percent
-PUBLISHED = PublishedFigures(("dataset", "level", "score_percent"), _figures)
+# Files of published scores have a row for each dataset and level: benchmark,model,dataset,level,score_percent
+PUBLISHED = PublishedScores(("dataset", "level", "score_percent"), _scores_of_row)
 
 
 def _table_cell(key: NumberKey) -> TableCell | None:
@@ -188,20 +188,20 @@ _COLUMNS = {level: level for level in LEVELS}
 
 
 def _complete_entry(entry: BoardEntry) -> BoardEntry:
-    """Add the means that an entry's figures determine.
+    """Add the means that an entry's scores determine.
 
     The mean of all is lbx's own, and never official: it is whole if every level's is.
     """
     if entry.run_id is None:
-        return replace(entry, figures={**_means(entry.figures), **entry.figures})
+        return replace(entry, numbers={**_means(entry.numbers), **entry.numbers})
     levels = set(_LEVEL_MEANS.values())
-    is_complete = levels <= entry.figures.keys() and not levels & entry.unofficial
+    is_complete = levels <= entry.numbers.keys() and not levels & entry.unofficial
     return replace(entry, unofficial=entry.unofficial - {_OVERALL}) if is_complete else entry
 
 
-def _means(figures: Mapping[NumberKey, float]) -> dict[NumberKey, float]:
+def _means(numbers: Mapping[NumberKey, float]) -> dict[NumberKey, float]:
     """Return a published model's averages by level, by dataset and over all; an average needs all of its tasks."""
-    cells = {split_task(key.task): value for key, value in figures.items() if split_task(key.task)[1] in LEVELS}
+    cells = {split_task(key.task): value for key, value in numbers.items() if split_task(key.task)[1] in LEVELS}
     datasets = dict.fromkeys(dataset for dataset, _ in cells)
     parts = {
         **{key: [(dataset, level) for dataset in datasets] for level, key in _LEVEL_MEANS.items()},
@@ -278,7 +278,7 @@ class LVEvalFormat(PredictionFormat):
         )
         return self.make_prediction(line, number, sample, "pred")
 
-    def identity(self, sample: Sample) -> object:
+    def match_key(self, sample: Sample) -> object:
         """Return question and answers: a level asks each question once."""
         return sample.question, sample.references
 
@@ -340,7 +340,7 @@ class LVEval(Benchmark):
     results = ResultFormat(_result_files)
     paper = PAPER
     boards = BOARDS
-    published_figures = PUBLISHED
+    published_scores = PUBLISHED
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Return the tasks with a file in their dataset's zip. Raises BundleError if a zip is damaged."""
@@ -480,7 +480,7 @@ def _data(bundle: Bundle, task: str) -> RowSource | None:
 
 def _sample(task: str, row: DataRow, number: int) -> Sample:
     kind = kind_of(task)
-    references, fault = first_answers(row.get("answers", list))
+    references, fault = parse_references(row.get("answers", list))
     meta: dict[str, Any] = {"category": kind.category}
     if row.values.get("answer_keywords"):
         meta["answer_keywords"] = row.values["answer_keywords"]

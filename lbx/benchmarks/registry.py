@@ -18,7 +18,7 @@ from lbx.benchmarks.judge import JudgeBenchmark
 from lbx.benchmarks.leval import judge as official_judge
 from lbx.benchmarks.leval.benchmark import LEval
 from lbx.benchmarks.leval.tasks import judged_samples
-from lbx.benchmarks.longbench import harnesses as longbench_harnesses
+from lbx.benchmarks.longbench import harness_rows as longbench_harnesses
 from lbx.benchmarks.longbench.benchmark import LongBench
 from lbx.benchmarks.longbench_pro.benchmark import LongBenchPro
 from lbx.benchmarks.longbench_v2 import LongBenchV2

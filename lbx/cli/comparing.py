@@ -24,7 +24,7 @@ from lbx.options.common import BUNDLE_VARIABLE
 from lbx.options.option import fields_of
 from lbx.options.run_spec import RunSettings, SampleOptions
 from lbx.options.selection import select_samples
-from lbx.report.format.cells import cells
+from lbx.report.format.table_cells import cells
 from lbx.report.report import Report
 from lbx.results import Table
 from lbx.running.models import bind_families, choose_tasks, load_model, make_prompter, server_of

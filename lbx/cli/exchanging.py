@@ -17,9 +17,9 @@ from lbx.cli.output import RunBar, answer, answer_json, note, notes
 from lbx.cli.tables import show_sheets
 from lbx.exchange.exporting import export as export_runs
 from lbx.exchange.exporting import write_files
-from lbx.exchange.field.exporting import export_for_tool
 from lbx.exchange.importing import parse_predictions, write_predictions
 from lbx.exchange.prediction_files import OPINION_FORMATS
+from lbx.exchange.tools.exporting import export_for_tool
 from lbx.opinions import rating_files
 from lbx.opinions.answer_files import export_judge_answers
 from lbx.opinions.judgement_files import export_judgements, read_judgements, write_judgements
@@ -30,7 +30,7 @@ from lbx.report.rows.harness import HARNESS, summaries
 from lbx.results import Store
 from lbx.results.file.texts import removal_notice, require_texts
 from lbx.results.read.runs import only_run, resolve_runs
-from lbx.results.scoring.adding_up import recompute_completed_samples
+from lbx.results.scoring.aggregation import recompute_completed_samples
 from lbx.results.whole.bundle_rules import score_by_bundle
 from lbx.results.whole.changes import score, score_with
 

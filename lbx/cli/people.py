@@ -24,8 +24,8 @@ from lbx.opinions.rating_sets import documents, make_rating_set
 from lbx.results import Store
 from lbx.results.file.opening import require_file
 from lbx.results.file.texts import require_texts
-from lbx.results.read.answers import task_patterns
 from lbx.results.read.runs import resolve_runs
+from lbx.results.read.stored_answers import task_patterns
 
 if TYPE_CHECKING:
     from lbx.opinions.rating_site import RatingPages

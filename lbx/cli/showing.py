@@ -23,7 +23,8 @@ from lbx.report.format.sheets import plain_columns
 from lbx.results import Store, Table
 from lbx.results.file.sessions import newest_spec, progress_of_runs
 from lbx.results.file.texts import removal_notice, require_texts
-from lbx.results.read.answers import (
+from lbx.results.read.runs import resolve_runs
+from lbx.results.read.stored_answers import (
     LISTED,
     AnswerFilter,
     StoredAnswer,
@@ -34,7 +35,6 @@ from lbx.results.read.answers import (
     resolve_tasks,
     task_patterns,
 )
-from lbx.results.read.runs import resolve_runs
 from lbx.results.scoring.reading import log_snapshot
 from lbx.results.scoring.score_columns import runs_by_id
 from lbx.running.sent_prompts import SentPrompt, rebuild_sent_prompts

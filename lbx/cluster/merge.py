@@ -21,8 +21,8 @@ from lbx.results import Store
 from lbx.results.file.opening import check_path
 from lbx.results.file.snapshots import query_committed
 from lbx.results.file.texts import texts_of
-from lbx.results.scoring.adding_up import add_up, recompute_completed_samples
-from lbx.results.whole.copies import exclusive_lock, repair_log
+from lbx.results.scoring.aggregation import aggregate_scores, recompute_completed_samples
+from lbx.results.whole.commit_copies import exclusive_lock, repair_wal
 from lbx.results.whole.edits import replace_file
 from lbx.results.whole.merging import MergeState, merge_files
 from lbx.running.forecast.shards import ShardPlan
@@ -108,7 +108,7 @@ def _merge_atomically(sources: Sequence[Path], output: Path, plan: ShardPlan | N
     existing = output if output.is_file() and output.stat().st_size else None
     repairs: list[str] = []
     for source in sources:
-        repair_log(source, repairs.append)
+        repair_wal(source, repairs.append)
     target = output.resolve()  # keeps a symbolic link a link
     with temporary_folder(target) as (folder, _):
         part = folder / target.name
@@ -149,7 +149,7 @@ def _add_up(store: Store, merging: MergeState) -> None:
         ).rows]  # fmt: skip
         for name in names:
             if name in BENCHMARKS:
-                add_up(store, run, BENCHMARKS[name])
+                aggregate_scores(store, run, BENCHMARKS[name])
     store.completed_tasks |= merging.completed_tasks
     recompute_completed_samples(store, BENCHMARKS)
     opinions.add_up_all(store)  # a run and its judges or raters may come from different files

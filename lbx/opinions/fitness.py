@@ -154,8 +154,8 @@ def _calibrate(model: str, rounds: Sequence[Mapping[str, Any]]) -> tuple[JudgeCa
     estimate = opinions.estimate(rounds)
     ratings = [row["score"] for row in rounds if row["score"] is not None]
     rate = sum(ratings) / len(ratings) if ratings else 0.0
-    sure = opinions.opinion_interval_columns(estimate)
-    low, high = (rate if sure[end] is None else sure[end] for end in ("low", "high"))
+    interval_values = opinions.opinion_interval_columns(estimate)
+    low, high = (rate if interval_values[end] is None else interval_values[end] for end in ("low", "high"))
     questions = len({(row["task"], row["sample_id"]) for row in rounds})
     row = JudgeCalibration(
         model,

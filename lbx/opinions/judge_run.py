@@ -32,7 +32,7 @@ from lbx.opinions.rounds import (
 from lbx.options.option import fields_of
 from lbx.results import Store
 from lbx.results.file.texts import require_texts
-from lbx.results.scoring.adding_up import recompute_completed_samples
+from lbx.results.scoring.aggregation import recompute_completed_samples
 from lbx.results.scoring.reading import log_snapshot
 
 log = logging.getLogger("lbx")

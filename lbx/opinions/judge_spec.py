@@ -114,13 +114,13 @@ class JudgeSpec(RunSpec):
     def copy_inputs(self, folder: Path, mount_path: str) -> Self:
         """Copy the answers, so they stay readable while results files are written (see ``RunSpec.copy_inputs``)."""
         from lbx.results import Store
-        from lbx.results.whole import copies
+        from lbx.results.whole import commit_copies
 
         answers = []
         for number, path in enumerate(self.answers):
             answers.append(f"answers-{number}.duckdb")
             with Store(Path(path), read_only=True):  # no writer during the copy
-                copies.copy_database(Path(path), folder / answers[-1])
+                commit_copies.copy_database(Path(path), folder / answers[-1])
         rubric = self.rubric
         if rubric != OFFICIAL:
             write_file(folder / Path(rubric).name, read_input(Path(rubric), SMALL))

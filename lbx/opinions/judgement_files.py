@@ -30,7 +30,7 @@ from lbx.exchange.importing import sample_rows
 from lbx.exchange.prediction_files import PredictionFiles, find_format
 from lbx.opinions.answer_files import group_by_task, match_judge_answers
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
-from lbx.results.file.imports import find_import, refuse_other_content, write_import
+from lbx.results.file.imports import make_import_row, refuse_other_content, write_import
 from lbx.results.read.runs import check_runs
 from lbx.results.rows import stored_sample
 
@@ -207,7 +207,7 @@ def _run_row(judgements: Judgements, number: int, rows: int) -> RunRow:
     file, content, last = judgements.file, judgements.file.content, number == len(judgements.file.attempts)
     entry = {"name": file.path.name, "task": None, "rows": rows, "separator": content.separator}
     rubric = file.rubric.settings("both") | ({} if file.rubric.user else {"rubric_sha256": ""})  # unknown wording
-    return find_import(
+    return make_import_row(
         official_judge.JUDGEMENT_FORMAT,
         file.sha256,
         judgements.bundle,
@@ -337,19 +337,27 @@ def _new_samples(
     if judgements.bundle is None or not questions:
         store.write(samples=[SampleRow(sample, position) for position, sample in enumerate(samples.values())])
         return samples
-    form, rows = find_format(official_judge.BENCHMARK), []
+    prediction_format, rows = find_format(official_judge.BENCHMARK), []
     for position, sample in enumerate(samples.values()):
         line = PredictionLine("a prompt", position, "", {})
         rows.append(Prediction(line, sample.task, sample.sample_id, position, sample))
-    matched = match_judge_answers(form, judgements.bundle, PredictionFiles(group_by_task(rows), [], "", for_judge=True))
+    matched = match_judge_answers(
+        prediction_format, judgements.bundle, PredictionFiles(group_by_task(rows), [], "", for_judge=True)
+    )
     tasks = matched.tasks.items()
-    store.write(samples=[row for task, some in tasks for row in sample_rows(form, task, some, judgements.bundle)])
+    store.write(
+        samples=[
+            row
+            for task, judged_rows in tasks
+            for row in sample_rows(prediction_format, task, judged_rows, judgements.bundle)
+        ]
+    )
     return {questions[row.line.number]: row.sample for row in matched.rows if row.sample}
 
 
 def _write_run(store: Store, run: _NewRun, judgements: Judgements) -> None:
-    form, digest = official_judge.JUDGEMENT_FORMAT, judgements.file.sha256
-    row = find_import(form, digest, judgements.bundle, run_id=run.run_id, model=run.model, judged=True)
+    format_name, digest = official_judge.JUDGEMENT_FORMAT, judgements.file.sha256
+    row = make_import_row(format_name, digest, judgements.bundle, run_id=run.run_id, model=run.model, judged=True)
     answers = [
         GenerationRow(run.run_id, *key, iteration, output=text)
         for key, texts in run.answers.items()
@@ -413,8 +421,11 @@ def export_judgements(
         elif "rubric" in settings and "imported" not in settings:
             pairs, missing = _pairs(store, run, _checked_rubric(run_id, settings, bundle))
             new_files = {
-                name: [f"{line}\n" for line in (*(pair.line.raw for pair in some), *official_judge.number_lines(some))]
-                for name, some in pairs.items()
+                name: [
+                    f"{line}\n"
+                    for line in (*(pair.line.raw for pair in task_pairs), *official_judge.number_lines(task_pairs))
+                ]
+                for name, task_pairs in pairs.items()
             }
             rows += sum(map(len, pairs.values()))
             left_out["rounds without their other order"] += missing

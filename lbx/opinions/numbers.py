@@ -52,21 +52,21 @@ def _with_intervals(
     rows = []
     for row in store.query(f"FROM {results}", [list(run_ids)]).dicts():
         of = (row[id_column], *(row[name] for name in _KEY))
-        some = groups.get((*of, row.get("questions", "all"), row["task"]), [])
-        rows.append(row | opinion_interval_columns(estimate(some, copies=row.get("questions") == "all")))
+        rows_of_task = groups.get((*of, row.get("questions", "all"), row["task"]), [])
+        rows.append(row | opinion_interval_columns(estimate(rows_of_task, copies=row.get("questions") == "all")))
     return rows
 
 
 def estimate(rows: Iterable[Mapping[str, Any]], *, copies: bool = False) -> Estimate:
     """Estimate the mean of scored rows, by question and document; ``copies``: weighted by the column ``copies``."""
-    some = [row for row in rows if row["score"] is not None for _ in range(row["copies"] if copies else 1)]
-    samples = encode_labels((row["benchmark"], row["task"], row["sample_id"]) for row in some)
+    scored_rows = [row for row in rows if row["score"] is not None for _ in range(row["copies"] if copies else 1)]
+    samples = encode_labels((row["benchmark"], row["task"], row["sample_id"]) for row in scored_rows)
     clusters = encode_labels(
-        row["document_sha256"] or (row["benchmark"], row["task"], row["sample_id"]) for row in some
+        row["document_sha256"] or (row["benchmark"], row["task"], row["sample_id"]) for row in scored_rows
     )
-    values = np.array([row["score"] for row in some], float)
-    clustered = all(row["document_sha256"] for row in some)
-    return Estimate((Stratum(1.0, samples, clusters, values),) if some else (), clustered)
+    values = np.array([row["score"] for row in scored_rows], float)
+    clustered = all(row["document_sha256"] for row in scored_rows)
+    return Estimate((Stratum(1.0, samples, clusters, values),) if scored_rows else (), clustered)
 
 
 def opinion_interval_columns(mean: Estimate) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def opinion_interval_columns(mean: Estimate) -> dict[str, Any]:
     return columns_of(interval(mean), "document" if mean.clustered else "sample")
 
 
-def add_up(store: Store, run_ids: Collection[str]) -> None:
+def aggregate_opinions(store: Store, run_ids: Collection[str]) -> None:
     """Replace the opinions in ``numbers`` on the answers of these runs, and of runs that were compared with them."""
     ((somebody,),) = store.query("SELECT EXISTS (FROM judges) OR EXISTS (FROM rating_sets)").rows
     if not somebody:
@@ -113,7 +113,7 @@ def write_ratings(
         StoreError: the disk is full, or the file cannot be written; no rating is in it then.
     """
     new = insert_ratings(store, sets, items, ratings, replace=replace)
-    add_up(store, {row.run_id for row in ratings})
+    aggregate_opinions(store, {row.run_id for row in ratings})
     return new
 
 
@@ -128,15 +128,15 @@ def _compared_with(store: Store, run_ids: Collection[str]) -> list[str]:
 
 
 def add_up_judge(store: Store, judge_id: str) -> None:
-    """Call ``add_up`` for all runs that a judge has judged."""
-    add_up(store, [run for (run,) in store.query(
+    """Call ``aggregate_opinions`` for all runs that a judge has judged."""
+    aggregate_opinions(store, [run for (run,) in store.query(
         "SELECT DISTINCT run_id FROM judgements WHERE judge_id = ? ORDER BY ALL", [judge_id]
     ).rows])  # fmt: skip
 
 
 def add_up_all(store: Store) -> None:
-    """Call ``add_up`` for all runs with opinions."""
-    add_up(store, [run for (run,) in store.query(
+    """Call ``aggregate_opinions`` for all runs with opinions."""
+    aggregate_opinions(store, [run for (run,) in store.query(
         "SELECT run_id FROM judgements UNION SELECT run_id FROM rated_answers UNION "
         "SELECT run_id FROM numbers WHERE kind = 'opinion' ORDER BY ALL"
     ).rows])  # fmt: skip

@@ -37,7 +37,7 @@ from lbx.opinions.rating_pages import (
 )
 from lbx.opinions.rating_rows import RatingItemRow, RatingRow, RatingSetRow
 from lbx.results import GenerationRow, SampleRow, Store
-from lbx.results.file.imports import find_import, write_import
+from lbx.results.file.imports import make_import_row, write_import
 from lbx.results.rows import stored_sample
 
 NAME = "leval"
@@ -52,7 +52,7 @@ class ImportedRatings:
 
     Attributes:
         runs: {the page's key: the run with these answers}.
-        made: the new ones among these runs.
+        new_runs: the new ones among these runs.
         means: each key's mean rating, as on the page.
         notes: a sentence for each change or omission.
     """
@@ -62,7 +62,7 @@ class ImportedRatings:
     questions: int
     ratings: int
     runs: Mapping[str, str]
-    made: Sequence[str]
+    new_runs: Sequence[str]
     means: Mapping[str, float]
     notes: tuple[str, ...]
 
@@ -187,7 +187,7 @@ def _model(key: str) -> str:
 
 def _make_run(store: Store, files: RatingFiles, key: str, texts: _AnswerTexts, bundle: Bundle | None) -> str:
     content = sha256_text(canonical_json([files.content_sha256, key, [text for _, text in texts]]))
-    run = find_import(
+    run = make_import_row(
         RATING_FORMAT,
         content,
         bundle,

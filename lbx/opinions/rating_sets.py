@@ -28,7 +28,7 @@ from lbx.benchmarks.registry import BENCHMARKS
 from lbx.opinions.rating_rows import RatingItemRow, RatingSetRow
 from lbx.opinions.rounds import task_text
 from lbx.results import Store
-from lbx.results.read.answers import matches_pattern
+from lbx.results.read.stored_answers import matches_pattern
 from lbx.results.rows import stored_sample
 from lbx.results.whole.edits import read_rounds
 

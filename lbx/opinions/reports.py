@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from lbx.base.columns import Column
 from lbx.base.units import format_count
-from lbx.opinions import agreement, tables
+from lbx.opinions import agreement, result_rows
 from lbx.report.draw.charts import Point, Series, dots, heat
 from lbx.report.draw.figures import Figure, FigureSource, point_of_row, run_series
 from lbx.report.format.labels import Row
@@ -152,7 +152,7 @@ JUDGE_RESULTS = Report(
     ),
     notes=judge_notes,
     empty="No judge has judged any answers yet.",
-    rows=tables.results,
+    rows=result_rows.results,
     draw=_draw_judge_results,
     page=PagePlace("Judges and people", 6),
 )
@@ -178,7 +178,7 @@ JUDGE_BIAS = Report(
     ),
     notes=_judge_bias_notes,
     empty="No judge has compared two answers yet.",
-    rows=tables.bias,
+    rows=result_rows.bias,
     page=PagePlace("Judges and people", 7),
 )
 
@@ -203,7 +203,7 @@ RATING_RESULTS = Report(
     ),
     empty="This file has no ratings. They are stored when the rating page is closed. After a killed session, store "
     "them with lbx rate RESULTS --collect.",
-    rows=tables.ratings,
+    rows=result_rows.ratings,
     draw=_draw_rating_results,
     has_ratings=True,
     page=PagePlace("Judges and people", 8),

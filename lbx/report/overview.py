@@ -12,9 +12,9 @@ from typing import Any
 from lbx.base.columns import Column
 from lbx.base.marks import WORST_FIRST
 from lbx.base.visible import as_command
-from lbx.report.format.cells import cell_text, sheet
 from lbx.report.format.labels import with_labels
 from lbx.report.format.sheets import Sheet
+from lbx.report.format.table_cells import cell_text, sheet
 from lbx.report.format.terminal import lines
 from lbx.report.pairs import MOST_RUNS, runs_unlike
 from lbx.report.query import ReportQuery

@@ -19,7 +19,7 @@ class ReportQuery:
     Attributes:
         runs, tasks: Those to include; all if empty.
         models: Published models to include, each by a part of its name; all if empty.
-        references: Files with published figures, which replace those of the package.
+        references: Files with published scores, which replace those of the package.
         expected_models: Published models that the runs should reproduce, each by a part of its name.
         with_published_models: Whether the report ``paper`` includes published models.
         baseline: Run that the others are compared with; of ``baseline_file``, if given.
@@ -42,7 +42,7 @@ class ReportQuery:
     references: Annotated[
         Sequence[Path],
         Option(
-            "CSV of published figures to use instead of lbx's; shown next to the runs in the reports paper and board, "
+            "CSV of published scores to use instead of lbx's; shown next to the runs in the reports paper and board, "
             "marked with *.",
             "CSV",
             ("--reference",),
@@ -51,7 +51,7 @@ class ReportQuery:
     expected_models: Annotated[
         Sequence[str],
         Option(
-            "Check the runs against the figures of this published model, given by a part of its name; exit code 1 if "
+            "Check the runs against the scores of this published model, given by a part of its name; exit code 1 if "
             "one differs. Can be repeated.",
             "MODEL",
             ("--expect",),
@@ -96,4 +96,4 @@ class ReportQuery:
 
 ALL = ReportQuery()
 PUBLISHED = ("--reference", "--against")
-"""Options that add published figures to runs."""
+"""Options that add published scores to runs."""

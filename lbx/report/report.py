@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lbx.base.columns import Column
 from lbx.base.number import INTERVAL_COLUMNS
-from lbx.report.format.cells import sheet, without_intervals
 from lbx.report.format.labels import labels, with_labels
 from lbx.report.format.sheets import Sheet
+from lbx.report.format.table_cells import sheet, without_intervals
 from lbx.report.query import ALL, ReportQuery
 from lbx.results import Store, Table
 from lbx.results.file.texts import require_texts

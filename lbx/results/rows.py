@@ -49,7 +49,7 @@ EARLIER = "earlier"
 _IDENTITY = ("model", "backend", "bundle_digest")
 
 
-def identity(run: Mapping[str, Any]) -> dict[str, Any]:
+def run_identity(run: Mapping[str, Any]) -> dict[str, Any]:
     """Identity of a row of ``runs``: its settings, model and bundle."""
     return {**json.loads(run["settings"]), **{name: run[name] for name in _IDENTITY}}
 

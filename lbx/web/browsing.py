@@ -37,7 +37,8 @@ from lbx.results import Store
 from lbx.results.file.sessions import progress_of_runs
 from lbx.results.file.snapshots import has_writer
 from lbx.results.file.texts import removal_notice
-from lbx.results.read.answers import (
+from lbx.results.read.runs import RunState, run_names, run_states
+from lbx.results.read.stored_answers import (
     LISTED,
     SORTS,
     AnswerFilter,
@@ -52,7 +53,6 @@ from lbx.results.read.answers import (
     opinion_words,
     opinions,
 )
-from lbx.results.read.runs import RunState, run_names, run_states
 from lbx.results.scoring.score_columns import runs_by_id
 from lbx.web.documents import Documents, SearchableDocument
 from lbx.web.pages import page, parse_number

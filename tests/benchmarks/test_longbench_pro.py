@@ -18,7 +18,7 @@ from lbx.base.number import Number
 from lbx.base.records import Sample, ScoredSample, Truncation
 from lbx.benchmarks.base.sources import JsonArray
 from lbx.benchmarks.longbench_pro.benchmark import NO_MODEL, LongBenchPro
-from lbx.benchmarks.longbench_pro.tables import CATEGORIES, missing_category
+from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES, missing_category
 from lbx.benchmarks.longbench_pro.tasks import TASKS, Data, _index_rows
 from lbx.options.asking import Mode
 from tests.profiles import examples

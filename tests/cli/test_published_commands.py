@@ -14,7 +14,7 @@ from tests.command_line import Lbx
 def test_published_figures_need_no_results_file(lbx: Lbx, command: tuple[str, ...]) -> None:
     done = lbx.ok("report", *command, "--format", "json")
     rows = {row["line"]: row for row in json.loads(done.stdout)}
-    assert rows["overall: accuracy"]["figure"] == 53.7
+    assert rows["overall: accuracy"]["published"] == 53.7
     assert all(row["model"] == "Human" and row["source"] and row["doubt"] is None for row in rows.values())
 
 

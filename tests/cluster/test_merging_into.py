@@ -17,7 +17,7 @@ from lbx.cluster import merge as merging
 from lbx.cluster.merge import merge
 from lbx.opinions.journal import journal_of
 from lbx.results import RunRow, Store
-from lbx.results.whole.copies import exclusive_lock
+from lbx.results.whole.commit_copies import exclusive_lock
 from tests.cluster.same_rows import same_rows
 from tests.command_line import Lbx
 

@@ -21,7 +21,7 @@ from lbx.benchmarks.leval.judge import SCRIPT, parse_rubric, read_judge_file
 from lbx.exchange.exporting import export
 from lbx.opinions.judgement_files import JudgeRun, export_judgements, read_judgements, write_judgements
 from lbx.results import GenerationRow, RunRow, SampleRow, Store
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.scoring.scores import Rescoring, rescore
 from lbx.results.whole.changes import score_with
 from tests.exchange.import_parts import bundle_of, import_predictions
@@ -361,7 +361,7 @@ def test_rounds_that_lbx_did_not_write_are_named(
     store.query("UPDATE rounds SET against_run_id = NULL, marks = [NULL], kind = 'odd', verdicts = ?", [verdicts])
     with pytest.raises(StoreError, match="a round of judge that lbx did not write"):
         export_judgements(store, ["judge"], tmp_path / "out", bundle=bundle)
-    add_up(store, "judge", JudgeBenchmark())
+    aggregate_scores(store, "judge", JudgeBenchmark())
     rescore(store, Rescoring({"judge": JudgeBenchmark()}))
 
 

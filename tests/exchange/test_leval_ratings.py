@@ -54,7 +54,7 @@ def test_what_the_file_holds_adds_up(results: Path) -> None:
         run: (n, mean) for run, n, mean in counted
     }
     assert documents == [(11,)]
-    assert (again.runs, again.made) == (done.runs, [])
+    assert (again.runs, again.new_runs) == (done.runs, [])
 
 
 def test_two_raters_share_a_set_and_each_gets_the_own_files(results: Path, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_two_raters_share_a_set_and_each_gets_the_own_files(results: Path, tmp_p
         first = import_ratings(store, read_pages(PAGES))
         second = import_ratings(store, read_pages(other, "Bo"))
         assert second.set_id == first.set_id
-        assert second.made == []
+        assert second.new_runs == []
         with pytest.raises(UsageError, match=r"2 raters.*Annotator.1, Bo"):
             export_ratings(store, None, None, documents=GOLD)
         assert export_ratings(store, None, "Annotator.1", documents=GOLD) == _official(

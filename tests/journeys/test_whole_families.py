@@ -25,7 +25,7 @@ from lbx.base.records import Completion, Request
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.cluster.folder import RunFolder
 from lbx.report.format import render
-from lbx.report.format.cells import sheet
+from lbx.report.format.table_cells import sheet
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.board import BOARDS
 from lbx.results import Store

@@ -14,11 +14,11 @@ import pytest
 
 from lbx.base.errors import UsageError
 from lbx.base.records import Sample
-from lbx.benchmarks.longbench.tables import CATEGORIES
+from lbx.benchmarks.longbench.paper_tables import CATEGORIES
 from lbx.benchmarks.longbench.tasks import TASKS
-from lbx.benchmarks.longbench_pro.tables import CATEGORIES as DIMENSIONS
+from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES as DIMENSIONS
 from lbx.benchmarks.lveval import LEVELS
-from lbx.report.format.cells import sheet
+from lbx.report.format.table_cells import sheet
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.board import BOARDS

@@ -20,7 +20,7 @@ from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.comparison import cautions
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from tests.command_line import Lbx
 from tests.report.made_answers import Answer, make
 from tests.report.made_runs import add_run
@@ -48,7 +48,7 @@ def run(store: Store, name: str, scores: Mapping[str, Mapping[str, float]], **ch
             ScoreRow(name, "longbench", task, key, 0, "f1", version, value, None, True) for key, value in found.items()
         ]
         store.write(samples=samples, generations=generations, scores=rows)
-    add_up(store, name, BENCHMARKS["longbench"])
+    aggregate_scores(store, name, BENCHMARKS["longbench"])
 
 
 def random_scores(seed: int, count: int = 40) -> dict[str, float]:

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from lbx.base.errors import UsageError
-from lbx.report.format.cells import sheet
+from lbx.report.format.table_cells import sheet
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.effective_context import choose_lengths

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from lbx.base.columns import Column
-from lbx.report.format.cells import sheet, spark
 from lbx.report.format.sheets import Sheet
+from lbx.report.format.table_cells import sheet, spark
 from lbx.report.format.terminal import lines
 from lbx.report.reports import REPORTS
 from lbx.results import Table

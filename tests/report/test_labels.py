@@ -13,8 +13,8 @@ import pytest
 
 from lbx.base.records import Sample
 from lbx.report.format import render
-from lbx.report.format.cells import sheet
 from lbx.report.format.labels import LABELS, labels
+from lbx.report.format.table_cells import sheet
 from lbx.report.format.terminal import lines
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report, write_parquet

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lbx.base.records import Sample
-from lbx.report.format.cells import sheet
+from lbx.report.format.table_cells import sheet
 from lbx.report.query import ReportQuery
 from lbx.report.reports import REPORTS, read_report
 from lbx.report.rows.leaderboard import describe_few_documents, rank_ranges, sort_score

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from lbx.base.columns import Column
-from lbx.report.format.cells import cells, sheet, without_intervals
 from lbx.report.format.digits import number, quantity, quantity_with_interval, with_interval
 from lbx.report.format.sheets import plain_columns
+from lbx.report.format.table_cells import cells, sheet, without_intervals
 from lbx.report.report import Report
 from lbx.report.reports import REPORTS
 from lbx.results import Table

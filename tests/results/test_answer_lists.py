@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lbx.results import Store
-from lbx.results.read.answers import (
+from lbx.results.read.stored_answers import (
     SORTS,
     AnswerFilter,
     AnswerKey,

@@ -26,7 +26,7 @@ from lbx.bundle.disk import Tally
 from lbx.options.run_spec import RunSettings
 from lbx.results import GenerationRow, SampleRow, Store
 from lbx.results.rows import stored_sample
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.results.scoring.reading import open_with_numbers
 from lbx.results.scoring.scores import FEWEST, Rescoring, ScoringInput, ScoringPool, rescore
 from lbx.running.workers.pool import share_out
@@ -110,7 +110,7 @@ def test_processes_change_nothing(tmp_path: Path, store: Store) -> None:
         assert [done for done, _ in states] == sorted(done for done, _ in states)
         found.append(everything(store))
         for name in ("r1", "r2"):
-            add_up(store, name, BENCHMARKS["longbench"])
+            aggregate_scores(store, name, BENCHMARKS["longbench"])
         assert everything(store) == found[-1], "the same numbers from the stored scores"
     assert found[0] == found[1]
     assert len(found[0][0]) == 341
@@ -193,7 +193,7 @@ def test_a_task_that_its_benchmark_has_not_is_left_alone(failed: bool, tmp_path:
         [] if failed else ["longbench/foreign: longbench does not have this task, so its 3 outputs are not scored."]
     )
     assert store.query("SELECT DISTINCT task FROM task_results").rows == [("qasper",)]
-    add_up(store, "r", BENCHMARKS["longbench"])
+    aggregate_scores(store, "r", BENCHMARKS["longbench"])
     assert store.query("SELECT DISTINCT task FROM task_results").rows == [("qasper",)]
 
 
@@ -255,7 +255,7 @@ def test_numbers_over_tasks_leave_out_those_that_are_not_scored_again_yet(tmp_pa
         answered(store, tmp_path / task, task, 4)
     rescore(store, Rescoring(use(LongBench())))
     store.query("UPDATE scores SET metric_version = ? WHERE task = 'qasper'", [Newer.metric_version])
-    add_up(store, "r1", Newer())
+    aggregate_scores(store, "r1", Newer())
     assert store.query("SELECT task, metric_version FROM task_results ORDER BY ALL").rows == [
         ("hotpotqa", LongBench.metric_version), ("qasper", Newer.metric_version)
     ]  # fmt: skip

@@ -15,7 +15,7 @@ from lbx.base.number import Number
 from lbx.base.records import Sample, ScoredSample
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import GenerationRow, RunRow, SampleRow, ScoreRow, Store
-from lbx.results.scoring.adding_up import add_up
+from lbx.results.scoring.aggregation import aggregate_scores
 from lbx.statistics.estimates import interval
 from tests.scored_parts import TASKS, Imported, made_sample, made_scores
 
@@ -63,7 +63,7 @@ def numbers(store: Store, benchmark: str, scores: Scores, failed: dict[tuple[str
             for key in answered for place, (metric, value) in enumerate(scores[key].items())
         ],
     )  # fmt: skip
-    add_up(store, run_id, family)
+    aggregate_scores(store, run_id, family)
     found = {}
     for table, names in (
         ("task_results", "task || '/' || metric"),

@@ -197,7 +197,7 @@ class Average:
     Attributes:
         n: number of scores under it.
         score: the mean of the parts' scores, in 0..1.
-        percent: the unrounded mean of the parts' official figures, which are rounded.
+        percent: the unrounded mean of the parts' official scores, which are rounded.
         partial: whether any score lacks a part.
         estimate: see ``Number``; None if a part has none.
     """

@@ -2,7 +2,7 @@
 
 A family is a module, or a folder, with a subclass of ``Benchmark``. It defines its data, tasks, asking protocol and
 scoring rules as values, implements the methods that need code, and has the format of its official files, its tables,
-boards and published figures. Its entry in ``lbx.benchmarks.registry.BENCHMARKS`` is the only other place that names it.
+boards and published scores. Its entry in ``lbx.benchmarks.registry.BENCHMARKS`` is the only other place that names it.
 
 Marks of questions that a model or people should judge, and the copies of a question.
 
@@ -31,7 +31,7 @@ from lbx.base.records import (
     Task,
 )
 from lbx.benchmarks.base.aggregates import ScoredRows
-from lbx.benchmarks.base.layout import Boards, LengthCurve, Paper, PublishedFigures
+from lbx.benchmarks.base.paper_tables import Boards, LengthCurve, Paper, PublishedScores
 from lbx.benchmarks.base.predictions import PredictionFormat, ResultFormat
 from lbx.benchmarks.base.sources import DataSource
 from lbx.benchmarks.retrieval.retriever import RetrievalRules
@@ -237,8 +237,8 @@ class Benchmark(ABC):
     """Tables of its paper."""
     boards: ClassVar[Boards] = Boards()
     """Tables and charts of its leaderboards."""
-    published_figures: ClassVar[PublishedFigures] = PublishedFigures()
-    """Published figures of models."""
+    published_scores: ClassVar[PublishedScores] = PublishedScores()
+    """Published scores of models."""
 
     def for_model(self, model: AskedModel, mode: Mode) -> Benchmark:
         """Return the family with samples for a model; itself, unless its samples depend on the model.

@@ -153,15 +153,15 @@ class PredictionFormat(ABC):
         """Return a file's rows, each with its sample. Raises UsageError naming file and line."""
 
     @abstractmethod
-    def identity(self, sample: Sample) -> object:
+    def match_key(self, sample: Sample) -> object:
         """Return the values that match a file's sample with the bundle's."""
 
-    def identities(
+    def match_keys(
         self, samples: Sequence[Sample], predictions: Sequence[Prediction]
     ) -> tuple[list[object], list[object]]:
         """Return values of a bundle's samples and of a file's rows that are equal if the row answers the sample."""
-        rows = [self.identity(row.sample) if row.sample else row.sample_id for row in predictions]
-        return [*map(self.identity, samples)], rows
+        rows = [self.match_key(row.sample) if row.sample else row.sample_id for row in predictions]
+        return [*map(self.match_key, samples)], rows
 
     def is_judge_row(self, line: PredictionLine) -> bool:
         """Return whether a row is from a judge's file; such a file has several tasks, and its model's name."""
@@ -174,7 +174,7 @@ class PredictionFormat(ABC):
     def unmatched_name(self, sample: Sample) -> str:
         """Return a name for a sample that the bundle does not have; equal samples get equal names in all files."""
         score_values = [sample.meta.get(key) for key in self.score_keys]
-        content = [self.identity(sample), sample.question, sample.references, sample.length, score_values]
+        content = [self.match_key(sample), sample.question, sample.references, sample.length, score_values]
         return f"{UNMATCHED}{sha256_text(canonical_json(content))[:16]}"
 
     def accepts_unmatched(self, prediction: Prediction) -> bool:
@@ -182,7 +182,7 @@ class PredictionFormat(ABC):
         return prediction.sample is None
 
     def may_match_by_position(self, prediction: Prediction, sample: Sample) -> bool:
-        """Return whether a row may answer the sample at its position in the data despite a different ``identity``.
+        """Return whether a row may answer the sample at its position in the data despite a different ``match_key``.
 
         Called only if a file's rows do not match, and used only if true for every row of the file.
         """

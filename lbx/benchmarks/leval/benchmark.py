@@ -47,6 +47,7 @@ from lbx.benchmarks.base.aggregates import (
 )
 from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRules, TaskCatalogue
 from lbx.benchmarks.base.predictions import ResultFormat
+from lbx.benchmarks.leval.paper_tables import BOARDS, PAPER
 from lbx.benchmarks.leval.predictions import LEvalFormat, join_tables, result_files
 from lbx.benchmarks.leval.prompts import (
     CONFIG,
@@ -62,7 +63,6 @@ from lbx.benchmarks.leval.prompts import (
     retrieval_prompt,
     second_prompt,
 )
-from lbx.benchmarks.leval.tables import BOARDS, PAPER
 from lbx.benchmarks.leval.tasks import (
     DATA,
     KINDS,
@@ -186,7 +186,7 @@ class LEval(Benchmark):
         """Return the numbers that auto_eval.py prints: percent with four decimals.
 
         topic_retrieval adds exact_match/first, /second, /third and sci_fi loyalty and fact; their exact_match is the
-        mean of these rounded figures, itself not rounded, as printed.
+        mean of these rounded scores, itself not rounded, as printed.
         """
         kind = KINDS[task]
         if kind == "rouge":
@@ -285,14 +285,16 @@ def _rouge_aggregate(rows: Sequence[ScoredSample]) -> list[Number]:
     official = _with_geometric_mean({metric: mean(values) for metric, values in answers.items()})
     means_of_questions = {metric: question_means(complete_rows, values) for metric, values in answers.items()}
     rows = means_of_questions["rouge1"][0]
-    figures = {metric: values for metric, (_, values) in means_of_questions.items()}
-    scores = _with_geometric_mean({metric: mean(values) for metric, values in figures.items()})
+    means_by_metric = {metric: values for metric, (_, values) in means_of_questions.items()}
+    scores = _with_geometric_mean({metric: mean(values) for metric, values in means_by_metric.items()})
     # Linearised: a row moves the geometric mean of means by the mean of its relative changes of each of them.
-    relative_changes = [figures[metric] / scores[metric] if scores[metric] else np.zeros(len(rows)) for metric in names]
+    relative_changes = [
+        means_by_metric[metric] / scores[metric] if scores[metric] else np.zeros(len(rows)) for metric in names
+    ]
     geometric_mean_estimate = estimate(
         rows, scores["geometric_mean"] / 300 * sum(relative_changes, np.zeros(len(rows))), linear=False
     )
-    estimates = {metric: estimate(rows, figures[metric] / 100) for metric in names}
+    estimates = {metric: estimate(rows, means_by_metric[metric] / 100) for metric in names}
     return [
         Number(
             metric=metric,

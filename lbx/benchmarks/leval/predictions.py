@@ -114,8 +114,8 @@ class LEvalFormat(PredictionFormat):
         meta: dict[str, Any] = {"evaluation": evaluation}
         if KINDS[task] == "topics":
             meta["topic"] = number % 3
-        identity = [line.optional_text("query"), reference, evaluation, meta.get("topic")]
-        sample_id = sha256_text(canonical_json(identity))[:16]
+        key_values = [line.optional_text("query"), reference, evaluation, meta.get("topic")]
+        sample_id = sha256_text(canonical_json(key_values))[:16]
         sample = Sample(
             benchmark=self.name,
             task=task,
@@ -134,7 +134,7 @@ class LEvalFormat(PredictionFormat):
         note = "; ".join(filter(None, (prediction.note, _NO_TEXT)))
         return replace(prediction, output=answer, finish_reason=None, note=note)
 
-    def identity(self, sample: Sample) -> object:
+    def match_key(self, sample: Sample) -> object:
         """Return question, answer, and whether the answer is scored."""
         return sample.question, sample.references, sample.meta["evaluation"] in SCORED
 
@@ -271,17 +271,17 @@ def _row(
     row = {"Model": file_part(run.model)}
     for task in _tasks(name):
         results = run.numbers.get(task, {})
-        row[task] = _cell([results[metric].official if metric in results else None for metric in metrics])
-    row[average] = _cell([averages.get((grouping, metric)) for metric in metrics])
+        row[task] = _format_cell([results[metric].official if metric in results else None for metric in metrics])
+    row[average] = _format_cell([averages.get((grouping, metric)) for metric in metrics])
     if kind:
         words = [len(line.output.split()) for line in run.lines if line.scored_sample.sample.task in _tasks(name)]
         row["Length"] = f"{fmean(words):.2f}"
     return row | protocol_columns(run.settings, run.metadata, has_settings=run.has_settings)
 
 
-def _cell(figures: Sequence[float | None]) -> str:
-    """Format a cell as "45.36", or "45.90/15.60/23.64"; "" if a figure is missing."""
-    return "/".join(f"{figure:.2f}" for figure in figures if figure is not None) if None not in figures else ""
+def _format_cell(scores: Sequence[float | None]) -> str:
+    """Format a cell as "45.36", or "45.90/15.60/23.64"; "" if a score is missing."""
+    return "/".join(f"{score:.2f}" for score in scores if score is not None) if None not in scores else ""
 
 
 def protocol_columns(settings: Mapping[str, Any], metadata: Mapping[str, str], *, has_settings: bool) -> dict[str, str]:

@@ -167,10 +167,10 @@ def _branches(text: str, location: str) -> tuple[_Branch, ...]:
 
 def _read_branches(body: Sequence[ast.stmt], location: str) -> Iterator[_Branch]:
     match body:
-        case [ast.If(test=ast.Compare(ast.Constant(str(text)), [ast.In()], [value]), body=said, orelse=other), *_]:
+        case [ast.If(test=ast.Compare(ast.Constant(str(text)), [ast.In()], [value]), body=branch, orelse=other), *_]:
             if (name := unparse(value)) not in ("file_name", "args.metric"):
                 raise damaged_file_error(f"{location}, line {value.lineno}", f"the system message depends on {name}")
-            yield _Branch(text, name, _read_message(said, location))
+            yield _Branch(text, name, _read_message(branch, location))
             yield from _read_branches(other, location)
         case _:
             yield _Branch(None, "", _read_message(body, location))

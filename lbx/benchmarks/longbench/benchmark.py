@@ -37,8 +37,8 @@ from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRule
 from lbx.benchmarks.base.files import DataRow, damaged_file_error, read_json, zip_members
 from lbx.benchmarks.base.predictions import ResultFormat, ScoredRun
 from lbx.benchmarks.base.sources import DataSource, RowSource, ZippedJsonLines, fill_format, find_in_folder
+from lbx.benchmarks.longbench.paper_tables import BOARDS, PAPER, curves, groups
 from lbx.benchmarks.longbench.predictions import LongBenchFormat, folder_of
-from lbx.benchmarks.longbench.tables import BOARDS, PAPER, curves, groups
 from lbx.benchmarks.longbench.tasks import (
     BUCKETS,
     METRICS,
@@ -233,7 +233,7 @@ class LongBench(Benchmark):
         return next(iter(task_score(METRICS[kind_of(task).metric][0], rows, METRICS[kind_of(task).metric][0], 2)), None)
 
     def groups(self, tasks: Mapping[str, Sequence[ScoredSample]], *, averages_only: bool = False) -> list[Number]:
-        """Return the authors' tables of averages, from ``lbx.benchmarks.longbench.tables``."""
+        """Return the authors' tables of averages, from ``lbx.benchmarks.longbench.paper_tables``."""
         return groups(numbers_by_task(self.aggregate, tasks))
 
 

@@ -59,7 +59,7 @@ class LongBenchFormat(PredictionFormat):
         rows = []
         for row in predictions:
             assert row.sample is not None
-            question = self.identity(row.sample)
+            question = self.match_key(row.sample)
             original = first.setdefault(question, row)
             rows.append(
                 replace(
@@ -87,7 +87,7 @@ class LongBenchFormat(PredictionFormat):
         )
         return self.make_prediction(line, number, sample, "pred")
 
-    def identity(self, sample: Sample) -> object:
+    def match_key(self, sample: Sample) -> object:
         """Return answers and length: nearly unique in a task; rows with the same ones are also scored alike."""
         return sample.references, sample.length
 

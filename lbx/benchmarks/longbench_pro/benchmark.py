@@ -38,8 +38,8 @@ from lbx.benchmarks.base.benchmark import AskingProtocol, Benchmark, ScoringRule
 from lbx.benchmarks.base.files import DataRow, damaged_file_error
 from lbx.benchmarks.base.predictions import ResultFormat
 from lbx.benchmarks.base.sources import DataSource
+from lbx.benchmarks.longbench_pro.paper_tables import BOARDS, LANGUAGES, PAPER, PUBLISHED, group_scores
 from lbx.benchmarks.longbench_pro.predictions import MODEL_INFO, LongBenchProFormat, join_model_info, result_files
-from lbx.benchmarks.longbench_pro.tables import BOARDS, LANGUAGES, PAPER, PUBLISHED, group_scores
 from lbx.benchmarks.longbench_pro.tasks import (
     LIMITS,
     LONG_WINDOW,
@@ -88,7 +88,7 @@ class LongBenchPro(Benchmark):
     results = ResultFormat(result_files, join_model_info, growing_file=MODEL_INFO)
     paper = PAPER
     boards = BOARDS
-    published_figures = PUBLISHED
+    published_scores = PUBLISHED
 
     def tasks(self, bundle: Bundle, names: Collection[str] | None = None) -> list[Task]:
         """Return the tasks with rows in the data file. Raises BundleError if it is damaged."""

@@ -43,7 +43,7 @@ from lbx.benchmarks.base.predictions import (
     differences,
     file_part,
 )
-from lbx.benchmarks.longbench_pro.tables import CATEGORIES, headline, missing_category, report
+from lbx.benchmarks.longbench_pro.paper_tables import CATEGORIES, headline, missing_category, report
 from lbx.benchmarks.longbench_pro.tasks import LIMITS, TASK_OF, TASKS, TEXT_META
 
 _CODES = {"English": "en", "Chinese": "zh"}
@@ -83,7 +83,7 @@ class LongBenchProFormat(PredictionFormat):
             predictions.append(replace(prediction, iteration=iteration, reasoning=reasoning))
         return predictions
 
-    def identity(self, sample: Sample) -> object:
+    def match_key(self, sample: Sample) -> object:
         return sample.sample_id
 
     def file_name(self, model: str, task: str) -> str:

@@ -301,7 +301,7 @@ class CustomFormat(PredictionFormat):
             predictions.append(self.make_prediction(line, number, sample, "output"))
         return predictions
 
-    def identity(self, sample: Sample) -> object:
+    def match_key(self, sample: Sample) -> object:
         return sample.sample_id
 
     def file_name(self, model: str, task: str) -> str:

@@ -7,7 +7,7 @@ answer continues:
 
     {"index": 0, "input": "...", "outputs": ["ABCDE"], "length": 4062, "answer_prefix": " Answer: ..."}
 
-RULER's tables: models by length as in its README, tasks by length, and published figures.
+RULER's tables: models by length as in its README, tasks by length, and published scores.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lbx.benchmarks.base.benchmark import (
     TaskCatalogue,
     no_model_error,
 )
-from lbx.benchmarks.base.layout import (
+from lbx.benchmarks.base.paper_tables import (
     MODE,
     Board,
     BoardEntry,
@@ -44,7 +44,7 @@ from lbx.benchmarks.base.layout import (
     Boards,
     LineChart,
     Paper,
-    PublishedFigures,
+    PublishedScores,
     TableCell,
     by_group,
     first_value,
@@ -83,7 +83,7 @@ LENGTH_MEANS = {length: group_number("length", LABELS[length], metric=AVERAGE) f
 HEADINGS = {AVERAGE: "Avg", RISING: "wAvg (inc)", FALLING: "wAvg (dec)", EFFECTIVE: "effective (k)"}
 _OVERALL = {metric: group_number(OVERALL, metric=metric) for metric in HEADINGS}
 
-PUBLISHED = PublishedFigures(
+PUBLISHED = PublishedScores(
     means=[(_OVERALL[AVERAGE], dict.fromkeys(LENGTH_MEANS.values(), 1))],
     lengths=LENGTH_MEANS,
 )
@@ -111,9 +111,9 @@ PAPER = Paper(
 def _effective(entry: BoardEntry) -> str | None:
     """Return the effective length by the entry's official averages: "<4k", "32k", ">128k" as in the README."""
     averages = {
-        length: entry.figures[key]
+        length: entry.numbers[key]
         for length, key in LENGTH_MEANS.items()
-        if key in entry.figures and key not in entry.unofficial
+        if key in entry.numbers and key not in entry.unofficial
     }
     if not averages:
         return None
@@ -186,7 +186,7 @@ class Ruler(Benchmark):
     results = RESULTS
     paper = PAPER
     boards = BOARDS
-    published_figures = PUBLISHED
+    published_scores = PUBLISHED
 
     def __init__(self, model: AskedModel | None = None, mode: Mode = PLAIN) -> None:
         self._model = model

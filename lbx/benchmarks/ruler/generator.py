@@ -202,7 +202,7 @@ class UnusableDrawError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Candidate:
     """A drawn text, answer prefix included.
 
     Attributes:
@@ -218,7 +218,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class TokenBudget:
     """Room of a sample in tokens.
 
     Attributes:
@@ -239,12 +239,12 @@ class Room:
 class Generator(ABC):
     """Generator of a task's samples; each draw advances its random state."""
 
-    room: Room
+    budget: TokenBudget
     first_size = 0
     """Size of the text that estimates the tokens of a unit; 0 for the smallest size."""
 
     @abstractmethod
-    def draw(self, size: int, number: int) -> Draft:
+    def draw(self, size: int, number: int) -> Candidate:
         """Draw a sample.
 
         Args:
@@ -256,9 +256,9 @@ class Generator(ABC):
 
     def highest_size(self, tokens: int, size: int) -> int:
         """Return the upper bound of the search, given the tokens of a text of this size."""
-        return max(int(self.room.limit / (tokens / size) * 3), self.room.step * 2)
+        return max(int(self.budget.limit / (tokens / size) * 3), self.budget.step * 2)
 
-    def samples(self, count: CountTokens) -> Iterator[Draft]:
+    def samples(self, count: CountTokens) -> Iterator[Candidate]:
         """Yield samples without end.
 
         Raises:
@@ -280,16 +280,16 @@ class Generator(ABC):
         Args:
             extra: tokens that each sample has in addition to its text in the search.
         """
-        room = self.room
-        first = self.first_size or room.step
-        size = low = room.step
+        budget = self.budget
+        first = self.first_size or budget.step
+        size = low = budget.step
         tokens = count(self._draw_in_search(first))
         if tokens <= 0:
-            raise no_tokens_error(room)
+            raise no_tokens_error(budget)
         high = self.highest_size(tokens, first)
         while low <= high:
             middle = (low + high) // 2
-            if count(self._draw_in_search(middle)) + extra + room.answer <= room.limit:
+            if count(self._draw_in_search(middle)) + extra + budget.answer <= budget.limit:
                 size, low = middle, middle + 1
             else:
                 high = middle - 1
@@ -300,39 +300,39 @@ class Generator(ABC):
             return self.draw_in_search(size)
         except UnusableDrawError as exc:
             raise UsageError(
-                f"{self.room.name}: the authors' search for the size of samples stops with an error for this "
+                f"{self.budget.name}: the authors' search for the size of samples stops with an error for this "
                 f"tokenizer, length and seed ({exc}).",
                 fix="Choose another length.",
             ) from exc
 
-    def _fit(self, count: CountTokens, size: int, number: int) -> Draft:
-        room, least = self.room, 0
-        for _ in range(size // room.step + MOST_RETRIES):
+    def _fit(self, count: CountTokens, size: int, number: int) -> Candidate:
+        budget, least = self.budget, 0
+        for _ in range(size // budget.step + MOST_RETRIES):
             try:
-                draft = self.draw(size, number)
-                tokens = count(draft.text) + room.answer
-                if tokens <= room.limit:
-                    return replace(draft, tokens=tokens)
+                candidate = self.draw(size, number)
+                tokens = count(candidate.text) + budget.answer
+                if tokens <= budget.limit:
+                    return replace(candidate, tokens=tokens)
                 least = min(least or tokens, tokens)
             except UnusableDrawError:
                 pass
-            if size > room.step:
-                size -= room.step
-        raise too_short_error(room, least)
+            if size > budget.step:
+                size -= budget.step
+        raise too_short_error(budget, least)
 
 
-def no_tokens_error(room: Room) -> UsageError:
+def no_tokens_error(budget: TokenBudget) -> UsageError:
     """Return the error for a tokenizer that has no tokens for a text."""
     return UsageError(
-        f"{room.name} cannot be made: the model's tokenizer has no tokens for its words.",
+        f"{budget.name} cannot be made: the model's tokenizer has no tokens for its words.",
         fix="Check that the model's tokenizer.json is complete.",
     )
 
 
-def too_short_error(room: Room, least: int) -> UsageError:
+def too_short_error(budget: TokenBudget, least: int) -> UsageError:
     """Return the error for a length that no sample fits into."""
-    tokens = f": the smallest sample has {least:,} tokens, but the length leaves {room.limit:,}" if least else ""
+    tokens = f": the smallest sample has {least:,} tokens, but the length leaves {budget.limit:,}" if least else ""
     return UsageError(
-        f"{room.name} cannot be made{tokens}. NVIDIA's script tries until a sample fits, usually for ever.",
-        fix=room.advice,
+        f"{budget.name} cannot be made{tokens}. NVIDIA's script tries until a sample fits, usually for ever.",
+        fix=budget.advice,
     )

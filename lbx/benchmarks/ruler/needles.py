@@ -28,7 +28,7 @@ from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import sha256_text
 from lbx.benchmarks.base.files import damaged_file_error, read_json, read_text
-from lbx.benchmarks.ruler.generator import CountTokens, Draft, Generator, Room
+from lbx.benchmarks.ruler.generator import Candidate, CountTokens, Generator, TokenBudget
 from lbx.benchmarks.ruler.sentences import SentenceSplitter, read_parameters
 from lbx.benchmarks.ruler.tasks import DATA, SCRIPTS, NeedleRules, needle_text, noise_text
 
@@ -170,8 +170,8 @@ def singular(template: str) -> str:
 class Needles(Generator):
     """Generator of a needle task."""
 
-    def __init__(self, bundle: Bundle, rules: NeedleRules, template: str, room: Room, seed: int) -> None:
-        self.room = room
+    def __init__(self, bundle: Bundle, rules: NeedleRules, template: str, budget: TokenBudget, seed: int) -> None:
+        self.budget = budget
         self._rules = rules
         self._seed = seed
         self._random = random.Random(seed)  # noqa: S311 - the authors' draws
@@ -191,10 +191,10 @@ class Needles(Generator):
         size = super().find_size(count, extra)
         if self._essays:
             # Texts of the search may repeat words of an incomplete file. With a step left, these are too long anyway.
-            self._essays.source.check_size(size + self.room.step, self.room.name)
+            self._essays.source.check_size(size + self.budget.step, self.budget.name)
         return size
 
-    def draw(self, size: int, number: int) -> Draft:
+    def draw(self, size: int, number: int) -> Candidate:
         rules = self._rules
         keys: list[str] = []
         values: list[list[str]] = []
@@ -211,7 +211,7 @@ class Needles(Generator):
         names = [keys[index] for index in asked]
         query = f"{', '.join(names[:-1])}, and {names[-1]}" if len(names) > 1 else names[0]
         text = self._template.format(type_needle_v=self._kind, context=context, query=query)
-        return Draft(text, tuple(value for index in asked for value in values[index]), query)
+        return Candidate(text, tuple(value for index in asked for value in values[index]), query)
 
     def _draw_item(self, kind: str) -> str:
         if kind == "numbers":

@@ -116,7 +116,7 @@ class RulerFormat(PredictionFormat):
             predictions.append(Prediction(line, task, sample_id, number, sample, line.text("pred"), note=note))
         return predictions
 
-    def identity(self, sample: Sample) -> object:
+    def match_key(self, sample: Sample) -> object:
         return sample.sample_id
 
     def export_path(self, model: str, task: str | None, name: str) -> str:
@@ -237,7 +237,7 @@ class _TaskResult(NamedTuple):
     rows: Sequence[tuple[object, str]]
 
     @property
-    def nulls(self) -> str:
+    def null_share(self) -> str:
         """Number of predictions without text, of all: "4/62"."""
         return f"{sum(not prediction for _, prediction in self.rows)}/{len(self.rows)}"
 
@@ -299,7 +299,7 @@ def _summary(results: Sequence[_TaskResult]) -> str:
         range(len(results) + 1),
         ("Tasks", *(result.base for result in results)),
         ("Score", *(result.score for result in results)),
-        ("Nulls", *(result.nulls for result in results)),
+        ("Nulls", *(result.null_share for result in results)),
     ]
     return _write_csv(rows)
 

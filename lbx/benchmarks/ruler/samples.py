@@ -18,10 +18,10 @@ from lbx.base.records import Sample, canonical_json, sha256_text
 from lbx.benchmarks.base.files import cached_by_mtime, damaged_file_error, read_text
 from lbx.benchmarks.ruler.chains import Chains
 from lbx.benchmarks.ruler.generator import (
+    Candidate,
     CountLog,
     CountTokens,
-    Draft,
-    Room,
+    TokenBudget,
     join_lines,
     kept_counts,
     split_answer_prefix,
@@ -65,7 +65,7 @@ _FIRST_REPORT_S, _REPORT_S = 3.0, 30.0
 
 
 class _Samples(Protocol):
-    def samples(self, count: CountTokens) -> Iterator[Draft]: ...
+    def samples(self, count: CountTokens) -> Iterator[Candidate]: ...
 
 
 def required_files(bundle: Bundle, task: str) -> list[str]:
@@ -129,11 +129,11 @@ class SampleSet:
         texts = task_texts(self.bundle, task)
         report = _Reporter(f"{benchmark}/{name}", self.settings.samples, self.count)
         with kept_counts(description, self.bundle.file(BUNDLED_COUNTS)) as counts:
-            for number, draft in enumerate(self._drafts(name, texts, counts, report.count)):
-                yield self._sample(benchmark, name, texts, number, draft)
+            for number, candidate in enumerate(self._candidates(name, texts, counts, report.count)):
+                yield self._sample(benchmark, name, texts, number, candidate)
                 report.number = number + 1
 
-    def _drafts(self, name: str, texts: TaskTexts, counts: CountLog, count: CountTokens) -> Iterator[Draft]:
+    def _candidates(self, name: str, texts: TaskTexts, counts: CountLog, count: CountTokens) -> Iterator[Candidate]:
         """Yield drafts; if a kept count is wrong, all are drawn again from new counts.
 
         Raises:
@@ -142,14 +142,14 @@ class SampleSet:
         digests: list[str] = []
         while True:
             try:
-                drafts = self._generator(name, texts).samples(counts.counter(count))
-                for number, draft in enumerate(islice(drafts, self.settings.samples)):
-                    if counts.is_suspect or not self._has_right_count(number, draft, texts, counts, count):
+                candidates = self._generator(name, texts).samples(counts.counter(count))
+                for number, candidate in enumerate(islice(candidates, self.settings.samples)):
+                    if counts.is_suspect or not self._has_right_count(number, candidate, texts, counts, count):
                         break
-                    digest = sha256_text(f"{draft.tokens} {draft.text}")
+                    digest = sha256_text(f"{candidate.tokens} {candidate.text}")
                     if number == len(digests):
                         digests.append(digest)
-                        yield draft
+                        yield candidate
                     elif digest != digests[number]:
                         raise LbxError(
                             f"Samples of ruler/{name} were made from wrong token counts, which are now discarded.",
@@ -163,36 +163,36 @@ class SampleSet:
             counts.discard()
 
     def _has_right_count(
-        self, number: int, draft: Draft, texts: TaskTexts, counts: CountLog, count: CountTokens
+        self, number: int, candidate: Candidate, texts: TaskTexts, counts: CountLog, count: CountTokens
     ) -> bool:
         """Compare the count of a draft from a file with the tokenizer, for the first, the last and one in 50."""
         is_last = number == self.settings.samples - 1
         if not counts.path or number in counts.right_samples or not (is_last or number % _CHECKED_SHARE == 0):
             return True
         counts.right_samples.add(number)
-        return count(draft.text) + texts.answer_tokens == draft.tokens
+        return count(candidate.text) + texts.answer_tokens == candidate.tokens
 
-    def _sample(self, benchmark: str, name: str, texts: TaskTexts, number: int, draft: Draft) -> Sample:
+    def _sample(self, benchmark: str, name: str, texts: TaskTexts, number: int, candidate: Candidate) -> Sample:
         task, length = split_task(name)
-        text = draft.text
+        text = candidate.text
         if self.settings.remove_newline_tab and task != "vt":  # vt has joined lines before counting
             text = join_lines(text)
         text, prefix = split_answer_prefix(text, texts.answer_prefix)
         # By its content, because the samples of two tokenizers differ, and those of two formats of a model do not.
-        content = sha256_text(canonical_json([text, prefix, draft.outputs, draft.tokens, length]))
+        content = sha256_text(canonical_json([text, prefix, candidate.outputs, candidate.tokens, length]))
         return Sample(
             benchmark=benchmark,
             task=name,
             sample_id=f"{number:04d}-{content[:8]}",
             context=text,
-            question=draft.query,
-            references=draft.outputs,
-            length=draft.tokens,
+            question=candidate.query,
+            references=candidate.outputs,
+            length=candidate.tokens,
             length_unit="tokens",
             meta={
                 "answer_prefix": prefix,
                 # niah.py overwrites the sample's number by the position of its first answer.
-                "index": text.find(draft.outputs[0]) if task in NEEDLES else number,
+                "index": text.find(candidate.outputs[0]) if task in NEEDLES else number,
                 "max_length": length,
             },
         )
@@ -208,21 +208,21 @@ class SampleSet:
             step = _SHORT_STEP
         else:
             step = _STEPS.get(family_of(task), 1)
-        room = Room(f"ruler/{name}", length - template_tokens, texts.answer_tokens, step)
+        budget = TokenBudget(f"ruler/{name}", length - template_tokens, texts.answer_tokens, step)
         if task in NEEDLES:
-            return Needles(bundle, NEEDLES[task], template, room, seed)
+            return Needles(bundle, NEEDLES[task], template, budget, seed)
         if task == "vt":
             return Chains(
-                noise_text(bundle), template, texts, room, seed,
+                noise_text(bundle), template, texts, budget, seed,
                 template_tokens=template_tokens, joins_lines=self.settings.remove_newline_tab,
             )  # fmt: skip
         if task == "cwe":
             words = shuffled_words(bundle, seed)
             larger_list = partial(_english_words, bundle)
-            return CommonWords(template, room, seed, is_short=length < _SHORT, words=words, english_words=larger_list)
+            return CommonWords(template, budget, seed, is_short=length < _SHORT, words=words, english_words=larger_list)
         if task == "fwe":
-            return FrequentWords(template, room, seed)
-        return QuestionTexts(bundle, QUESTIONS[task], template, room, seed)
+            return FrequentWords(template, budget, seed)
+        return QuestionTexts(bundle, QUESTIONS[task], template, budget, seed)
 
     def _frame(self) -> tuple[str, int]:
         """Return the text around the task's template, and the tokens that are left free for another one."""

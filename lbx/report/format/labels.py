@@ -53,7 +53,7 @@ def labels(runs: Iterable[Row]) -> dict[str, str]:
     alike: dict[tuple[Any, Any], list[Row]] = {}
     for row in rows.values():
         alike.setdefault((row["model"], _mode(row)), []).append(row)
-    words = {run: texts for some in alike.values() for run, texts in _distinguishing_words(some).items()}
+    words = {run: texts for group in alike.values() for run, texts in _distinguishing_words(group).items()}
     label_of = {run: _label(row, _mode(row), *words[run]) for run, row in rows.items()}
     counts = Counter(label_of.values())  # a model's name may equal another run's label
     return {run: label if counts[label] == 1 else f"{label} [{run}]" for run, label in label_of.items()}

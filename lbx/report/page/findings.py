@@ -81,8 +81,8 @@ def _leader(source: PageSource, rows: Sequence[Row], location: Html) -> Html:
 
 def _and(names: Sequence[str], most: int = 3) -> str:
     """Join names; with at least two more than ``most``, count the others."""
-    some = [*names[:most], f"{len(names) - most:,} more"] if len(names) > most + 1 else names
-    return " and ".join(filter(None, (", ".join(some[:-1]), some[-1]))) if some else ""
+    items = [*names[:most], f"{len(names) - most:,} more"] if len(names) > most + 1 else names
+    return " and ".join(filter(None, (", ".join(items[:-1]), items[-1]))) if items else ""
 
 
 def _printed_score(row: Row) -> tuple[str, str]:

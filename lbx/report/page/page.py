@@ -20,7 +20,7 @@ from lbx.base.visible import as_command, one_line
 from lbx.report.draw.figures import CHART_STYLE, MOST_RUNS, figures
 from lbx.report.draw.svg import symbol_styles
 from lbx.report.format.labels import headline
-from lbx.report.page import answers
+from lbx.report.page import answer_data
 from lbx.report.page.findings import failures, leading_sentences, remarks, settings
 from lbx.report.page.html import (
     Html,
@@ -193,7 +193,7 @@ def _contents(sections: Sequence[Section]) -> list[tuple[str, list[Section]]]:
         group: [*(name for name, place in places if place.group == group), *names] for group, names in _GROUPS.items()
     }
     groups = [(group, [by_name.pop(name) for name in names if name in by_name]) for group, names in names_of.items()]
-    return [(group, some) for group, some in [*groups, ("", list(by_name.values()))] if some]
+    return [(group, members) for group, members in [*groups, ("", list(by_name.values()))] if members]
 
 
 def _places() -> dict[str, PagePlace]:
@@ -224,16 +224,16 @@ def _hash(text: str) -> str:
 
 def _answer_section(store: Store, source: PageSource, chars: int, room: int) -> Section | None:
     runs = list(source.runs.values())
-    page_answers = answers.pack_answers(store, [run.run_id for run in runs], chars=chars, most_bytes=room)
+    page_answers = answer_data.pack_answers(store, [run.run_id for run in runs], chars=chars, most_bytes=room)
     if not page_answers.answers:
         return None
     names = {
         "runs": [_name(run) for run in runs],
         "labels": [one_line(run.label) for run in runs],
         "tasks": page_answers.tasks,
-        "marks": answers.WORDS,
-        "columns": {name: answers.BITS.get(name, 0) for name in page_answers.columns},
-        "mark_names": answers.MARK_NAMES,
+        "marks": answer_data.WORDS,
+        "columns": {name: answer_data.BITS.get(name, 0) for name in page_answers.columns},
+        "mark_names": answer_data.MARK_NAMES,
         "show": as_command("lbx", "show", PurePath(source.file)),
         "browse": as_command("lbx", "browse", PurePath(source.file)),
     }
@@ -242,14 +242,14 @@ def _answer_section(store: Store, source: PageSource, chars: int, room: int) -> 
         "answers.html",
         carried=" ".join(filter(None, (_summary(page_answers, chars), removal_notice(store)))),
         runs=list(zip(names["runs"], names["labels"], strict=True)),
-        tasks=answers.group_tasks(page_answers.tasks),
-        marks=answers.WORDS,
+        tasks=answer_data.group_tasks(page_answers.tasks),
+        marks=answer_data.WORDS,
         data={"names": Html(json.dumps(names).replace("<", "\\u003c")), **data},
     )
     return Section("answers", "Answers", [Html("".join(html_parts))])
 
 
-def _summary(page_answers: answers.PackedAnswers, chars: int) -> str:
+def _summary(page_answers: answer_data.PackedAnswers, chars: int) -> str:
     summary = f"{page_answers.answers_in_page:,} answers with their scores and marks"
     if page_answers.answers_in_page < page_answers.answers:
         summary += f", of {page_answers.answers:,}: more would not fit"

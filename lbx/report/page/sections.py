@@ -14,8 +14,8 @@ from lbx.base.errors import UsageError
 from lbx.base.visible import as_command
 from lbx.report.draw.figures import figures
 from lbx.report.draw.svg import run_class
-from lbx.report.format.cells import rows_for_people, sheet
 from lbx.report.format.labels import LABELS
+from lbx.report.format.table_cells import rows_for_people, sheet
 from lbx.report.page.html import Best, Html, Section, drawings, html, part, quiet, run_name, table, tag, truncate_text
 from lbx.report.page.scoreboard import Scoreboard, ScoreCell, ScoreColumn, build_scoreboard
 from lbx.report.page.source import PageSource

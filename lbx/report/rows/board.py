@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from lbx.base.columns import Column
 from lbx.base.marks import COUNT_WORDS
 from lbx.base.number import NumberKey, group_number, key_of, task_number
-from lbx.benchmarks.base.layout import (
+from lbx.benchmarks.base.paper_tables import (
     AnswerLengthRule,
     Board,
     BoardEntry,
@@ -41,8 +41,8 @@ from lbx.report.draw.figures import (
     Figure,
     FigureSource,
 )
-from lbx.report.format.cells import interval_notes
 from lbx.report.format.labels import Row, number_label, with_model_labels
+from lbx.report.format.table_cells import interval_notes
 from lbx.report.query import PUBLISHED, ReportQuery
 from lbx.report.report import PagePlace, Report
 from lbx.report.rows.expected import answer_counts
@@ -111,27 +111,27 @@ def _run_entries(store: Store, benchmark: str) -> list[BoardEntry]:
 def _run_entry(
     run: Mapping[str, Any],
     benchmark: str,
-    numbers: Iterable[Mapping[str, Any]],
+    number_rows: Iterable[Mapping[str, Any]],
     sample_counts: Mapping[tuple[str, str, str | None], tuple[int, int]],
     closed_shares: Mapping[str, str | None],
 ) -> BoardEntry:
     unit = unit_of(benchmark)
     settings, metadata = _object(run["settings"]), _object(run["metadata"])
-    figures: dict[NumberKey, float] = {}
-    sure: dict[NumberKey, IntervalValues] = {}
+    numbers: dict[NumberKey, float] = {}
+    intervals: dict[NumberKey, IntervalValues] = {}
     lacking, clusters = set(), {}
     incomplete: list[tuple[int, int]] = []
-    for row in numbers:
+    for row in number_rows:
         key = key_of({**row, "run_id": "", "benchmark": ""})
         official, score, counts = row["official"], row["score"], (row["answered"], row["asked"])
         low, high = (None if row[end] is None else unit * row[end] for end in ("low", "high"))
-        sure[key] = (low, high, row["method"], row["cluster_by"])
+        intervals[key] = (low, high, row["method"], row["cluster_by"])
         clusters[row["cluster_by"]] = True
         if None not in counts and counts[0] < counts[1]:
             incomplete.append(counts)
         value = unit * score if official is None and score is not None else official
         if value is not None and math.isfinite(value):  # other programs' files may have any value
-            figures[key] = value
+            numbers[key] = value
         if official is None:
             lacking.add(key)
     # Where all samples have an answer, some answers may have no part in a number.
@@ -149,7 +149,7 @@ def _run_entry(
         differs_in=run["differs_in"],
         reasons=bool(re.search(r"(?<!no )\bthinking\b|\bcot\b", mode)) or _is_reasoning_file(settings),
         attributes={**settings, "made": run["backend"] != "import", "metadata": metadata},
-        figures=figures, unofficial=frozenset(lacking), intervals=sure,
+        numbers=numbers, unofficial=frozenset(lacking), intervals=intervals,
         cluster_by="sample" if "sample" in clusters else next(filter(None, clusters), None), note=note,
         remark=f"reasoning closed in {part}" if (part := closed_shares.get(run["run_id"])) else None,
     )  # fmt: skip
@@ -160,8 +160,8 @@ def _least_complete(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
     return max(parts, key=lambda part: (part[1], -part[0]), default=(0, 0))
 
 
-def _coverage_text(some: int, every: int) -> str | None:
-    return f"{some:,} of {every:,}" if some < every else None
+def _coverage_text(part: int, total: int) -> str | None:
+    return f"{part:,} of {total:,}" if part < total else None
 
 
 def _object(text: str | None) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def _is_reasoning_file(settings: Mapping[str, Any]) -> bool:
 
 @cache
 def _keys_by_label(benchmark: str) -> dict[str, NumberKey]:
-    """Keys of a benchmark's board numbers by their labels in files of published figures."""
+    """Keys of a benchmark's board numbers by their labels in files of published scores."""
     boards = BENCHMARKS[benchmark].boards.tables.values()
     parts = [part for board in boards for part in board.parts]
     keys = {key for part in parts for key in (*part.numbers.values(), *part.reasoning_numbers.values())}
@@ -196,21 +196,21 @@ def _published_entry(model: PublishedModel) -> BoardEntry:
         _PLAIN.sub("", _REASONING.sub("", model.model)) + "*",
         reasons=bool(_REASONING.search(model.model)),
         attributes={**model.about, "published": model.model},
-        figures={keys.get(label, task_number(label)): figure.value for label, figure in model.figures.items()},
+        numbers={keys.get(label, task_number(label)): score.value for label, score in model.scores.items()},
         note=model.doubt,
     )
 
 
-def pair_entries(models: Iterable[BoardEntry], always: Collection[str] = ()) -> list[Pair]:
+def pair_entries(models: Iterable[BoardEntry], required_names: Collection[str] = ()) -> list[Pair]:
     """Pair plain and reasoning entries of each model; duplicates get rows of their own.
 
     Args:
-        always: published models that fill both sides.
+        required_names: published models that fill both sides.
     """
     rows: list[tuple[tuple[object, ...], list[BoardEntry | None]]] = []
     for entry in models:
         key = (entry.model, entry.run_id is None, entry.backend, entry.mode_without_reasoning, entry.differs_in)
-        if entry.run_id is None and entry.model.rstrip("*") in always:
+        if entry.run_id is None and entry.model.rstrip("*") in required_names:
             rows.append((key, [entry, entry]))
             continue
         side = int(entry.reasons)
@@ -260,15 +260,20 @@ def table(store: Store, query: ReportQuery, name: str) -> Table:
     rows = _rows(store, query, benchmark, board)
     runs = _RUNS if board.pairs_modes else _RUNS[:1]
     board_columns = _columns(board)
-    sure = [f"{column.name}_{end}" for column in board_columns if column.interval for end in BOUND_COLUMNS]
-    columns = (*runs, *(column.name for column in board_columns), *sure, *(["cluster_by"] if sure else []))
+    interval_values = [f"{column.name}_{end}" for column in board_columns if column.interval for end in BOUND_COLUMNS]
+    columns = (
+        *runs,
+        *(column.name for column in board_columns),
+        *interval_values,
+        *(["cluster_by"] if interval_values else []),
+    )
     return with_model_labels(store, Table(columns, [tuple(row.get(column) for column in columns) for row in rows]))
 
 
 def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> list[BoardRow]:
     models = entries(store, query, benchmark)
     if key := board.ordered_by:
-        models.sort(key=lambda entry: (entry.note is not None, -entry.figures.get(key, 0)))
+        models.sort(key=lambda entry: (entry.note is not None, -entry.numbers.get(key, 0)))
     words = _mean_words(store, benchmark, board.words) if board.words and models else {}
     rows = []
     for part in board.parts:
@@ -298,11 +303,13 @@ def _row(
     models = [entry for entry in sides if entry]
     first = models[0]
     numbers: BoardRow = dict.fromkeys([*part.numbers, *part.reasoning_numbers])
-    sure: BoardRow = {}
+    interval_values: BoardRow = {}
     for entry, keys in zip(sides, (part.numbers, part.reasoning_numbers), strict=False):
         if entry:
-            numbers |= {column: entry.figures.get(key) for column, key in keys.items()}
-            sure |= {f"{column}_{end}": value for column, key in keys.items() for end, value in _ends(entry, key)}
+            numbers |= {column: entry.numbers.get(key) for column, key in keys.items()}
+            interval_values |= {
+                f"{column}_{end}": value for column, key in keys.items() for end, value in _ends(entry, key)
+            }
     if board.words:
         numbers["length"] = words.get(first.run_id or "")
     if not board.keeps_empty and all(value is None for value in numbers.values()):
@@ -318,7 +325,7 @@ def _row(
         **part.texts,
         **{column.name: column.value(models) for column in board.columns if column.value},
         **numbers,
-        **sure,
+        **interval_values,
     }
 
 
@@ -348,19 +355,25 @@ def _rank(by: Callable[[BoardRow], float | None], row: BoardRow) -> tuple[bool, 
 
 
 def _on_curves(models: Iterable[BoardEntry], curve_of_run: Curves, grouping: str) -> list[BoardEntry]:
-    """Entries of the runs that have the curve; their figures are its points and the counts of its tasks and answers."""
+    """Entries of the runs that have the curve; their scores are its points and the counts of its tasks and answers."""
     on_curves = []
     for entry in models:
         if curve := curve_of_run.get((entry.run_id or "", grouping)):
             values = {name: point.value for name, point in curve.points.items()}
             values |= {"tasks": len(curve.tasks), "n": curve.n, "fewest": curve.fewest}
-            figures = {group_number(grouping, metric=name): value for name, value in values.items()}
-            sure = {
+            numbers = {group_number(grouping, metric=name): value for name, value in values.items()}
+            interval_values = {
                 group_number(grouping, metric=name): (point.low, point.high, point.method, curve.cluster_by)
                 for name, point in curve.points.items()
             }
             on_curves.append(
-                replace(entry, figures=figures, intervals=sure, unofficial=frozenset(), cluster_by=curve.cluster_by)
+                replace(
+                    entry,
+                    numbers=numbers,
+                    intervals=interval_values,
+                    unofficial=frozenset(),
+                    cluster_by=curve.cluster_by,
+                )
             )
     return on_curves
 
@@ -375,7 +388,7 @@ def _mean_words(store: Store, benchmark: str, rule: AnswerLengthRule) -> dict[st
     for run_id, task, marks, n, words in counted:
         if rule.counts(task, marks):
             words_of.setdefault(run_id, []).append((words, n))
-    return {run: sum(w * n for w, n in some) / sum(n for _, n in some) for run, some in words_of.items()}
+    return {run: sum(w * n for w, n in words) / sum(n for _, n in words) for run, words in words_of.items()}
 
 
 NameAndMark = Callable[[Row], tuple[str, int]]
@@ -402,7 +415,7 @@ def _parts(chart: Chart, rows: Sequence[Row]) -> dict[str, list[Row]]:
     parts: dict[str, list[Row]] = {}
     for row in rows:
         parts.setdefault(row[chart.by] if chart.by else "", []).append(row)
-    return {value: some for value, some in parts.items() if not chart.only or value == chart.only}
+    return {value: part for value, part in parts.items() if not chart.only or value == chart.only}
 
 
 def _series(chart: Chart, rows: Iterable[Row], who: NameAndMark, columns: Iterable[str]) -> list[Series]:
@@ -432,8 +445,8 @@ def _draw_columns(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[P
     labels = list(chart.columns.values())
     shapes_of = {
         value: shapes
-        for value, some in _parts(chart, rows).items()
-        if (shapes := _series(chart, _select_rows(some), who, chart.columns))
+        for value, part in _parts(chart, rows).items()
+        if (shapes := _series(chart, _select_rows(part), who, chart.columns))
     }
     ends = extent(shape for shapes in shapes_of.values() for shape in shapes)
     pictures = []
@@ -467,9 +480,9 @@ def _draw_model_dots(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> lis
 
 def _draw_heat(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[Picture]:
     if not chart.by:
-        some = rows[:MOST_ROWS]
-        models = [who(row) for row in some]
-        return _draw_map(chart, chart.title, "models", models, list(enumerate(some)))
+        shown_rows = rows[:MOST_ROWS]
+        models = [who(row) for row in shown_rows]
+        return _draw_map(chart, chart.title, "models", models, list(enumerate(shown_rows)))
     names = list(dict.fromkeys(row[chart.by] for row in rows if row[chart.by] != chart.only))
     heats = []
     for group in dict.fromkeys(who(row) for row in rows[:MOST]):

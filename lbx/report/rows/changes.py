@@ -9,7 +9,7 @@ from lbx.report.query import ReportQuery
 from lbx.report.report import Report
 from lbx.report.rows.comparison import cautions
 from lbx.results import Store, Table
-from lbx.results.read.answers import resolve_tasks
+from lbx.results.read.stored_answers import resolve_tasks
 from lbx.results.views import HEADS
 
 

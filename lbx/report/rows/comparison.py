@@ -222,11 +222,11 @@ def _row(line: ComparisonRow, in_bundles: Mapping[tuple[str, str, str], int], ma
     estimate, interval = line.difference, line.difference.interval
     in_bundle = in_bundles.get((line.run_a, line.benchmark, line.first.name)) if line.first.level == "task" else None
     part = f"{interval.n:,} of {in_bundle:,}" if in_bundle and interval.n < in_bundle else None
-    sure = interval_columns(interval, "document" if line.first.estimate.clustered else "sample")
+    interval_values = interval_columns(interval, "document" if line.first.estimate.clustered else "sample")
     return (
         line.run_a, line.run_b, line.benchmark, line.first.name, line.first.metric, interval.n, line.first.score,
         line.second.score, interval.value, line.same_outputs, interval.n, in_bundle, part, line.first.level,
-        *(sure[name] for name in INTERVAL_COLUMNS), estimate.p, line.p_holm, estimate.test, estimate.wins,
+        *(interval_values[name] for name in INTERVAL_COLUMNS), estimate.p, line.p_holm, estimate.test, estimate.wins,
         estimate.ties,
         estimate.losses, estimate.detectable, verdict(line, margin), line.caution or None,
     )  # fmt: skip

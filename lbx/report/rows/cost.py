@@ -244,11 +244,11 @@ def _lines(
     for task, estimate, part in [*parts, *((task, estimates[task], task_costs[task]) for task in tasks)]:
         line: CostLine = {"task": task}
         if estimate is not None:
-            sure = interval(estimate)
+            score_interval = interval(estimate)
             line |= {
-                "n": sure.n,
-                "score": sure.value,
-                **score_interval_columns(sure, family, clustered=estimate.clustered),
+                "n": score_interval.n,
+                "score": score_interval.value,
+                **score_interval_columns(score_interval, family, clustered=estimate.clustered),
             }
         yield line, part
 

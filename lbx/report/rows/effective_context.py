@@ -8,7 +8,7 @@ A length is not claimed if its prompts were truncated, or may have been, since t
 not claimed either if its score may be due to guessing: 85% of a score near zero is easily kept. The column ``why``
 gives the reason.
 
-Published models with scores by length (``PublishedFigures.lengths``) follow the runs of their benchmark, in the unit of
+Published models with scores by length (``PublishedScores.lengths``) follow the runs of their benchmark, in the unit of
 the runs' lengths. They have no intervals, so that their lengths are neither significantly kept nor lost.
 """
 
@@ -82,7 +82,7 @@ class Bin(NamedTuple):
 
     up_to: int
     estimate: Estimate
-    sure: Interval
+    interval: Interval
     margin: float
     low: float | None
     high: float | None
@@ -139,9 +139,9 @@ def _rule(keep: float, at_least: float | None) -> str:
 
 def _published_lines(model: PublishedModel, keep: float, at_least: float | None) -> Iterator[dict[str, Any]]:
     """Yield a line for each length of a published model; none for fewer than two lengths."""
-    keys = BENCHMARKS[model.benchmark].published_figures.lengths
-    figures = {length: model.figures.get(number_label(key)) for length, key in sorted(keys.items())}
-    scores = {length: figure.value / unit_of(model.benchmark) for length, figure in figures.items() if figure}
+    keys = BENCHMARKS[model.benchmark].published_scores.lengths
+    scores_by_length = {length: model.scores.get(number_label(key)) for length, key in sorted(keys.items())}
+    scores = {length: score.value / unit_of(model.benchmark) for length, score in scores_by_length.items() if score}
     if len(scores) < 2:
         return
     shortest = next(iter(scores.values()))
@@ -149,14 +149,14 @@ def _published_lines(model: PublishedModel, keep: float, at_least: float | None)
     for length, score in scores.items():
         # Figures are printed with few digits, and the difference of two may differ from 0 in the last binary digit.
         margin = round(score - (keep * shortest if at_least is None else at_least), 12)
-        sure = Interval(score, None, None, None, None, 0, 0, "published")
-        bins.append(Bin(length, Estimate(()), sure, margin, None, None))
+        score_interval = Interval(score, None, None, None, None, 0, 0, "published")
+        bins.append(Bin(length, Estimate(()), score_interval, margin, None, None))
     rule = _rule(keep, at_least)
     span = _range(bins, rule)
     for length_bin in bins:
         yield {"model": starred_name(model), "rule": rule} | span | {
-            "length_up_to": length_bin.up_to, "score": length_bin.sure.value, "method": length_bin.sure.method,
-            "kept": length_bin.sure.value / shortest if shortest else None, "margin": length_bin.margin,
+            "length_up_to": length_bin.up_to, "score": length_bin.interval.value, "method": length_bin.interval.method,
+            "kept": length_bin.interval.value / shortest if shortest else None, "margin": length_bin.margin,
             "verdict": length_bin.verdict,
         }  # fmt: skip
 
@@ -193,9 +193,9 @@ def _lines(benchmark: str, tasks: RowsByTask, keep: float, at_least: float | Non
         line |= _range(bins, rule)
         for length_bin in bins:
             yield line | {
-                "length_up_to": length_bin.up_to, "n": length_bin.sure.n, "score": length_bin.sure.value,
-                **score_interval_columns(length_bin.sure, family, clustered=length_bin.estimate.clustered),
-                "kept": length_bin.sure.value / bins[0].sure.value if bins[0].sure.value else None,
+                "length_up_to": length_bin.up_to, "n": length_bin.interval.n, "score": length_bin.interval.value,
+                **score_interval_columns(length_bin.interval, family, clustered=length_bin.estimate.clustered),
+                "kept": length_bin.interval.value / bins[0].interval.value if bins[0].interval.value else None,
                 "margin": length_bin.margin, "margin_low": length_bin.low, "margin_high": length_bin.high,
                 "verdict": length_bin.verdict,
             }  # fmt: skip
@@ -260,33 +260,33 @@ def _make_bins(estimates: Mapping[int, Estimate | None], keep: float, at_least: 
     for up_to, estimate in estimates.items():
         if estimate is None:
             continue
-        sure = interval(estimate)
-        shortest = shortest or (estimate, sure)
+        score_interval = interval(estimate)
+        shortest = shortest or (estimate, score_interval)
         if at_least is not None:
-            low, high = (None if end is None else end - at_least for end in (sure.low, sure.high))
-            yield Bin(up_to, estimate, sure, sure.value - at_least, low, high)
+            low, high = (None if end is None else end - at_least for end in (score_interval.low, score_interval.high))
+            yield Bin(up_to, estimate, score_interval, score_interval.value - at_least, low, high)
         else:
-            yield _compare_with_shortest(up_to, (estimate, sure), shortest, keep)
+            yield _compare_with_shortest(up_to, (estimate, score_interval), shortest, keep)
 
 
 def _compare_with_shortest(
     up_to: int, this: tuple[Estimate, Interval], shortest: tuple[Estimate, Interval], keep: float
 ) -> Bin:
     """Compare a length with the shortest one, which is kept by definition if its score is above 0."""
-    (estimate, sure), (first, base) = this, shortest
-    margin = sure.value - keep * base.value
+    (estimate, score_interval), (first, base) = this, shortest
+    margin = score_interval.value - keep * base.value
     if first is estimate:
-        by_definition = margin if sure.value > 0 else None
-        return Bin(up_to, estimate, sure, margin, by_definition, by_definition)
+        by_definition = margin if score_interval.value > 0 else None
+        return Bin(up_to, estimate, score_interval, margin, by_definition, by_definition)
     if base.value <= 0:
-        return Bin(up_to, estimate, sure, margin, None, None)
+        return Bin(up_to, estimate, score_interval, margin, None, None)
     if _is_near_end(estimate) or _is_near_end(first):
-        return Bin(up_to, estimate, sure, margin, *_from_intervals(sure, base, keep))
+        return Bin(up_to, estimate, score_interval, margin, *_from_intervals(score_interval, base, keep))
     lowered = tuple(
         Stratum(-keep * stratum.weight, stratum.samples, stratum.clusters, stratum.values) for stratum in first.strata
     )
     lowered_estimate = interval(Estimate(estimate.strata + lowered), bounded=False)
-    return Bin(up_to, estimate, sure, margin, lowered_estimate.low, lowered_estimate.high)
+    return Bin(up_to, estimate, score_interval, margin, lowered_estimate.low, lowered_estimate.high)
 
 
 def _is_near_end(estimate: Estimate) -> bool:
@@ -327,12 +327,12 @@ def _floor(family: Benchmark | None, tasks: Sequence[ScoredRows]) -> tuple[float
 
 
 def _guess_reason(length_bin: Bin, floor: float, name: str) -> str:
-    least = length_bin.sure.value if length_bin.sure.low is None else length_bin.sure.low
+    least = length_bin.interval.value if length_bin.interval.low is None else length_bin.interval.low
     if least > floor:
         return ""
     if math.isnan(least):
         return f"the score up to {length_bin.up_to:,} is not a number"
-    score, chance = f"{100 * length_bin.sure.value:.1f}", f"{100 * floor:.1f}"
+    score, chance = f"{100 * length_bin.interval.value:.1f}", f"{100 * floor:.1f}"
     return f"the score up to {length_bin.up_to:,}, {score}, is not significantly above {name}, {chance}"
 
 

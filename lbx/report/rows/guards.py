@@ -99,8 +99,10 @@ def _zero_share_interval(documents: float) -> tuple[float, float]:
 
 
 def _guards_notes(table: Table) -> list[str]:
-    sure = any(value is not None for row in table.dicts() for name, value in row.items() if name.endswith("_low"))
-    return ["Rates are followed by 95% intervals. JSON and csv also have counts."] if sure else []
+    has_intervals = any(
+        value is not None for row in table.dicts() for name, value in row.items() if name.endswith("_low")
+    )
+    return ["Rates are followed by 95% intervals. JSON and csv also have counts."] if has_intervals else []
 
 
 GUARDS = Report(

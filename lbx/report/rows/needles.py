@@ -103,11 +103,11 @@ def _numbers(benchmark: str, cell: Cell, parts: list[Number]) -> dict[str, Any]:
     estimate = average([part.estimate for part in parts])
     if estimate is None:
         return line
-    sure = interval(estimate)
+    score_interval = interval(estimate)
     return line | {
-        "n": sure.n,
-        "score": sure.value,
-        **score_interval_columns(sure, find_benchmark(benchmark), clustered=estimate.clustered),
+        "n": score_interval.n,
+        "score": score_interval.value,
+        **score_interval_columns(score_interval, find_benchmark(benchmark), clustered=estimate.clustered),
     }
 
 

@@ -15,12 +15,12 @@ from lbx.base.columns import Column
 from lbx.base.number import NumberKey, group_number, key_of
 from lbx.base.units import format_count
 from lbx.base.visible import one_line, visible
-from lbx.benchmarks.base.layout import LengthCurve, Paper, TableCell
+from lbx.benchmarks.base.paper_tables import LengthCurve, Paper, TableCell
 from lbx.benchmarks.registry import BENCHMARKS, CustomBenchmark
-from lbx.opinions import tables as opinion_tables
-from lbx.report.format.cells import cell_text, interval_notes
+from lbx.opinions import result_rows
 from lbx.report.format.labels import number_label
 from lbx.report.format.sheets import Sheet
+from lbx.report.format.table_cells import cell_text, interval_notes
 from lbx.report.query import PUBLISHED, ReportQuery
 from lbx.report.report import PagePlace, Report
 from lbx.report.rows import reference
@@ -144,11 +144,14 @@ def _curve_numbers(rows: Iterable[Mapping[str, Any]], curves: Callable[[str], Cu
         like = {name: numbers[curve.tasks[0]][name] for name in ("run", "run_id", "benchmark")}
         for at, (bucket, point) in enumerate(curve.points.items()):
             key = replace(group_number(grouping, metric=bucket), run=run, benchmark=benchmark)
-            sure = interval_columns(point, curve.cluster_by)
-            ends = {end: None if sure[end] is None else 100 * sure[end] for end in ("low", "high", "se")}
+            interval_values = interval_columns(point, curve.cluster_by)
+            ends = {
+                end: None if interval_values[end] is None else 100 * interval_values[end]
+                for end in ("low", "high", "se")
+            }
             yield {
                 **like, "line": number_label(key), "official": 100 * point.value, "part": 1, "place": 1000 + at,
-                "position": 0, **sure, **ends, KEY: key,
+                "position": 0, **interval_values, **ends, KEY: key,
             }  # fmt: skip
 
 
@@ -275,7 +278,7 @@ TIES_NOTE = "Bold: the best, and all that do not differ significantly from it (p
 def mark_ties(store: Store, query: ReportQuery, paper: Table) -> Table:
     """Add a last column ``alike``: whether a number of the paper does not differ significantly from the best run's.
 
-    A line led by a published figure has no ties, since a figure has no samples to compare.
+    A line led by a published score has no ties, because a published score has no samples to compare.
     """
     rows = paper.dicts()
     scores: LineValues = {}
@@ -306,7 +309,7 @@ def read_paper(store: Store, query: ReportQuery) -> Table:
     table = paper_numbers(store, query.runs)
     if query.with_published_models:
         table = reference.add_published_rows(table, reference.find_published(store, query))
-    return opinion_tables.with_judge_warnings(
+    return result_rows.with_judge_warnings(
         store, with_table_positions(table, lambda benchmark: curves(store, benchmark, query.runs))
     )
 

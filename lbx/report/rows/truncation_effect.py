@@ -123,11 +123,11 @@ def _pair_lines(
         yield runs[0], {**line, "prompts": BOTH, "against": runs[1], **_numbers(family, first_estimate)}
         yield runs[1], {**line, "prompts": BOTH, "against": runs[0], **_numbers(family, second_estimate)}
         estimate = difference(first_estimate, second_estimate)
-        sure = score_interval_columns(
+        interval_values = score_interval_columns(
             estimate.interval, family, clustered=first_estimate.clustered and second_estimate.clustered
         )
         numbers = {"n": estimate.interval.n, "score": estimate.interval.value, "p": estimate.p}
-        yield runs[1], {**line, "prompts": PAIRED, "against": runs[0], **numbers, **sure}
+        yield runs[1], {**line, "prompts": PAIRED, "against": runs[0], **numbers, **interval_values}
 
 
 def _numbers(family: Benchmark | None, estimate: Estimate | None, *, bounded: bool = True) -> TruncationLine:

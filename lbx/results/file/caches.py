@@ -34,8 +34,8 @@ class _RetrievalRow(TableRow):
 
 def embedding_models(store: Store, of: Sequence[str] = ()) -> list[str]:
     """Models with stored vectors: of any text, or of one of the given hashes."""
-    some = "WHERE list_contains(?::VARCHAR[], text_sha256)" if of else ""
-    rows = store.query(f"SELECT DISTINCT model FROM embeddings {some} ORDER BY ALL", [list(of)] if of else [])
+    condition = "WHERE list_contains(?::VARCHAR[], text_sha256)" if of else ""
+    rows = store.query(f"SELECT DISTINCT model FROM embeddings {condition} ORDER BY ALL", [list(of)] if of else [])
     return [row[0] for row in rows.rows]
 
 

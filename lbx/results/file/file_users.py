@@ -1,8 +1,8 @@
 """Descriptions of the process that uses a results file, for people who want to write to it, too.
 
 On this machine, /proc describes the process. A process on another machine is known only if it locks the file to replace
-it (``lbx.results.whole.copies.exclusive_lock``): then the lock's file contains its description, which any user of the
-folder can write, so that it is shown as text only.
+it (``lbx.results.whole.commit_copies.exclusive_lock``): then the lock's file contains a description, which is shown as
+text only, because any user of the folder can write it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import duckdb
 from lbx.base.errors import ConflictError, StoreError
 from lbx.base.units import format_count
 from lbx.base.visible import as_command
-from lbx.results.rows import RunRow, as_json, differing_keys, identity
+from lbx.results.rows import RunRow, as_json, differing_keys, run_identity
 
 if TYPE_CHECKING:
     pass
@@ -29,7 +29,7 @@ FULL_HASH = "backend.weights_whole"
 
 def setting_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Names of the settings that make two rows of ``runs`` different runs; both have settings as JSON text."""
-    before, now = identity(old), identity(new)
+    before, now = run_identity(old), run_identity(new)
     return [
         name
         for name in differing_keys(before, now)
@@ -49,7 +49,7 @@ def refuse_other_run(path: Path, run: RunRow, old: Mapping[str, Any]) -> None:
         path: results file, for the message.
         old: row of ``runs``; its settings or its metric versions may differ.
     """
-    before, now = identity(old), identity(run.values() | {"settings": as_json(run.settings)})
+    before, now = run_identity(old), run_identity(run.values() | {"settings": as_json(run.settings)})
     if names := differing_keys(before, now):
         differences = (f"{name} was {before.get(name)!r} and is now {now.get(name)!r}" for name in names)
         raise StoreError(

@@ -25,8 +25,8 @@ _BATCH_ROWS = 500
 _BATCH_CHARACTERS = 8_000_000
 
 
-def find_import(
-    form: str,
+def make_import_row(
+    format_name: str,
     content_sha256: str,
     bundle: Bundle | None,
     *,
@@ -43,7 +43,7 @@ def find_import(
         bundle: source of the samples that it answers.
         versions: versions of the metrics that will score it.
     """
-    settings = {"imported": form, "content_sha256": content_sha256, **settings}
+    settings = {"imported": format_name, "content_sha256": content_sha256, **settings}
     digest = bundle.digest if bundle else ""
     return RunRow(
         run_id, model, "import", "", versions or {}, digest, settings, {}, __version__, metadata=metadata or None
@@ -71,8 +71,8 @@ def write_import(store: Store, run: RunRow, samples: Iterable[SampleRow], genera
     """
     store.begin_run(run)
     try:
-        for some in _batches(samples, lambda row: len(row.sample.context)):
-            store.write(samples=some)
+        for batch in _batches(samples, lambda row: len(row.sample.context)):
+            store.write(samples=batch)
         now = datetime.now(UTC)
         timed = (replace(row, created_at=now + timedelta(microseconds=at)) for at, row in enumerate(generations))
         for part in _batches(timed, lambda row: len(row.output or "") + len(row.source_row or "")):

@@ -120,7 +120,7 @@ def connect(
 
 
 def lock_path(path: Path) -> Path:
-    """Path of the lock of a process that replaces the file; see ``lbx.results.whole.copies.exclusive_lock``."""
+    """Path of the lock of a process that replaces the file; see ``lbx.results.whole.commit_copies.exclusive_lock``."""
     return path.with_name(f".{path.name}.lock")
 
 

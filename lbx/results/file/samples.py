@@ -63,8 +63,8 @@ def refuse_other_samples(store: Store, samples: Iterable[SampleRow], path: Path)
     """
     rows, values = rows_of_json(store.connection, "samples"), (row.values() for row in samples)
     found: OtherSamples | None = None
-    while some := [*islice(values, _BATCH_ROWS)]:
-        other = find_other_samples(store.connection, rows, [as_json(some)])
+    while batch := [*islice(values, _BATCH_ROWS)]:
+        other = find_other_samples(store.connection, rows, [as_json(batch)])
         found = found + other if found else other
     if found:
         raise other_samples_error(path, found)

@@ -78,7 +78,7 @@ def connect_reader(
 ) -> tuple[duckdb.DuckDBPyConnection, Snapshot | None]:
     """Connect to a results file for reading, or to a snapshot of a file that is being written.
 
-    A file to which a run on another disk copies its commits (``lbx.results.whole.copies``) is a snapshot itself.
+    A file to which a run on another disk copies its commits (``lbx.results.whole.commit_copies``) is a snapshot itself.
 
     Raises:
         StoreError: see ``connect``; or the file cannot be copied.
@@ -214,7 +214,7 @@ def _copy(file: BinaryIO, copy: BinaryIO) -> None:
 
 
 def _has_lock(path: Path) -> bool:
-    """Whether a run has locked the file; see ``lbx.results.whole.copies.exclusive_lock``."""
+    """Whether a run has locked the file; see ``lbx.results.whole.commit_copies.exclusive_lock``."""
     try:
         with open_input(lock_path(path)) as file:
             return lock(file.fileno(), shared=True) is False

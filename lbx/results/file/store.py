@@ -55,7 +55,7 @@ class Store:
     Attributes:
         snapshot: copy that is read instead of a file that is being written.
         completed_tasks: (benchmark, task)s whose existing samples were completed: other runs' numbers over them were
-            computed with less information (``lbx.results.scoring.adding_up.recompute_completed_samples``).
+            computed with less information (``lbx.results.scoring.aggregation.recompute_completed_samples``).
 
     Raises:
         StoreError: the file is not a results file, has contents that lbx never creates, was made by another version of

@@ -18,7 +18,7 @@ from lbx.results.file.contents import COLUMN_TYPES
 from lbx.results.file.identity import joined_settings, setting_differences
 from lbx.results.file.sessions import progress_of_runs
 from lbx.results.file.store import Store
-from lbx.results.read.answers import AnswerKey
+from lbx.results.read.stored_answers import AnswerKey
 from lbx.results.rows import RunRow, as_json
 
 

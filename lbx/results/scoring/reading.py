@@ -40,12 +40,12 @@ def add_missing_numbers(store: Store) -> None:
     unfinished = store.query(_UNFINISHED).rows
     if not unfinished or texts_of(store):  # an extracted file has all numbers that its texts gave
         return
-    from lbx.results.scoring.adding_up import add_up_by_name  # slow import, which most files do not need
+    from lbx.results.scoring.aggregation import aggregate_scores_by_name  # slow import, which most files do not need
 
     if store.read_only:
         store.use_temporary_numbers()
     for run_id, name, ended in unfinished:
-        add_up_by_name(store, run_id, name, is_complete=ended)
+        aggregate_scores_by_name(store, run_id, name, is_complete=ended)
 
 
 _CHECKED_COLUMNS = (
@@ -81,7 +81,7 @@ def number_differences(store: Store, runs: Collection[str]) -> tuple[int, list[N
     Returns:
         The number of compared numbers, and the differences.
     """
-    from lbx.results.scoring.adding_up import add_up_by_name  # slow import, which most commands do not need
+    from lbx.results.scoring.aggregation import aggregate_scores_by_name  # slow import, which most commands do not need
 
     stored = _numbers(store, runs)
     benchmarks = store.query(
@@ -91,15 +91,19 @@ def number_differences(store: Store, runs: Collection[str]) -> tuple[int, list[N
     store.use_temporary_numbers()
     store.query("DELETE FROM numbers")
     for run_id, benchmark, has_ended in benchmarks:
-        add_up_by_name(store, run_id, benchmark, is_complete=has_ended)
+        aggregate_scores_by_name(store, run_id, benchmark, is_complete=has_ended)
     computed = _numbers(store, runs)
     differences = []
     for key in sorted(stored.keys() | computed.keys()):
-        here, there = stored.get(key), computed.get(key)
-        columns = [name for name in _CHECKED_COLUMNS if here and there and not _is_close(here[name], there[name])]
-        if columns or not (here and there):
+        stored_row, computed_row = stored.get(key), computed.get(key)
+        columns = [
+            name
+            for name in _CHECKED_COLUMNS
+            if stored_row and computed_row and not _is_close(stored_row[name], computed_row[name])
+        ]
+        if columns or not (stored_row and computed_row):
             column = columns[0] if columns else ""
-            values = [row[column or "score"] if row else None for row in (here, there)]
+            values = [row[column or "score"] if row else None for row in (stored_row, computed_row)]
             names = {name.strip('"'): value for name, value in zip(_NUMBER_COLUMNS, key, strict=True) if value}
             differences.append(NumberDifference(names, column, *values))
     return len(stored.keys() | computed.keys()), differences

@@ -32,7 +32,7 @@ from lbx.results import ScoreRow, Store
 from lbx.results.file.caches import EmbeddedText, embedding_models, find_vectors, store_vectors
 from lbx.results.read.runs import set_metric_version
 from lbx.results.rows import stored_sample
-from lbx.results.scoring.adding_up import add_up, in_order, recompute_completed_samples
+from lbx.results.scoring.aggregation import aggregate_scores, in_order, recompute_completed_samples
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -163,7 +163,7 @@ class Similarities:
         progress: Callable[[int, int], None] = lambda _done, _total: None,
     ) -> None:
         self._embedder = embedder
-        self._model = identity(embedder) if embedder else model
+        self._model = embedder_identity(embedder) if embedder else model
         self._progress = progress
 
     def compute(self, store: Store, comparisons: Sequence[SimilarityInput | None]) -> list[float | None]:
@@ -207,7 +207,7 @@ class Similarities:
         return new_vectors
 
 
-def identity(embedder: Embedder) -> str:
+def embedder_identity(embedder: Embedder) -> str:
     """Name of an embedding model in the results file: equal names give equal vectors."""
     return f"{embedder.info.name}/{embedder.info.fingerprint[:12]}"
 
@@ -307,7 +307,7 @@ def rescore(
                     done += count
                     progress(done, total)
             set_metric_version(store, run_id, name, benchmark.metric_version)
-            add_up(store, run_id, benchmark)
+            aggregate_scores(store, run_id, benchmark)
     recompute_completed_samples(store, rescoring.benchmarks)
     return done
 
@@ -329,7 +329,7 @@ class _Family:
         samples = [stored_sample(benchmark.name, task, row) for row in rows]
         outputs = [row["output"] or "" for row in rows]
         inputs = [
-            ScoringInput(*three) for three in zip(samples, outputs, self._similarities(samples, outputs), strict=True)
+            ScoringInput(*values) for values in zip(samples, outputs, self._similarities(samples, outputs), strict=True)
         ]
         new_rows: list[ScoreRow] = []
         done = 0

@@ -37,7 +37,7 @@ from lbx.results.file.samples import differing_parts, rename_samples
 from lbx.results.file.texts import require_texts
 from lbx.results.rows import EARLIER, as_json
 from lbx.results.scoring.scores import Rescoring, rescore
-from lbx.results.whole.copies import copy_database
+from lbx.results.whole.commit_copies import copy_database
 from lbx.results.whole.edits import new_results_file
 
 

@@ -29,7 +29,7 @@ from lbx.results.file.texts import require_texts
 from lbx.results.read.runs import resolve_runs
 from lbx.results.scoring.scores import Rescoring, Similarities, rescore
 from lbx.results.whole.bundle_rules import refuse_new_rules, score_by_bundle
-from lbx.results.whole.copies import exclusive_lock
+from lbx.results.whole.commit_copies import exclusive_lock
 from lbx.results.whole.edits import (
     Dependents,
     find_dependents,

@@ -28,7 +28,7 @@ from lbx.results.file.contents import COLUMN_TYPES
 from lbx.results.file.inserting import change_json
 from lbx.results.file.opening import check_path, first_line
 from lbx.results.file.store import Store
-from lbx.results.whole.copies import exclusive_lock
+from lbx.results.whole.commit_copies import exclusive_lock
 
 _OLD = "lbx_source"
 

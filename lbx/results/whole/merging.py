@@ -31,7 +31,7 @@ from lbx.results.file.contents import schema_version
 from lbx.results.file.identity import complete_samples, find_other_samples, joined_settings, setting_differences
 from lbx.results.file.store import Store
 from lbx.results.read.runs import metadata_of
-from lbx.results.rows import as_json, identity
+from lbx.results.rows import as_json, run_identity
 from lbx.results.schema import SCHEMA_VERSION
 
 ANSWER = ("run_id", "benchmark", "task", "sample_id", "iteration")
@@ -401,7 +401,7 @@ def _merge_run(
 
 def _refuse_other_run(stored: Mapping[str, Any], new: Mapping[str, Any], first: Path, source: Path) -> None:
     """Raise StoreError if two rows of the same name differ in anything that affects the numbers."""
-    before, now = identity(stored), identity(new)
+    before, now = run_identity(stored), run_identity(new)
     if names := setting_differences(stored, new):
         differences = "; ".join(f"{name} is {before.get(name)!r} and {now.get(name)!r}" for name in names)
         raise StoreError(

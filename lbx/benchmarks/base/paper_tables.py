@@ -1,4 +1,4 @@
-"""Tables of a benchmark as data: its paper's, its leaderboards and charts, and figures published elsewhere."""
+"""Tables of a benchmark as data: its paper's, its leaderboards and charts, and scores published elsewhere."""
 
 from __future__ import annotations
 
@@ -70,19 +70,19 @@ CsvRow = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedFigures:
-    """Rules for reading and checking published figures.
+class PublishedScores:
+    """Rules for reading and checking published scores.
 
     Attributes:
-        columns: a file's columns in addition to "benchmark" and "model", if ``figures`` reads its rows; () if not.
-        figures: (model, number, figure) of a row in that form.
-        several_rows: whether the figures of one model are in several rows of it.
+        columns: a file's columns in addition to "benchmark" and "model", if ``scores`` reads its rows; () if not.
+        scores_of_row: (model, number, score) of a row in that form.
+        several_rows: whether the scores of one model are in several rows of it.
         means: (a mean, {part: its number of questions, 0 if unknown}).
         lengths: {length in tokens: the score at that length}, for the report ``effective_context``.
     """
 
     columns: Sequence[str] = ()
-    figures: Callable[[CsvRow], Iterable[tuple[str, NumberKey, str]]] = lambda row: ()
+    scores_of_row: Callable[[CsvRow], Iterable[tuple[str, NumberKey, str]]] = lambda row: ()
     several_rows: bool = True
     means: Sequence[tuple[NumberKey, Mapping[NumberKey, int]]] = field(default=())
     lengths: Mapping[int, NumberKey] = field(default_factory=dict)
@@ -103,10 +103,10 @@ class BoardEntry:
             ``reasons`` covers.
         reasons: whether it was asked to reason before its answers: with CoT, or thinking.
         attributes: facts about the model and how it was asked, by lower-case names.
-        figures: official numbers by their keys without a run; the score so far if there is no official number, with the
+        numbers: official numbers by their keys without a run; the score so far if there is no official number, with the
             key in ``unofficial``.
-        intervals: intervals of runs' figures, in the figure's unit.
-        cluster_by: name of the intervals' clusters; "sample" if any figure has samples as clusters.
+        intervals: intervals of runs' scores, in the score's unit.
+        cluster_by: name of the intervals' clusters; "sample" if any score has samples as clusters.
         note: a problem for comparisons: samples without an answer, a published row that contradicts itself.
         remark: another problem of the numbers: answers with reasoning that never closed.
     """
@@ -119,7 +119,7 @@ class BoardEntry:
     differs_in: str | None = None
     reasons: bool = False
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    figures: Mapping[NumberKey, float] = field(default_factory=dict)
+    numbers: Mapping[NumberKey, float] = field(default_factory=dict)
     unofficial: frozenset[NumberKey] = frozenset()
     intervals: Mapping[NumberKey, IntervalValues] = field(default_factory=dict)
     cluster_by: str | None = None
@@ -282,7 +282,7 @@ class Boards:
     Attributes:
         tables: by the names of their reports.
         reference_models: published models that are shown next to any run, in a table of pairs on both sides.
-        complete_entry: adds numbers that follow from an entry's figures: averages of a published model's tasks.
+        complete_entry: adds numbers that follow from an entry's scores: averages of a published model's tasks.
     """
 
     tables: Mapping[str, Board] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 LongBench's averages over tasks, as in the authors' tables.
 
-A category's figure is the mean of its tasks' figures; an overall figure is the mean of the categories', so that a
+A category's score is the mean of its tasks' scores; an overall score is the mean of the categories', so that a
 category of two tasks weighs as much as a category of four. The tables are three: English, Chinese (both with the two
 code tasks) and all tasks together. LongBench-E has the same per bucket of length.
 
@@ -29,7 +29,7 @@ import numpy as np
 from lbx.base.columns import Column, number_column
 from lbx.base.number import OVERALL, Number, NumberKey, group_number
 from lbx.benchmarks.base.aggregates import Average, ScoredRows, question_means
-from lbx.benchmarks.base.layout import (
+from lbx.benchmarks.base.paper_tables import (
     MODE,
     Board,
     BoardEntry,
@@ -242,10 +242,10 @@ def _radius(score: float | None, best: float) -> float | None:
 
 
 def _complete_entry(entry: BoardEntry) -> BoardEntry:
-    """Add the averages of a published model's task figures, computed as for runs."""
+    """Add the averages of a published model's task scores, computed as for runs."""
     if entry.run_id:
         return entry
-    official = {key.task: value for key, value in entry.figures.items() if key.task in TASKS and not key.metric}
+    official = {key.task: value for key, value in entry.numbers.items() if key.task in TASKS and not key.metric}
     heads = {task: METRICS[TASKS[task].metric][0] for task in official}
     numbers = {
         task: {head: Number(metric=head, n=0, score=official[task] / 100, official=official[task])}
@@ -256,7 +256,7 @@ def _complete_entry(entry: BoardEntry) -> BoardEntry:
         for group in groups(numbers)
         if group.official is not None
     }
-    return replace(entry, figures={**averages, **entry.figures})
+    return replace(entry, numbers={**averages, **entry.numbers})
 
 
 BOARDS = Boards(

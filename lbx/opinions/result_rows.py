@@ -54,12 +54,12 @@ def bias(store: Store, query: ReportQuery) -> Table:
             if (judged_round["judge_id"], judged_round["benchmark"]) == (row["judge_id"], row["benchmark"])
             and (row["run_id"] is None or _opponents(judged_round) == _opponents(row))
         ]
-        sure = {f"{share}_{end}": value for share in _SHARES for end, value in _share(rounds, share).items()}
+        interval_values = {f"{share}_{end}": value for share in _SHARES for end, value in _share(rounds, share).items()}
         tests = {
             "first_p": _sign_test(row["first_questions"], row["second_questions"]),
             "longer_p": _sign_test(row["longer_questions"], row["shorter_questions"]),
         }
-        bias_rows.append(row | sure | tests | {"fitness": fitness_by_judge[row["judge_id"]].verdict})
+        bias_rows.append(row | interval_values | tests | {"fitness": fitness_by_judge[row["judge_id"]].verdict})
     shares = [end for share in _SHARES for end in _ends(share)]
     return as_table([*_columns(store, "judge_bias"), *shares, "first_p", "longer_p", "fitness"], bias_rows)
 

@@ -54,12 +54,12 @@ _LONGEST_HEADER, _ENTRY_HEAD, _ENTRY_END = 200, 16, b"\xff\xff"
 """Of DuckDB's log: a header, then entries of 8 bytes with their size, 8 with a checksum, and their data."""
 
 
-class Copies:
+class CommitCopies:
     """The file that a run writes (``path``), and its copy; see ``open_copy``."""
 
-    def __init__(self, path: Path, target: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, target: Path, notify: Callable[[str], None]) -> None:
         self.path = path
-        self._target, self._say = target, say
+        self._target, self._notify = target, notify
         self._pause_end = 0.0
         self._version: object = None
         # Kept open until the end: DuckDB's lock would be released as soon as this process closes the file anywhere.
@@ -85,7 +85,7 @@ class Copies:
                 self._append()
         except (OSError, StoreError) as exc:
             self._version, self._pause_end = None, time.monotonic() + _PAUSE_S
-            self._say(f"{self._target} could not be updated: {exc} The run continues.")
+            self._notify(f"{self._target} could not be updated: {exc} The run continues.")
 
     def finish(self) -> None:
         """Copy the file of a finished run, and remove the local file.
@@ -122,7 +122,7 @@ class Copies:
         self._file.seek(0)
         with atomic_file(self._target, sync=True) as out:
             shutil.copyfileobj(self._file, out, _BLOCK)
-        log, target_log = log_of(self.path), log_of(self._target)
+        log, target_log = wal_path(self.path), wal_path(self._target)
         self._close_log()
         if log.is_file():
             with open_input(log) as file, atomic_file(target_log, sync=True) as out:
@@ -137,14 +137,14 @@ class Copies:
     def _append(self) -> None:
         """Append the log's new bytes to the copy's log."""
         try:
-            with open_input(log_of(self.path)) as file:
+            with open_input(wal_path(self.path)) as file:
                 file.seek(self._log_bytes)
                 added = file.read()
         except FileNotFoundError:
             return
         is_new = not self._log_bytes
         if self._log is None:
-            self._log = open_or_create(log_of(self._target), os.O_WRONLY)
+            self._log = open_or_create(wal_path(self._target), os.O_WRONLY)
             os.ftruncate(self._log, self._log_bytes)
         written = 0
         while written < len(added):
@@ -161,16 +161,16 @@ class Copies:
 
 
 @contextmanager
-def open_copy(target: Path, scratch: Path, say: Callable[[str], None]) -> Iterator[Copies]:
+def open_copy(target: Path, scratch: Path, notify: Callable[[str], None]) -> Iterator[CommitCopies]:
     """Have a run write to a file under ``scratch``, and copy it to ``target``, also if the block fails.
 
     The rest of a killed run in ``scratch`` is continued if ``target`` is still its last copy, and reported otherwise.
-    Pass ``Copies.update`` to the store as its ``after_commit``.
+    Pass ``CommitCopies.update`` to the store as its ``after_commit``.
 
     Args:
         target: the results file; the run continues it if it exists.
         scratch: a folder on a local disk.
-        say: called with messages about the rest of a killed run, and about failed copies during the run.
+        notify: called with messages about the rest of a killed run, and about failed copies during the run.
 
     Raises:
         StoreError: another run has this file open, the folder cannot be written, or the last copy fails.
@@ -178,17 +178,17 @@ def open_copy(target: Path, scratch: Path, say: Callable[[str], None]) -> Iterat
     target = target.resolve()  # keeps a link
     with exclusive_lock(target):
         try:
-            path = _find_leftover(target, scratch, say)
+            path = _find_leftover(target, scratch, notify)
             if path is None:
                 with contextlib.suppress(NoLocksError):
-                    _join_log(target, say)
-                path = _create_copy(target, scratch, say)
+                    _join_wal(target, notify)
+                path = _create_copy(target, scratch, notify)
         except OSError as exc:
             raise StoreError(
                 f"The scratch folder {scratch} cannot be used: {exc.strerror or exc}.",
                 fix="Pass another folder with --scratch.",
             ) from exc
-        copies = Copies(path, target, say)
+        copies = CommitCopies(path, target, notify)
         try:
             yield copies
         finally:
@@ -196,12 +196,12 @@ def open_copy(target: Path, scratch: Path, say: Callable[[str], None]) -> Iterat
                 copies.finish()
 
 
-def log_of(path: Path) -> Path:
+def wal_path(path: Path) -> Path:
     """Path of DuckDB's log of a results file."""
     return Path(f"{path.resolve()}.wal")
 
 
-def repair_log(path: Path, say: Callable[[str], None]) -> None:
+def repair_wal(path: Path, notify: Callable[[str], None]) -> None:
     """Repair the log of a copy after its node failed during an update; every complete update is kept.
 
     The node may fail after the file was replaced and before its log was, or when only parts of the last, unfinished
@@ -210,24 +210,24 @@ def repair_log(path: Path, say: Callable[[str], None]) -> None:
     Raises:
         StoreError: the file cannot be opened for another reason, or a run has locked it.
     """
-    if log_of(path).is_file():
+    if wal_path(path).is_file():
         try:
             Store(path, read_only=True).close()
         except InUseError:
             raise
         except StoreError:
             with exclusive_lock(path.resolve()):
-                _repair_log(path, say)
+                _repair_wal(path, notify)
 
 
-def _repair_log(path: Path, say: Callable[[str], None]) -> None:
-    log = log_of(path)
+def _repair_wal(path: Path, notify: Callable[[str], None]) -> None:
+    log = wal_path(path)
     try:
         Store(path, read_only=True).close()
     except StoreError as exc:
         if _LOG_OF_OLDER_FILE in str(exc):
             log.unlink()
-            say(f"Removed {log}: the newer {path.name} has its commits.")
+            notify(f"Removed {log}: the newer {path.name} has its commits.")
             return
         damaged = _DAMAGED_ENTRY.search(str(exc))
         end = int(damaged[1]) if damaged else _find_damaged_size(log) if _DAMAGED_SIZE in str(exc) else None
@@ -235,7 +235,7 @@ def _repair_log(path: Path, say: Callable[[str], None]) -> None:
         if end is None or end >= size:
             raise
         os.truncate(log, end)
-        say(f"Cut off {size - end:,} damaged bytes at the end of {log}: a node failed while it wrote them.")
+        notify(f"Cut off {size - end:,} damaged bytes at the end of {log}: a node failed while it wrote them.")
 
 
 def _find_damaged_size(log: Path) -> int | None:
@@ -293,10 +293,10 @@ def _try_lock_after(pause_s: float, descriptor: int) -> bool:
     return try_lock(descriptor)
 
 
-def _join_log(target: Path, say: Callable[[str], None]) -> None:
+def _join_wal(target: Path, notify: Callable[[str], None]) -> None:
     """Move the log that a killed run left into its file."""
     if len(files_of(target)) > 1:
-        _repair_log(target, say)
+        _repair_wal(target, notify)
         Store(target).close()
 
 
@@ -304,7 +304,7 @@ def _prefix(target: Path) -> str:
     return f"lbx-{sha256_text(str(target))[:12]}-"
 
 
-def _create_copy(target: Path, scratch: Path, say: Callable[[str], None]) -> Path:
+def _create_copy(target: Path, scratch: Path, notify: Callable[[str], None]) -> Path:
     path = Path(tempfile.mkdtemp(prefix=_prefix(target), dir=scratch)) / target.name
     try:
         if target.is_file() and target.stat().st_size:
@@ -312,7 +312,7 @@ def _create_copy(target: Path, scratch: Path, say: Callable[[str], None]) -> Pat
                 with contextlib.suppress(NoLocksError):
                     stack.enter_context(closing(connect(target, read_only=True)[0]))  # locks out writers meanwhile
                 copy_database(target, path)
-            _join_log(path, say)  # of a file system without locks
+            _join_wal(path, notify)  # of a file system without locks
     except BaseException:
         shutil.rmtree(path.parent, ignore_errors=True)
         raise
@@ -328,7 +328,7 @@ def copy_database(path: Path, copy: Path) -> None:
             shutil.copyfileobj(file, out, _BLOCK)
 
 
-def _find_leftover(target: Path, scratch: Path, say: Callable[[str], None]) -> Path | None:
+def _find_leftover(target: Path, scratch: Path, notify: Callable[[str], None]) -> Path | None:
     leftover = None
     for folder in sorted(scratch.glob(f"{_prefix(target)}*")):
         if folder.lstat().st_uid != os.geteuid():  # anyone can predict its name and contents
@@ -339,12 +339,12 @@ def _find_leftover(target: Path, scratch: Path, say: Callable[[str], None]) -> P
         elif (
             leftover is None
             and read_input(copy, _BLOCK).decode("utf-8", "replace") == _version(target)
-            and _has_same_start(log_of(path), log_of(target))
+            and _has_same_start(wal_path(path), wal_path(target))
         ):
             leftover = path
-            say(f"A killed run left {path} on this machine; this run continues it.")
+            notify(f"A killed run left {path} on this machine; this run continues it.")
         else:
-            say(f"A killed run left {path} on this machine, but {target} has changed since. Remove {path}.")
+            notify(f"A killed run left {path} on this machine, but {target} has changed since. Remove {path}.")
     return leftover
 
 

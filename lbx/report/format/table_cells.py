@@ -96,10 +96,10 @@ def interval_notes(table: Table) -> list[str]:
         return []
     notes = ["Scores are followed by 95% intervals."]
     if alone := sum(row.get("cluster_by") == "sample" for row in rows):
-        some = "" if alone == len(rows) else f" of {alone:,} of {len(rows):,} scores"
+        portion = "" if alone == len(rows) else f" of {alone:,} of {len(rows):,} scores"
         notes.append(
-            f"The documents{some} are unknown, or there is only one: samples count as independent, and intervals may "
-            "be too narrow."
+            f"The documents{portion} are unknown, or there is only one: samples count as independent, and intervals "
+            "may be too narrow."
         )
     return notes
 
@@ -166,8 +166,8 @@ def _heading(value: object) -> str:
 
 def without_intervals(view: Report, table: Table) -> Table:
     """Remove the columns of intervals, leaving plain scores."""
-    sure = {*INTERVAL_COLUMNS, *(c.of + name for c in view.columns if c.interval for name in BOUND_COLUMNS)}
-    remaining = [at for at, name in enumerate(table.columns) if name not in sure]
+    interval_names = {*INTERVAL_COLUMNS, *(c.of + name for c in view.columns if c.interval for name in BOUND_COLUMNS)}
+    remaining = [at for at, name in enumerate(table.columns) if name not in interval_names]
     return Table([table.columns[at] for at in remaining], [tuple(row[at] for at in remaining) for row in table.rows])
 
 

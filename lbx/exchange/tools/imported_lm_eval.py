@@ -23,9 +23,9 @@ from lbx.benchmarks.base.prediction_lines import (
 )
 from lbx.benchmarks.base.predictions import Prediction
 from lbx.benchmarks.registry import BENCHMARKS, longbench_harnesses
-from lbx.exchange.field.harness_runs import HarnessRun, judge_task, sort_tasks
-from lbx.exchange.field.run_records import TASK_PREFIX
 from lbx.exchange.prediction_files import PredictionFiles, file_entry
+from lbx.exchange.tools.harness_runs import HarnessRun, judge_task, sort_tasks
+from lbx.exchange.tools.run_records import TASK_PREFIX
 from lbx.results.file.imports import Harness, HarnessTask, finite_number
 
 NAME = "lm_eval"
@@ -56,7 +56,7 @@ def read_lm_eval(path: Path) -> HarnessRun:
     """
     evaluation = _find_evaluation(path)
     tasks = _select_tasks(path, evaluation.samples)
-    form = longbench_harnesses.HarnessFormat("longbench", BENCHMARKS["longbench"].catalogue.names)
+    prediction_format = longbench_harnesses.HarnessFormat("longbench", BENCHMARKS["longbench"].catalogue.names)
     digest = hashlib.sha256()
     results: dict[str, Any] = {}
     if evaluation.results:
@@ -73,7 +73,7 @@ def read_lm_eval(path: Path) -> HarnessRun:
         settings.check_count(file, len(content.lines))
         rows = [_row(line) for line in content.lines]
         _require_one_row_each(content.lines, rows)
-        predictions[task] = form.read_rows(task, rows)
+        predictions[task] = prediction_format.read_rows(task, rows)
         harness_tasks[task] = _harness_task(task, settings, content.lines, predictions[task])
     ignored = [file.name for name, file in evaluation.samples.items() if file not in tasks.values()]
     config = _object(results, "config")
@@ -92,7 +92,9 @@ def read_lm_eval(path: Path) -> HarnessRun:
         run_settings | {"chat_template": bool(results.get("chat_template"))} if results else {},
         harness_tasks,
     )
-    return HarnessRun(form, PredictionFiles(predictions, files, digest.hexdigest(), tuple(ignored)), harness)
+    return HarnessRun(
+        prediction_format, PredictionFiles(predictions, files, digest.hexdigest(), tuple(ignored)), harness
+    )
 
 
 def _find_evaluation(path: Path) -> _HarnessEvaluation:

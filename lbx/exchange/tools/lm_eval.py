@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from lbx.base.records import sha256_text
-from lbx.exchange.field.run_records import ANSWER_FACTS, RunRecord, TaskRecord, ascii_json, file_name_part, task_names
+from lbx.exchange.tools.run_records import ANSWER_FACTS, RunRecord, TaskRecord, ascii_json, file_name_part, task_names
 
 _FILTER = "none"
 

@@ -33,12 +33,12 @@ from lbx.statistics.estimates import Estimate, interval, labels_of
 _NEWEST_VERSION = "SELECT max(metric_version) FROM scores WHERE run_id = ? AND benchmark = ?"
 
 
-def add_up_by_name(store: Store, run_id: str, benchmark: str, *, is_complete: bool) -> None:
-    """Call ``add_up`` by a benchmark's name; an unknown benchmark counts as a user's own."""
-    add_up(store, run_id, find_benchmark(benchmark) or CustomBenchmark(benchmark), is_complete=is_complete)
+def aggregate_scores_by_name(store: Store, run_id: str, benchmark: str, *, is_complete: bool) -> None:
+    """Call ``aggregate_scores`` by a benchmark's name; an unknown benchmark counts as a user's own."""
+    aggregate_scores(store, run_id, find_benchmark(benchmark) or CustomBenchmark(benchmark), is_complete=is_complete)
 
 
-def add_up(store: Store, run_id: str, benchmark: Benchmark, *, is_complete: bool = True) -> None:
+def aggregate_scores(store: Store, run_id: str, benchmark: Benchmark, *, is_complete: bool = True) -> None:
     """Write a run's numbers of one benchmark, from the scores in the results file, and opinions of judges and raters.
 
     For a judge's run, write the opinions on the runs that it judged.
@@ -55,7 +55,7 @@ def add_up(store: Store, run_id: str, benchmark: Benchmark, *, is_complete: bool
     samples = query_scores(store, [run_id], [benchmark.name], of_version)
     adding = _AddingUp(store, run_id, benchmark, version, is_complete=is_complete)
     store.write_results(adding.numbers(samples.get((run_id, benchmark.name), {})))
-    opinions.add_up(store, [run_id])
+    opinions.aggregate_opinions(store, [run_id])
 
 
 def recompute_completed_samples(store: Store, benchmarks: Mapping[str, Benchmark]) -> None:
@@ -67,7 +67,7 @@ def recompute_completed_samples(store: Store, benchmarks: Mapping[str, Benchmark
     )
     for run_id, name in store.query(runs, [tasks]).rows if tasks else ():
         if name in benchmarks:
-            add_up(store, run_id, benchmarks[name])
+            aggregate_scores(store, run_id, benchmarks[name])
     store.completed_tasks.clear()
 
 

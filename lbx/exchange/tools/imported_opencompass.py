@@ -24,8 +24,8 @@ from lbx.benchmarks.base.prediction_lines import (
     require_references,
 )
 from lbx.benchmarks.registry import BENCHMARKS, longbench_harnesses
-from lbx.exchange.field.harness_runs import HarnessRun, judge_task, sort_tasks
 from lbx.exchange.prediction_files import PredictionFiles
+from lbx.exchange.tools.harness_runs import HarnessRun, judge_task, sort_tasks
 from lbx.results.file.imports import Harness, HarnessTask, finite_number
 
 NAME = "opencompass"
@@ -61,7 +61,9 @@ def read_opencompass(path: Path) -> HarnessRun:
             missing, or a malformed file.
     """
     task_files, ignored, model_folder = _find_files(path)
-    form = longbench_harnesses.HarnessFormat("longbench", BENCHMARKS["longbench"].catalogue.names, by_position=True)
+    prediction_format = longbench_harnesses.HarnessFormat(
+        "longbench", BENCHMARKS["longbench"].catalogue.names, by_position=True
+    )
     digest = hashlib.sha256()
     predictions, files, tasks = {}, [], {}
     n_ends = 0
@@ -91,7 +93,7 @@ def read_opencompass(path: Path) -> HarnessRun:
             )
             for position, (answer, texts) in enumerate(zip(answers, without_ends, strict=True))
         ]
-        predictions[task] = form.read_rows(task, rows)
+        predictions[task] = prediction_format.read_rows(task, rows)
         other = longbench_harnesses.OPENCOMPASS_OTHER.get(task)
         score = _own_score(model_folder, task)
         differences: list[str] = []
@@ -112,8 +114,8 @@ def read_opencompass(path: Path) -> HarnessRun:
         )
     time = next((part for part in reversed(path.absolute().parts) if _TIME.fullmatch(part)), "")
     notes = [f"End tokens were removed from {format_count(n_ends, 'answer')}, as OpenCompass does."] if n_ends else []
-    reading = PredictionFiles(predictions, files, digest.hexdigest(), ignored)
-    return HarnessRun(form, reading, Harness(NAME, time=time, tasks=tasks), notes)
+    prediction_files = PredictionFiles(predictions, files, digest.hexdigest(), ignored)
+    return HarnessRun(prediction_format, prediction_files, Harness(NAME, time=time, tasks=tasks), notes)
 
 
 def _find_files(path: Path) -> tuple[dict[str, list[Path]], tuple[str, ...], Path]:

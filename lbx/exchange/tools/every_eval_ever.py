@@ -11,7 +11,7 @@ from uuid import UUID
 from lbx.base.errors import UsageError
 from lbx.base.records import sha256_text
 from lbx.base.visible import as_command
-from lbx.exchange.field.run_records import ANSWER_FACTS, CONFIDENCE, RunRecord, TaskRecord, as_texts, ascii_json
+from lbx.exchange.tools.run_records import ANSWER_FACTS, CONFIDENCE, RunRecord, TaskRecord, as_texts, ascii_json
 
 _SCHEMA = "0.3.0"
 _NOT_PORTABLE = re.compile(r'[<>:"\\|?*/]')

@@ -125,7 +125,7 @@ class HarnessFormat(LongBenchFormat):
             context=row.document,
         )
 
-    def identities(
+    def match_keys(
         self, samples: Sequence[Sample], predictions: Sequence[Prediction]
     ) -> tuple[list[object], list[object]]:
         """Return positions; or ids, and the content of rows and samples whose id only one side has."""

@@ -1,4 +1,4 @@
-"""LongBench Pro's tables: the leaderboard, dimensions of questions, several tries, and published figures.
+"""LongBench Pro's tables: the leaderboard, dimensions of questions, several tries, and published scores.
 
 LongBench Pro's report: averages, best of n and pass@n, over everything and by five properties of a question.
 
@@ -22,7 +22,7 @@ from lbx.base.columns import Column, number_column
 from lbx.base.number import OVERALL, Number, NumberKey, group_number
 from lbx.base.records import Sample, ScoredSample
 from lbx.benchmarks.base.aggregates import ScoredRows, estimate, mean
-from lbx.benchmarks.base.layout import (
+from lbx.benchmarks.base.paper_tables import (
     Board,
     BoardEntry,
     BoardPart,
@@ -33,7 +33,7 @@ from lbx.benchmarks.base.layout import (
     HeatMap,
     LineChart,
     Paper,
-    PublishedFigures,
+    PublishedScores,
     RadarChart,
     TableCell,
     best_of,
@@ -294,15 +294,15 @@ def _number(dimension: str, value: str) -> NumberKey | None:
     return group_number(_GROUPINGS[dimension], value, metric="average") if dimension in _GROUPINGS else None
 
 
-def _figures(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
+def _scores_of_row(row: CsvRow) -> list[tuple[str, NumberKey, str]]:
     key = _number(row["dimension"], row["value"])
     return [(f"{row['model']} ({row['mode']})", key, row["score"])] if key else []
 
 
-# Files of published figures have a row for each number, in 0..1: benchmark,model,mode,dimension,value,score
-PUBLISHED = PublishedFigures(
+# Files of published scores have a row for each number, in 0..1: benchmark,model,mode,dimension,value,score
+PUBLISHED = PublishedScores(
     columns=("mode", "dimension", "value", "score"),
-    figures=_figures,
+    scores_of_row=_scores_of_row,
     means=tuple(
         (OVERALL_AVERAGE, {group_number(name, group, metric="average"): 0 for group in CATEGORIES[name]})
         for name in ("length", "requirement", "difficulty", "language")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from lbx.exchange.field.run_records import ANSWER_FACTS, CONFIDENCE, RunRecord, TaskRecord, ascii_json, task_names
+from lbx.exchange.tools.run_records import ANSWER_FACTS, CONFIDENCE, RunRecord, TaskRecord, ascii_json, task_names
 
 _STATUS = {"done": "success", "failed": "error"}
 _STOP_REASONS = {"stop": "stop", "length": "max_tokens"}

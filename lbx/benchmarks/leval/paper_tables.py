@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from lbx.base.columns import Column, number_column
 from lbx.base.number import OVERALL, NumberKey, group_number, task_number
 from lbx.benchmarks.base.benchmark import MARKS
-from lbx.benchmarks.base.layout import (
+from lbx.benchmarks.base.paper_tables import (
     MODE,
     AnswerLengthRule,
     Board,

@@ -18,8 +18,8 @@ T = TypeVar("T")
 class HarnessRun:
     """Answers read from a harness's files, in a form that matches them with a bundle's samples."""
 
-    form: PredictionFormat
-    reading: PredictionFiles
+    prediction_format: PredictionFormat
+    prediction_files: PredictionFiles
     harness: Harness
     notes: Sequence[str] = ()
 

@@ -62,7 +62,7 @@ class Colours(Benchmark):
                     number_column("mean", "Mean", "percent"),
                 ),
                 [BoardPart({**{t: task_number(t) for t in TASKS}, "mean": group_number(OVERALL, metric="average")})],
-                by=best_of("mean"),
+                rank_by=best_of("mean"),
                 charts=[LineChart("Colours: both", "Two temperatures", {task: task for task in TASKS}, scale=100)],
             )
         }

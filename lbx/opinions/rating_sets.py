@@ -22,7 +22,7 @@ from typing import Any
 from lbx.base.errors import UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import RoundSample, canonical_json, sha256_text
-from lbx.benchmarks.base.benchmark import BY_NAME, marks_in, needs_model
+from lbx.benchmarks.base.benchmark import MARKS_BY_NAME, marks_in, needs_model
 from lbx.benchmarks.judge import NAME, JudgeBenchmark, Round
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.opinions.rating_rows import RatingItemRow, RatingSetRow
@@ -312,7 +312,7 @@ def _question(rows: Sequence[Mapping[str, Any]], bundle: Bundle | None) -> tuple
 
 def _select_questions(common: Sequence[tuple[frozenset[str], Item]], questions: str | None) -> tuple[str, list[Item]]:
     for name in (questions,) if questions else ("human", "open", "all"):
-        allowed_marks = {*BY_NAME.get(name, ("open",))}
+        allowed_marks = {*MARKS_BY_NAME.get(name, ("open",))}
         if selection := [item for marks, item in common if name == "all" or marks & allowed_marks]:
             return name, selection
     return questions or "all", []
@@ -353,9 +353,9 @@ def renamed_rounds(store: Store, old: str, new: str) -> dict[RoundKey, str]:
     names: dict[RoundKey, str] = {}
     for row in read_rounds(store, old):
         key, round_, rubric_sha256 = (row["task"], row["sample_id"]), _round_of(row), row["rubric_sha256"] or ""
-        if round_.name(rubric_sha256) == key[1]:
+        if round_.round_id(rubric_sha256) == key[1]:
             run_id, against = (new if name == old else name for name in (round_.run_id, round_.against_run_id))
-            names[key] = replace(round_, run_id=run_id or "", against_run_id=against).name(rubric_sha256)
+            names[key] = replace(round_, run_id=run_id or "", against_run_id=against).round_id(rubric_sha256)
         else:
             names.setdefault(key, sha256_text(canonical_json([key[1], new]))[: len(key[1])])
     return names

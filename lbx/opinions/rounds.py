@@ -20,7 +20,7 @@ from typing import Any
 from lbx.base.errors import BundleError, UsageError
 from lbx.base.layout import Bundle
 from lbx.base.records import Sample, canonical_json, sha256_text
-from lbx.benchmarks.base.benchmark import BY_NAME, MARKS, copy_pairs, has_copies, marks_in, needs_model
+from lbx.benchmarks.base.benchmark import MARKS, MARKS_BY_NAME, copy_pairs, has_copies, marks_in, needs_model
 from lbx.benchmarks.base.rubric import PAIR, Rubric
 from lbx.benchmarks.judge import JudgeBenchmark, Round
 from lbx.benchmarks.registry import BENCHMARKS, official_judge
@@ -166,7 +166,7 @@ class QuestionChoice:
         if self.questions == "open":
             family = BENCHMARKS.get(sample.benchmark)
             return family is None or family.catalogue.is_open(sample.task)
-        return any(mark in question.marks for mark in BY_NAME[self.questions])
+        return any(mark in question.marks for mark in MARKS_BY_NAME[self.questions])
 
 
 @dataclass(slots=True)
@@ -283,7 +283,7 @@ def _iteration_pairs(
         for i in sorted(answers):
             yield i, i if i in opponents else min(opponents), question.marks
         return
-    selected_marks = BY_NAME.get(choice.questions, MARKS)
+    selected_marks = MARKS_BY_NAME.get(choice.questions, MARKS)
     for (i, j), marks in copy_pairs(question.marks, answers, opponents).items():
         if any(mark in selected_marks for mark in marks):
             yield i, j, marks
@@ -301,7 +301,7 @@ def _no_rounds_error(
 ) -> UsageError:
     names = ", ".join(run.run_id for run in judged_runs)
     runs = f"{names} and {against.run_id} did not both answer" if against else f"{names} did not answer"
-    marks = BY_NAME.get(choice.questions, ())
+    marks = MARKS_BY_NAME.get(choice.questions, ())
     kind = " or ".join(f'marked "{mark}"' for mark in marks) or "open"
     tasks = "" if "all" in choice.tasks else f" in {', '.join(choice.tasks)}"
     fix = "Choose other questions: --questions llm, human, both or open."

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from lbx.base.errors import UsageError
 from lbx.base.number import ALL as ONLY_GROUP
 from lbx.base.number import OVERALL, NumberKey, group_number, task_number
-from lbx.benchmarks.base.aggregates import Array, Bools, first_overall
+from lbx.benchmarks.base.aggregates import Array, Bools, overall_number
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.report.query import ALL, ReportQuery
 from lbx.report.rows.harness import harness_differences
@@ -203,7 +203,7 @@ class ComparisonSide:
         groups = self._benchmark.groups(
             {task: rows for task, rows in tasks.items() if has_task(task)}, averages_only=True
         )
-        average = first_overall(groups, [*heads.values()])
+        average = overall_number(groups, [*heads.values()])
         if average and average not in groups:
             groups.append(average)
         scores = [

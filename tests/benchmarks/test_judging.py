@@ -227,7 +227,7 @@ def test_a_document_that_the_rubric_shows_comes_from_the_bundle(make_bundle: Mak
     judging = JudgeBenchmark(rubric, rounds, documents)
     samples = list(judging.samples(bundle, "ours"))
     assert [sample.context for sample in samples] == ["first text"] * 2 + ["third"] * 2
-    assert {sample.sample_id for sample in samples} == {one.name(rubric.sha256) for one in rounds}
+    assert {sample.sample_id for sample in samples} == {one.round_id(rubric.sha256) for one in rounds}
     prompt = judging.prompt(bundle, samples[0])
     assert (prompt.before, prompt.document, prompt.truncation) == ("", "first text", Truncation.DOCUMENT_MIDDLE)
     for wrong in (replace(rounds[0], document_sha256="0"), replace(rounds[0], sample_id="9")):

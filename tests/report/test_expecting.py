@@ -46,7 +46,7 @@ def test_the_rule(printed: float, own: float | None, low: float | None, high: fl
 
 
 @pytest.mark.parametrize(
-    ("published", "own", "hindrance", "said"),
+    ("published_score", "own", "hindrance", "said"),
     [
         (PublishedScore(28.2, 0.1), {"official": 28.24}, None, ("agrees", "equal as printed")),
         (

@@ -1,4 +1,4 @@
-"""Tables of a benchmark as data: its paper's, its leaderboards and charts, and scores published elsewhere."""
+"""Definitions, as data, of a benchmark's paper tables, leaderboards and charts, and of files of published scores."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from lbx.statistics.estimates import Interval
 
 
 class LengthCurve(NamedTuple):
-    """A run's scores by document length.
+    """Scores of a run by document length.
 
     Attributes:
         tasks: counted tasks.
-        n, fewest: number of their answers, and the smallest number that a task has at a length.
-        points: by length, in 0..1.
+        n: number of answers to these tasks.
+        min_task_n: smallest number of answers to one task at one length.
+        points: interval of the score by length, in 0..1.
         clustered: whether the documents of all answers are known.
     """
 
     tasks: tuple[str, ...]
     n: int
-    fewest: int
+    min_task_n: int
     points: Mapping[str, Interval]
     clustered: bool
 
@@ -34,15 +35,15 @@ class LengthCurve(NamedTuple):
 
 
 class TableCell(NamedTuple):
-    """Position of a number: table, one of a run's rows there ("" if it has just one), and column."""
+    """Cell for a number in a paper's tables: table, row among a run's rows ("" for a single row), and column."""
 
     table: str
     row: str
     column: str
 
 
-def by_group(key: NumberKey) -> TableCell | None:
-    """Return a number's place: a table for each grouping and one for the tasks, with a row for each metric."""
+def cell_by_grouping(key: NumberKey) -> TableCell | None:
+    """Cell of a number in tables by grouping, plus one for the tasks, each with a row for each metric."""
     return TableCell(key.grouping or "tasks", key.metric, key.name)
 
 
@@ -51,16 +52,16 @@ class Paper:
     """Tables of a benchmark's paper.
 
     Attributes:
-        titles: {table: title}; other tables are called by their names.
-        cell_of: position of a number; None if another number repeats it.
-        averages: the (table, row)s with the benchmark's averages; () if all its averages are.
-        average_heading: heading of an average next to other columns; None uses its column.
-        curves: tables of ``ScoringRules.curves`` instead of stored numbers: {grouping: tasks that may be in it}.
-            They are official if every task of the curve is.
+        titles: {table: title}. A table without a title is called by its name.
+        cell_of: returns the cell of a number, or None if another number repeats the number.
+        averages: pairs (table, row) that contain the benchmark's averages. With (), every average counts.
+        average_heading: returns the heading of an average next to other columns. With None, it is the cell's column.
+        curves: tables of ``ScoringRules.curves`` instead of stored numbers: {grouping: tasks that the curve may use}.
+            A curve is official if every task of the curve is.
     """
 
     titles: Mapping[str, str] = field(default_factory=dict)
-    cell_of: Callable[[NumberKey], TableCell | None] = by_group
+    cell_of: Callable[[NumberKey], TableCell | None] = cell_by_grouping
     averages: tuple[tuple[str, str], ...] = ()
     average_heading: Callable[[NumberKey], str] | None = None
     curves: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -71,13 +72,13 @@ CsvRow = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class PublishedScores:
-    """Rules for reading and checking published scores.
+    """Layout and checks of a family's files of published scores.
 
     Attributes:
-        columns: a file's columns in addition to "benchmark" and "model", if ``scores`` reads its rows; () if not.
-        scores_of_row: (model, number, score) of a row in that form.
-        several_rows: whether the scores of one model are in several rows of it.
-        means: (a mean, {part: its number of questions, 0 if unknown}).
+        columns: columns that the family's own layout adds to "benchmark" and "model", or () without such a layout.
+        scores_of_row: parses a row of this layout into (model, number, score).
+        several_rows: whether several rows of a file contain the scores of one model.
+        means: pairs of a mean and {averaged number: its number of questions, 0 if unknown}, to check the mean.
         lengths: {length in tokens: the score at that length}, for the report ``effective_context``.
     """
 
@@ -95,20 +96,21 @@ IntervalValues = tuple[float | None, float | None, str | None, str | None]
 
 @dataclass(frozen=True, slots=True)
 class BoardEntry:
-    """A run, or a published model (``run_id`` None).
+    """Run, or published model (``run_id`` None), as an entry of a leaderboard.
 
     Attributes:
-        model: its name; a published model's ends with "*".
-        mode: how it was asked, if not in the plain way; ``mode_without_reasoning`` leaves out the part that
-            ``reasons`` covers.
-        reasons: whether it was asked to reason before its answers: with CoT, or thinking.
-        attributes: facts about the model and how it was asked, by lower-case names.
-        numbers: official numbers by their keys without a run; the score so far if there is no official number, with the
+        model: name of the model. The name of a published model ends with "*".
+        mode: mode in which the model was asked, or None for the plain mode.
+        mode_without_reasoning: ``mode`` without the words that ``reasons`` stands for.
+        differs_in: settings in which the run differs from other runs of the model.
+        reasons: whether the model was asked to reason before the answer, with CoT or thinking.
+        attributes: facts about the model and the run's settings, by lower-case names.
+        numbers: official numbers by keys without a run. Where there is no official number, the score so far, with the
             key in ``unofficial``.
-        intervals: intervals of runs' scores, in the score's unit.
-        cluster_by: name of the intervals' clusters; "sample" if any score has samples as clusters.
-        note: a problem for comparisons: samples without an answer, a published row that contradicts itself.
-        remark: another problem of the numbers: answers with reasoning that never closed.
+        intervals: intervals of a run's scores, in the unit of the scores.
+        cluster_by: noun for the intervals' clusters, "sample" if samples are the clusters of any score.
+        note: problem for comparisons: samples without an answer, or a published row that contradicts itself.
+        remark: other problem of the numbers: answers with reasoning that never closed.
     """
 
     model: str
@@ -127,19 +129,19 @@ class BoardEntry:
     remark: str | None = None
 
     def describe(self, name: str) -> str | None:
-        """Return a fact about the model: from its row if published, from ``--metadata`` of a run otherwise."""
+        """Fact about the model by name, from a published model's row or from a run's ``--metadata``."""
         metadata = self.attributes.get("metadata", {})
         facts = self.attributes if self.run_id is None else {key.casefold(): text for key, text in metadata.items()}
         return str(facts[name]) if facts.get(name) else None
 
     @property
     def window(self) -> str | None:
-        """Context window of a run."""
-        return thousands(self.attributes.get("context_window"))
+        """Context window of a run, formatted."""
+        return format_window(self.attributes.get("context_window"))
 
 
-def thousands(tokens: object) -> str | None:
-    """Format a window as leaderboards do: 128000 and 131072 are "128k", 120000 is "120k"."""
+def format_window(tokens: object) -> str | None:
+    """Format a context window as leaderboards do: 128000 and 131072 are "128k", 120000 is "120k"."""
     if not isinstance(tokens, int) or tokens <= 0:
         return None
     sizes = ((10**6, "M"), (2**20, "M"), (1000, "k"), (1024, "k"))
@@ -147,7 +149,7 @@ def thousands(tokens: object) -> str | None:
 
 
 def file_names(settings: Mapping[str, Any]) -> list[str]:
-    """Return the names of the files that a run was imported from."""
+    """Names of the files that a run was imported from."""
     files = settings.get("files")
     return [str(file.get("name")) for file in files if isinstance(file, dict)] if isinstance(files, list) else []
 
@@ -156,24 +158,24 @@ MODE = Column("mode", "mode", optional=True)
 
 
 def first_value(describe: Callable[[BoardEntry], object]) -> Callable[[Sequence[BoardEntry]], object]:
-    """Return a function that finds the first value that is not None: of the plain entry, then the reasoning one."""
+    """Make a function that describes the plain entry of a pair, or the reasoning entry if the plain gives None."""
     return lambda entries: next((value for entry in entries if (value := describe(entry)) is not None), None)
 
 
 def best_of(*columns: str) -> Callable[[BoardRow], float | None]:
-    """Return a function that finds the largest of these columns' numbers in a row."""
+    """Make a function that finds the largest number in these columns of a row."""
     return lambda row: max((row[column] for column in columns if row[column] is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class BoardPart:
-    """A part of a table, with a row for each model that has any of its numbers.
+    """Group of rows in a leaderboard, one for each model with any of the group's numbers.
 
     Attributes:
-        numbers: {column: number}; columns that are not in the table can be ranked by.
-        reasoning_numbers: numbers of the run that was asked to reason, in tables that pair it with the plain one.
-        texts: constant columns of its rows: {"language": "English"}.
-        curve: name in ``ScoringRules.curves`` of points of a curve; "" for numbers of the report ``paper``.
+        numbers: {column: number}. A column that is not in the table can serve for ranking.
+        reasoning_numbers: numbers of the run that was asked to reason, in tables that pair it with the plain run.
+        texts: columns with one value for the group: {"language": "English"}.
+        curve: name of the curve in ``ScoringRules.curves`` that gives the numbers, or "" for stored numbers.
     """
 
     numbers: Mapping[str, NumberKey]
@@ -184,91 +186,94 @@ class BoardPart:
 
 @dataclass(frozen=True, slots=True)
 class AnswerLengthRule:
-    """Rule for a column "length": the mean number of words in a run's answers.
+    """Rule for the column "length" of a leaderboard: the mean number of words in a run's answers.
 
     Attributes:
-        by: keys of ``meta`` that answers are grouped by.
-        counts: returns whether answers count, given their task and their samples' values of these keys.
+        meta_keys: keys of ``Sample.meta`` by which answers are grouped.
+        is_counted: whether the answers of a group count, from task and values of ``meta_keys``.
     """
 
-    by: Sequence[str]
-    counts: Callable[[str, Sequence[str | None]], bool]
+    meta_keys: Sequence[str]
+    is_counted: Callable[[str, Sequence[str | None]], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart of a table's rows.
+    """Chart of a leaderboard's rows.
 
     Attributes:
-        title: with "{}" for the value of ``by``, or for the model.
+        title: title, with "{}" for the value of ``split_by``, or for the model.
+        about: description below the chart.
         columns: {column of the table: label in the chart}.
-        by: the column that has a chart for each of its values.
-        only: the only one of these values that is drawn; all are by default.
+        split_by: column that splits the rows: each value gets a chart.
+        only_value: the only value of ``split_by`` with a chart, or "" for all values.
         scale: factor for numbers: 100 for percents of 0..1.
     """
 
     title: str
     about: str
     columns: Mapping[str, str]
-    by: str = ""
-    only: str = ""
+    split_by: str = ""
+    only_value: str = ""
     scale: float = 1.0
 
 
 class RadarChart(Chart):
-    """A radar chart with an axis for each column and a shape for each model."""
+    """Radar chart with an axis for each column and a shape for each model."""
 
 
 class LineChart(Chart):
-    """A line chart over the columns, with a line for each model."""
+    """Line chart over the columns, with a line for each model."""
 
 
 class DotChart(Chart):
-    """A dot chart with a line for each column and a dot for each model."""
+    """Dot chart with a line for each column and a dot for each model."""
 
 
 class ModelDotChart(Chart):
-    """A dot chart with a line for each model and a dot for each column, labelled "MODEL, COLUMN"."""
+    """Dot chart with a line for each model and a dot for each column, labelled "MODEL, COLUMN"."""
 
 
 class HeatMap(Chart):
-    """A heat map with a row for each model.
+    """Heat map with a row for each model.
 
-    With ``by`` it has a chart for each model, and a row for each of the column's values except ``only``.
+    With ``split_by``, each model gets a heat map, with a row for each value of the column except ``only_value``.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A table of a leaderboard.
+    """Table of a leaderboard.
 
     Attributes:
         title: title, followed by the unit in parentheses.
-        columns: columns after the model's.
-        first: columns before the model's.
-        by: ranking of the rows of a part, best first; None keeps their order.
-        ordered_by: the number that models are ordered by in all parts alike; None keeps their order.
-        pairs_modes: whether a model's plain run and the one that reasons share a row.
-        keeps_empty: whether a model without any of a part's numbers has a row, too.
-        model_label: returns a model's label, if not its name.
-        postprocess_rows: transforms a part's rows before they are shown.
-        words: the answers for the column "length", their mean length.
-        charts: charts that its authors draw of it.
-        small_charts: whether they are placed side by side.
-        empty: the sentence instead of a table without rows.
+        columns: columns after the model's column.
+        parts: groups of rows.
+        leading_columns: columns before the model's column.
+        rank_by: returns the value that ranks a group's rows, best first. With None, rows keep their order.
+        order_number: number that orders the models in the same way in all groups. With None, models keep their order.
+        pairs_modes: whether a model's plain run and the run that reasons share a row.
+        keeps_empty: whether a model gets a row in a group even without any of the group's numbers.
+        model_label: returns the label of a model. With None, it is the model's name.
+        postprocess_rows: transforms a group's rows before they are shown.
+        length_rule: answers that count in the column "length".
+        charts: charts that the authors draw of the table.
+        small_charts: whether the charts are placed side by side.
+        note: sentence below the table.
+        empty: sentence instead of a table without rows.
     """
 
     title: str
     columns: Sequence[Column]
     parts: Sequence[BoardPart]
-    first: Sequence[Column] = ()
-    by: Callable[[BoardRow], float | None] | None = None
-    ordered_by: NumberKey | None = None
+    leading_columns: Sequence[Column] = ()
+    rank_by: Callable[[BoardRow], float | None] | None = None
+    order_number: NumberKey | None = None
     pairs_modes: bool = False
     keeps_empty: bool = False
     model_label: Callable[[BoardEntry], str] | None = None
     postprocess_rows: Callable[[list[BoardRow]], list[BoardRow]] | None = None
-    words: AnswerLengthRule | None = None
+    length_rule: AnswerLengthRule | None = None
     charts: Sequence[Chart] = ()
     small_charts: bool = False
     note: str = ""
@@ -277,12 +282,12 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Boards:
-    """A benchmark's leaderboards.
+    """Leaderboards of a benchmark.
 
     Attributes:
-        tables: by the names of their reports.
-        reference_models: published models that are shown next to any run, in a table of pairs on both sides.
-        complete_entry: adds numbers that follow from an entry's scores: averages of a published model's tasks.
+        tables: {name of the report: table}.
+        reference_models: published models that are shown next to any run, in both columns of a table that pairs modes.
+        complete_entry: adds numbers that follow from the numbers of an entry, e.g. averages of a published model.
     """
 
     tables: Mapping[str, Board] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Variable tracking (vt): chains of assignments between lines of noise, after an example."""
+"""Generator of variable tracking (vt): chains of assignments between lines of noise, after an example."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lbx.benchmarks.ruler.generator import Candidate, CountTokens, Generator, To
 from lbx.benchmarks.ruler.tasks import TaskTexts
 
 _NAMES = 5
-"""Variables of a chain: four hops."""
+"""Number of variables in a chain, which makes four hops."""
 _EXAMPLE_TOKENS = 500
 _EXAMPLE_STEP = 5
 _EXAMPLE_VALUE = "12345"
 _HEAD_CHARACTERS = 20
-"""Number of the task template's first characters, before which the example is put."""
+"""Number of characters at the start of the task's template that locate it. The example is inserted before them."""
 
 
 class _Draws:
@@ -84,7 +84,7 @@ class Chains(_ChainTexts):
     Args:
         noise: line of the haystack.
         template: template of the samples, with the model's template.
-        texts: the task's own texts, which the example is made of.
+        texts: texts of the task, for the example.
         template_tokens: tokens left free for a model's template.
     """
 
@@ -129,7 +129,7 @@ class Chains(_ChainTexts):
         return self._hide_chain(names, values[0], size), names, values[0]
 
     def _draw_example(self) -> str:
-        """Return the example with other names and another value."""
+        """Draw new names and a new value for the example."""
         text = self._example
         for name in text.strip().split()[-_NAMES:]:
             text = text.replace(name, self._draws.name(len(name)))

@@ -1,4 +1,4 @@
-"""Question tasks (qa_1, qa_2): questions of SQuAD and HotpotQA on one paragraph or several among many others."""
+"""Generator of question tasks (qa_1, qa_2): questions of SQuAD and HotpotQA on paragraphs among many others."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from lbx.benchmarks.ruler.tasks import DATA, SCRIPTS, document_text
 
 
 def question_file(dataset: str) -> str:
-    """Return the path of a dataset in a bundle."""
+    """Path of a dataset in a bundle."""
     return f"{SCRIPTS}/synthetic/json/{dataset}.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, and its documents as indices in ``QuestionSet.documents``.
+    """Question on documents, which are indices in ``QuestionSet.documents``.
 
     Attributes:
         answers: accepted answers, repetitions included.
-        answer_documents: documents with the answer.
+        answer_documents: documents that contain the answer.
         other_documents: other paragraphs of the same article.
     """
 
@@ -39,14 +39,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """Questions of a dataset, and its distinct paragraphs in code-point order."""
+    """Questions of a dataset, and the dataset's distinct paragraphs in code-point order."""
 
     questions: Sequence[Question]
     documents: Sequence[str]
 
 
 def read_questions(bundle: Bundle, dataset: str) -> QuestionSet:
-    """Read a dataset. Raises BundleError: the bundle lacks its file, or the file is damaged."""
+    """Read the questions of a dataset. Raises BundleError if the file is missing or damaged."""
     path = DATA.official_file(bundle, question_file(dataset))
     stat = path.stat()
     return _read_questions(path, dataset, stat.st_mtime_ns, stat.st_size)

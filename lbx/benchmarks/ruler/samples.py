@@ -1,4 +1,4 @@
-"""Samples of RULER for one tokenizer, byte for byte those of the authors' scripts with the same settings."""
+"""Samples of RULER for one tokenizer, equal byte for byte to those of the authors' scripts with the same settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from lbx.benchmarks.ruler.tasks import (
     TASK_TEMPLATE,
     RulerSettings,
     TaskTexts,
-    family_of,
+    constants_key,
     model_template,
     noise_text,
     split_task,
@@ -52,11 +52,11 @@ log = logging.getLogger("lbx")
 BUNDLED_COUNTS = "ruler/counts"
 ENGLISH_WORDS = f"{SCRIPTS}/synthetic/json/english_words.json"
 _VERSION = 1
-"""Version of this code, raised if a sample changes."""
+"""Version of the generators, raised if a sample changes."""
 _STEPS = {"niah": 25, "variable_tracking": 10, "common_words_extraction": 10, "qa": 10}
-"""Smallest size of a sample, by group of tasks."""
+"""{key of the task in constants.py: smallest size of a sample}."""
 _SHORT = 4096
-"""Length in tokens below which samples are made of smaller steps and fewer words."""
+"""Length in tokens below which samples grow by smaller steps and contain fewer words."""
 _SHORT_STEP = 5
 """Smallest size of needle tasks without essays and of vt in short samples."""
 _ESSAY_STEP = 500
@@ -69,7 +69,7 @@ class _Samples(Protocol):
 
 
 def required_files(bundle: Bundle, task: str) -> list[str]:
-    """Return the paths of the files that a task is made from, whether or not the bundle has them."""
+    """Paths of the files that a task is generated from, whether or not the bundle contains them."""
     files = [CONSTANTS]
     if task in NEEDLES:
         rules = NEEDLES[task]
@@ -90,11 +90,11 @@ class SampleSet:
     """Samples of one bundle, tokenizer and template.
 
     Attributes:
-        tokenizer_sha256: identity of the tokenizer.
-        count: counts the tokens of a text, control tokens as single tokens and without BOS.
-        template: name of a model's template in the authors' template.py, ``CARD_TEMPLATE`` or "".
-        wrapping_tokens: tokens that the card's chat template adds to a prompt.
-        adds_bos: whether a prompt has a BOS that its length does not count.
+        tokenizer_sha256: hash of the tokenizer.
+        count: counts the tokens of a text, with control tokens as single tokens and without BOS.
+        template: name of a model's template in the authors' template.py, ``CARD_TEMPLATE``, or "" for none.
+        wrapping_tokens: number of tokens that the card's chat template adds to a prompt.
+        adds_bos: whether a prompt contains a BOS that the sample's length does not count.
     """
 
     bundle: Bundle
@@ -113,7 +113,7 @@ class SampleSet:
         return sha256_text(canonical_json([_VERSION, settings, self.tokenizer_sha256, self.template, wrapping_tokens]))
 
     def samples(self, benchmark: str, name: str) -> Iterator[Sample]:
-        """Yield the samples of a task, counting tokens only if their counts are not kept.
+        """Yield the samples of a task. Tokens are counted only if there are no stored counts.
 
         Raises:
             UsageError: no sample fits into the length, or there are too few questions.
@@ -134,10 +134,10 @@ class SampleSet:
                 report.number = number + 1
 
     def _candidates(self, name: str, texts: TaskTexts, counts: CountLog, count: CountTokens) -> Iterator[Candidate]:
-        """Yield drafts; if a kept count is wrong, all are drawn again from new counts.
+        """Yield candidates. If a stored count is wrong, all are drawn again from new counts.
 
         Raises:
-            LbxError: an earlier draft was yielded before its kept count turned out to be wrong.
+            LbxError: the new draw of a candidate that was already yielded differs.
         """
         digests: list[str] = []
         while True:
@@ -165,7 +165,7 @@ class SampleSet:
     def _has_right_count(
         self, number: int, candidate: Candidate, texts: TaskTexts, counts: CountLog, count: CountTokens
     ) -> bool:
-        """Compare the count of a draft from a file with the tokenizer, for the first, the last and one in 50."""
+        """Whether a stored count agrees with the tokenizer. It checks the first, the last and one candidate in 50."""
         is_last = number == self.settings.samples - 1
         if not counts.path or number in counts.right_samples or not (is_last or number % _CHECKED_SHARE == 0):
             return True
@@ -207,7 +207,7 @@ class SampleSet:
         elif length < _SHORT and (task in NEEDLES or task == "vt"):
             step = _SHORT_STEP
         else:
-            step = _STEPS.get(family_of(task), 1)
+            step = _STEPS.get(constants_key(task), 1)
         budget = TokenBudget(f"ruler/{name}", length - template_tokens, texts.answer_tokens, step)
         if task in NEEDLES:
             return Needles(bundle, NEEDLES[task], template, budget, seed)
@@ -225,7 +225,7 @@ class SampleSet:
         return QuestionTexts(bundle, QUESTIONS[task], template, budget, seed)
 
     def _frame(self) -> tuple[str, int]:
-        """Return the text around the task's template, and the tokens that are left free for another one."""
+        """Text around the task's template, and the number of tokens to leave free for a model's template."""
         if self.template == CARD_TEMPLATE:
             return TASK_TEMPLATE, self.wrapping_tokens
         frame = model_template(self.bundle, self.template or "base")
@@ -235,7 +235,7 @@ class SampleSet:
 
 
 class _Reporter:
-    """Log lines while samples are made, which may take minutes."""
+    """Counter of tokens that also logs progress while samples are generated, which may take minutes."""
 
     def __init__(self, name: str, total: int, count: CountTokens) -> None:
         self.number = 0

@@ -1,4 +1,4 @@
-"""Common words (cwe) and frequent words (fwe): lists in which some words occur more often than others."""
+"""Generators of common words (cwe) and frequent words (fwe): lists in which some words occur more often than others."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _COMMON = 10
 """Number of common words."""
 _WORD_LETTERS = 6
 _MOST_WORDS_PER_TOKEN = 4
-"""Words for a token, above which a tokenizer drops them."""
+"""Number of words per token above which a tokenizer must be dropping words."""
 _ZETA_OF_2 = np.pi**2 / 6
-"""Sum of all k**-2, the divisor of the counts of words."""
+"""Sum of all k**-2, by which the counts of words are divided."""
 
 
 def _numbered_list(words: Sequence[str]) -> str:
@@ -36,8 +36,8 @@ class CommonWords(Generator):
 
     Args:
         is_short: whether the words are repeated less often, as below a length of 4,096 tokens.
-        words: all words, in random order.
-        english_words: returns the larger list that samples with more words than ``words`` are drawn from.
+        words: all words of the word lists, in random order.
+        english_words: returns the larger list for samples that need more words than ``words`` contains.
     """
 
     first_size = 4096
@@ -87,10 +87,10 @@ class CommonWords(Generator):
 
 
 class FrequentWords:
-    """Generator of fwe: made-up words whose counts follow a zeta distribution.
+    """Generator of fwe: random words whose counts follow a zeta distribution.
 
-    Its number of words grows until a first sample is full; later samples only shrink. ``budget.limit`` includes the
-    budget of the answer, which is subtracted once.
+    The number of words grows until a first sample is full. Later samples only shrink. ``budget.limit`` includes the
+    tokens of the answer, which are subtracted once.
     """
 
     def __init__(self, template: str, budget: TokenBudget, seed: int) -> None:
@@ -103,7 +103,7 @@ class FrequentWords:
         self._step = self._limit // 32
 
     def samples(self, count: CountTokens) -> Iterator[Candidate]:
-        """Yield samples without end. Raises UsageError if the length is too short."""
+        """Yield candidates that fit the budget, without end. Raises UsageError if the length is too short."""
         if self._vocabulary_size < 2 or self._step < 1:  # the first word is not asked for
             raise too_short_error(self._budget, 0)
         words = self._draw_vocabulary()

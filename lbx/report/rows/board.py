@@ -272,9 +272,9 @@ def table(store: Store, query: ReportQuery, name: str) -> Table:
 
 def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> list[BoardRow]:
     models = entries(store, query, benchmark)
-    if key := board.ordered_by:
+    if key := board.order_number:
         models.sort(key=lambda entry: (entry.note is not None, -entry.numbers.get(key, 0)))
-    words = _mean_words(store, benchmark, board.words) if board.words and models else {}
+    words = _mean_words(store, benchmark, board.length_rule) if board.length_rule and models else {}
     rows = []
     for part in board.parts:
         part_models = _on_curves(models, curves(store, benchmark, query.runs), part.curve) if part.curve else models
@@ -284,8 +284,8 @@ def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> lis
             else [(entry,) for entry in part_models]
         )
         part_rows = [row for models_of_row in sides if (row := _row(board, part, models_of_row, words))]
-        if board.by:
-            part_rows.sort(key=partial(_rank, board.by))
+        if board.rank_by:
+            part_rows.sort(key=partial(_rank, board.rank_by))
         rows += board.postprocess_rows(part_rows) if board.postprocess_rows else part_rows
     return rows
 
@@ -310,7 +310,7 @@ def _row(
             interval_values |= {
                 f"{column}_{end}": value for column, key in keys.items() for end, value in _ends(entry, key)
             }
-    if board.words:
+    if board.length_rule:
         numbers["length"] = words.get(first.run_id or "")
     if not board.keeps_empty and all(value is None for value in numbers.values()):
         return None
@@ -360,7 +360,7 @@ def _on_curves(models: Iterable[BoardEntry], curve_of_run: Curves, grouping: str
     for entry in models:
         if curve := curve_of_run.get((entry.run_id or "", grouping)):
             values = {name: point.value for name, point in curve.points.items()}
-            values |= {"tasks": len(curve.tasks), "n": curve.n, "fewest": curve.fewest}
+            values |= {"tasks": len(curve.tasks), "n": curve.n, "fewest": curve.min_task_n}
             numbers = {group_number(grouping, metric=name): value for name, value in values.items()}
             interval_values = {
                 group_number(grouping, metric=name): (point.low, point.high, point.method, curve.cluster_by)
@@ -379,14 +379,14 @@ def _on_curves(models: Iterable[BoardEntry], curve_of_run: Curves, grouping: str
 
 
 def _mean_words(store: Store, benchmark: str, rule: AnswerLengthRule) -> dict[str, float]:
-    by = ", ".join(f"a.meta->>'{key}'" for key in rule.by)
+    by = ", ".join(f"a.meta->>'{key}'" for key in rule.meta_keys)
     words_of: dict[str, list[tuple[float, int]]] = {}
     counted = store.compute_once(
         ("words", benchmark, by),
         lambda: store.query(_WORDS.format(by=by, count=COUNT_WORDS.format(text="g.output")), [benchmark]).rows,
     )
     for run_id, task, marks, n, words in counted:
-        if rule.counts(task, marks):
+        if rule.is_counted(task, marks):
             words_of.setdefault(run_id, []).append((words, n))
     return {run: sum(w * n for w, n in words) / sum(n for _, n in words) for run, words in words_of.items()}
 
@@ -414,8 +414,8 @@ def draw_charts(board: Board, rows: Sequence[Row], name_and_mark: NameAndMark) -
 def _parts(chart: Chart, rows: Sequence[Row]) -> dict[str, list[Row]]:
     parts: dict[str, list[Row]] = {}
     for row in rows:
-        parts.setdefault(row[chart.by] if chart.by else "", []).append(row)
-    return {value: part for value, part in parts.items() if not chart.only or value == chart.only}
+        parts.setdefault(row[chart.split_by] if chart.split_by else "", []).append(row)
+    return {value: part for value, part in parts.items() if not chart.only_value or value == chart.only_value}
 
 
 def _series(chart: Chart, rows: Iterable[Row], who: NameAndMark, columns: Iterable[str]) -> list[Series]:
@@ -479,15 +479,17 @@ def _draw_model_dots(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> lis
 
 
 def _draw_heat(chart: Chart, rows: Sequence[Row], who: NameAndMark) -> list[Picture]:
-    if not chart.by:
+    if not chart.split_by:
         shown_rows = rows[:MOST_ROWS]
         models = [who(row) for row in shown_rows]
         return _draw_map(chart, chart.title, "models", models, list(enumerate(shown_rows)))
-    names = list(dict.fromkeys(row[chart.by] for row in rows if row[chart.by] != chart.only))
+    names = list(dict.fromkeys(row[chart.split_by] for row in rows if row[chart.split_by] != chart.only_value))
     heats = []
     for group in dict.fromkeys(who(row) for row in rows[:MOST]):
         indexed_rows = [
-            (names.index(row[chart.by]), row) for row in rows if row[chart.by] in names and who(row) == group
+            (names.index(row[chart.split_by]), row)
+            for row in rows
+            if row[chart.split_by] in names and who(row) == group
         ]
         labels = [(name, None) for name in names]
         heats += _draw_map(chart, chart.title.format(group[0]), chart.about, labels, indexed_rows)
@@ -506,7 +508,11 @@ def _draw_map(
     about = f"{len(names)} {what} by {len(chart.columns)} lengths, the darker the higher; the numbers are in the cells."
     if not cells:
         return []
-    columns, marks, ends = list(chart.columns.values()), [mark for _, mark in names], (0, 100) if chart.by else None
+    columns, marks, ends = (
+        list(chart.columns.values()),
+        [mark for _, mark in names],
+        (0, 100) if chart.split_by else None,
+    )
     labels = [name for name, _ in names]
     return [(title, heat(title, about, rows=labels, columns=columns, cells=cells, ends=ends, marks=marks))]
 
@@ -539,7 +545,7 @@ def _columns(board: Board) -> tuple[Column, ...]:
         Column("backend", "backend", optional=True, rank=3),
         Column("differs_in", "differs in", optional=True),
     )
-    return (*board.first, *who, *board.columns, Column("note", "note", optional=True))
+    return (*board.leading_columns, *who, *board.columns, Column("note", "note", optional=True))
 
 
 def _section(name: str, board: Board) -> Report:

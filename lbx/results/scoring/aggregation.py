@@ -284,7 +284,7 @@ class _AddingUp:
     def _with_failures(self, tasks: Mapping[str, ScoredRows]) -> list[dict[str, ScoredRows]]:
         """The tasks' rows with failures all wrong, and with failures all right; [] without failures."""
         rules = self._benchmark.scoring
-        complete = not rules.uncounted_metric or all(rules.counts(row) for rows in tasks.values() for row in rows)
+        complete = not rules.uncounted_metric or all(rules.is_counted(row) for rows in tasks.values() for row in rows)
         if complete and not any(task in self._failed or task in self._bare_failures for task in tasks):
             return []
         filled_rows: list[dict[str, ScoredRows]] = [{}, {}]
@@ -334,7 +334,9 @@ def _fill_failures(benchmark: Benchmark, rows: ScoredRows, failed: Sequence[Scor
     """Rows with ``value`` as the score of failures and of answers that the official number does not count."""
     metrics = dict.fromkeys(metric for row in rows for metric in row.scores)
     rules = benchmark.scoring
-    filled = [row if rules.counts(row) else replace(row, scores=rules.missing_scores(metrics, value)) for row in rows]
+    filled = [
+        row if rules.is_counted(row) else replace(row, scores=rules.missing_scores(metrics, value)) for row in rows
+    ]
     for row in failed:
         # An empty answer has the usual metrics, or no metrics if the question is not scored.
         if metric_names := [score.metric for score in benchmark.score(row.sample, "")]:

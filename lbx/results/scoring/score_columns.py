@@ -15,7 +15,7 @@ import numpy as np
 from lbx.base.number import INTERVAL_COLUMNS as WHOLE
 from lbx.base.number import Number
 from lbx.base.records import Sample, ScoredSample
-from lbx.benchmarks.base.aggregates import Array, ScoreColumns, ScoredRows, first_overall, task_score
+from lbx.benchmarks.base.aggregates import Array, ScoreColumns, ScoredRows, overall_number, task_score
 from lbx.benchmarks.base.benchmark import Benchmark
 from lbx.benchmarks.registry import BENCHMARKS
 from lbx.results import Store, Table
@@ -237,7 +237,7 @@ def benchmark_score(benchmark: str, tasks: RowsByTask, heads: Sequence[Number]) 
     """A run's benchmark score: over the benchmark's own tasks, or the mean of the headlines of the tasks it has."""
     family = find_benchmark(benchmark)
     tasks_of_benchmark = {task: rows for task, rows in tasks.items() if family and family.catalogue.has_task(task)}
-    return first_overall(
+    return overall_number(
         family.groups(tasks_of_benchmark, averages_only=True) if family and tasks_of_benchmark else [], heads
     )
 

@@ -185,7 +185,7 @@ class GraphWalks(Benchmark):
         for group, names in members.items():
             found = [scores[task] for task in names if task in scores]
             if average := Average.of(found, complete=len(found) == len(names)):
-                groups.append(average.group(*group))
+                groups.append(average.to_group_number(*group))
         return groups
 
 

@@ -188,7 +188,7 @@ class Mrcr(Benchmark):
             part: [found[metric] for found in numbers.values() if metric in found] for part, metric in parts.items()
         }
         averages = {part: Average.of(found, complete=len(found) == len(TASKS)) for part, found in scores.items()}
-        return [average.group(*part) for part, average in averages.items() if average]
+        return [average.to_group_number(*part) for part, average in averages.items() if average]
 
 
 def grade(response: str, answer: str, prefix: str) -> float:

@@ -1,4 +1,4 @@
-"""Options that select and format the rows of reports."""
+"""Query of reports: options of ``lbx report`` that select and format rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ _LIMIT = 50
 
 @dataclass(frozen=True, slots=True)
 class ReportQuery:
-    """Options that select and format a report's rows.
+    """Options that select and format the rows of a report.
 
     Attributes:
-        runs, tasks: Those to include; all if empty.
-        models: Published models to include, each by a part of its name; all if empty.
-        references: Files with published scores, which replace those of the package.
-        expected_models: Published models that the runs should reproduce, each by a part of its name.
+        runs, tasks: Runs and tasks to include, or () for all.
+        models: Published models to include, each by a substring of the name, or () for all.
+        references: Files with published scores, which replace the scores of the package.
+        expected_models: Published models that the runs should reproduce, each by a substring of the name.
         with_published_models: Whether the report ``paper`` includes published models.
-        baseline: Run that the others are compared with; of ``baseline_file``, if given.
-        baseline_file: Another results file with the baseline; see ``lbx.report.rows.revisions``.
+        baseline: Run that the others are compared with. If ``baseline_file`` is given, it is a run of that file.
+        baseline_file: Another results file with the baseline (see ``lbx.report.rows.revisions``).
         margin: Largest difference that counts as negligible, in points.
-        force: Whether to compare runs that differ in their prompts or settings.
-        keep: Share of the score at the shortest length that a longer length must retain; None: the default.
-        at_least: Score in 0..1 that a longer length must have, in place of ``keep``.
+        force: Whether to compare runs that differ in prompts or settings.
+        keep: Share of the score at the shortest length that a longer length must retain, or None for the default.
+        at_least: Score in 0..1 that a longer length must reach, in place of ``keep``.
     """
 
     runs: Annotated[Sequence[str], RUN] = ()

@@ -163,18 +163,24 @@ def test_what_a_strange_results_file_says_is_read_as_nothing(columns: dict[str, 
 
 
 def test_a_round_is_named_by_all_that_makes_it() -> None:
-    name = ONE.name(PAIRS.sha256)
+    name = ONE.round_id(PAIRS.sha256)
     assert len(name) == 24
-    assert replace(ONE).name(replace(PAIRS, source="elsewhere", name="theirs").sha256) == name
+    assert replace(ONE).round_id(replace(PAIRS, source="elsewhere", name="theirs").sha256) == name
     others = [
         replace(ONE, answer="good  answer"), replace(ONE, against="worse"), replace(ONE, answer_first=False),
         replace(ONE, question="who?"), replace(ONE, references=("so", "")), replace(ONE, run_id="n"),
         replace(ONE, iteration=1), replace(ONE, against_run_id="claude"), replace(ONE, against_iteration=1),
         replace(ONE, sample_id="000-02"), replace(ONE, document_sha256="0"),
     ]  # fmt: skip
-    names = [one.name(PAIRS.sha256) for one in others]
-    names += [ONE.name(replace(PAIRS, user=PAIRS.user + ".").sha256), ONE.name(replace(PAIRS, system="").sha256)]
-    names += [ONE.name(replace(PAIRS, verdicts=MARKS[::-1]).sha256), ONE.name(replace(PAIRS, max_new_tokens=1).sha256)]
+    names = [one.round_id(PAIRS.sha256) for one in others]
+    names += [
+        ONE.round_id(replace(PAIRS, user=PAIRS.user + ".").sha256),
+        ONE.round_id(replace(PAIRS, system="").sha256),
+    ]
+    names += [
+        ONE.round_id(replace(PAIRS, verdicts=MARKS[::-1]).sha256),
+        ONE.round_id(replace(PAIRS, max_new_tokens=1).sha256),
+    ]
     assert len({name, *names}) == 1 + len(names)
 
 

@@ -162,6 +162,6 @@ def test_an_answer_that_is_all_reasoning_has_its_part_in_every_number(benchmark:
             scores = {one.metric: one.score for one in family.score(sample, "")}
             tasks.setdefault(task, []).append(ScoredSample(sample, scores, place, reasoned=True))
     for task, rows in tasks.items():
-        assert all(map(family.scoring.counts, rows))
+        assert all(map(family.scoring.is_counted, rows))
         head = family.headline(task, rows)
         assert head and head.n == len(rows) == family.aggregate(task, rows)[0].n

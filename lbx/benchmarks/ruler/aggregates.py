@@ -129,7 +129,7 @@ def _over_lengths(metric: str, averages: Mapping[int, Average]) -> Number:
         partial=any(part.partial for part in parts),
         estimate=_weighted_estimate(estimates, weights) if len(estimates) == len(parts) else None,
     )
-    return mean_of_lengths.group(OVERALL, ALL, metric)
+    return mean_of_lengths.to_group_number(OVERALL, ALL, metric)
 
 
 def _weighted_mean(values: Sequence[float], weights: Sequence[int]) -> float:

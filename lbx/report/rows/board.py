@@ -1,9 +1,9 @@
-"""The report ``board``: results in the columns of each benchmark's own leaderboards, a section for each of them.
+"""The report ``board``: results in the columns of the benchmarks' leaderboards, with a section for each leaderboard.
 
-Benchmarks define the tables as data (``benchmarks.base.layout``). Numbers are official ones. A run without an official
-number (with only some samples or tasks) shows its score so far and a note, and follows the others.
+Benchmarks define the tables as data (``benchmarks.base.paper_tables``). Numbers are official ones. A run without an
+official number (with only some samples or tasks) is listed after the others with the score so far and a note.
 
-A board has entries for runs and published models, with numbers by key.
+The entries of a board are runs and published models, with numbers by key.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ _CLOSED = """
 
 
 def entries(store: Store, query: ReportQuery, benchmark: str) -> list[BoardEntry]:
-    """Entries for the benchmark's runs, then for the requested published models and the models that are always shown.
+    """Make entries of a benchmark's runs, then of the requested published models and those that are always shown.
 
     Raises:
-        UsageError: no benchmark of the file has a requested model.
+        UsageError: no benchmark of the file has published scores of a requested model.
     """
     runs = [run for run in _run_entries(store, benchmark) if not query.runs or run.run_id in query.runs]
     if not runs:
@@ -88,7 +88,7 @@ def entries(store: Store, query: ReportQuery, benchmark: str) -> list[BoardEntry
 
 
 _READ: WeakKeyDictionary[Store, dict[str, list[BoardEntry]]] = WeakKeyDictionary()
-"""Runs of read-only files by benchmark, cached because seven boards share them."""
+"""{read-only file: {benchmark: entries of runs}}, a cache because seven boards share the entries."""
 
 
 def _run_entries(store: Store, benchmark: str) -> list[BoardEntry]:
@@ -156,7 +156,7 @@ def _run_entry(
 
 
 def _least_complete(parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """(answered, asked) of the part with the most samples asked; of several, the one with the fewest answered."""
+    """(answered, asked) of the number with the most samples asked, and of those with the fewest answered."""
     return max(parts, key=lambda part: (part[1], -part[0]), default=(0, 0))
 
 
@@ -175,7 +175,7 @@ def _is_reasoning_file(settings: Mapping[str, Any]) -> bool:
 
 @cache
 def _keys_by_label(benchmark: str) -> dict[str, NumberKey]:
-    """Keys of a benchmark's board numbers by their labels in files of published scores."""
+    """{label in files of published scores: key} of the numbers on a benchmark's boards."""
     boards = BENCHMARKS[benchmark].boards.tables.values()
     parts = [part for board in boards for part in board.parts]
     keys = {key for part in parts for key in (*part.numbers.values(), *part.reasoning_numbers.values())}
@@ -183,14 +183,14 @@ def _keys_by_label(benchmark: str) -> dict[str, NumberKey]:
 
 
 Pair = tuple[BoardEntry | None, BoardEntry | None]
-"""(plain, reasoning) entries of a model; None if missing."""
+"""(plain, reasoning) entries of a model, or None for a missing entry."""
 
 _REASONING = re.compile(r" \((?:w/ CoT|thinking)\)")
 _PLAIN = re.compile(r" \(nonthinking\)")
 
 
 def _published_entry(model: PublishedModel) -> BoardEntry:
-    """Build the entry of a published model, with the mode removed from its name so that both modes share a row."""
+    """Make the entry of a published model. The name loses the mode, so that both modes share a row."""
     keys = _keys_by_label(model.benchmark)
     return BoardEntry(
         _PLAIN.sub("", _REASONING.sub("", model.model)) + "*",
@@ -202,10 +202,10 @@ def _published_entry(model: PublishedModel) -> BoardEntry:
 
 
 def pair_entries(models: Iterable[BoardEntry], required_names: Collection[str] = ()) -> list[Pair]:
-    """Pair plain and reasoning entries of each model; duplicates get rows of their own.
+    """Pair the plain and the reasoning entry of each model. Duplicates get separate rows.
 
     Args:
-        required_names: published models that fill both sides.
+        required_names: published models that fill both entries of a pair.
     """
     rows: list[tuple[tuple[object, ...], list[BoardEntry | None]]] = []
     for entry in models:
@@ -223,7 +223,7 @@ def pair_entries(models: Iterable[BoardEntry], required_names: Collection[str] =
 
 
 class BenchmarkBoard(NamedTuple):
-    """A board and its benchmark."""
+    """Board with the name of the benchmark."""
 
     benchmark: str
     board: Board
@@ -234,7 +234,7 @@ BOARDS: dict[str, BenchmarkBoard] = {
     for family in BENCHMARKS.values()
     for name, board in family.boards.tables.items()
 }
-"""Boards by report name."""
+"""{name of the report: board}."""
 
 _RUNS = ("run_id", "reasoning_run_id")
 
@@ -255,7 +255,7 @@ def _notes(board_table: Table, further: str) -> list[str]:
 
 
 def table(store: Store, query: ReportQuery, name: str) -> Table:
-    """Build a board; in a table of pairs ``reasoning_run_id`` is the run with reasoning."""
+    """Build the rows of a board. In a table of pairs ``reasoning_run_id`` is the run with reasoning."""
     benchmark, board = BOARDS[name]
     rows = _rows(store, query, benchmark, board)
     runs = _RUNS if board.pairs_modes else _RUNS[:1]
@@ -293,12 +293,12 @@ def _rows(store: Store, query: ReportQuery, benchmark: str, board: Board) -> lis
 def _row(
     board: Board, part: BoardPart, sides: Sequence[BoardEntry | None], words: Mapping[str, float]
 ) -> BoardRow | None:
-    """Build a row with the interval of each number ("overall_low").
+    """Build a row with numbers and ends of intervals ("overall_low").
 
     Returns None if there is no number, unless the board keeps such rows.
 
     Args:
-        sides: the model's entry; in a table of pairs the plain and the reasoning one.
+        sides: the entry of the model, or in a table of pairs the plain and the reasoning entry.
     """
     models = [entry for entry in sides if entry]
     first = models[0]
@@ -355,7 +355,7 @@ def _rank(by: Callable[[BoardRow], float | None], row: BoardRow) -> tuple[bool, 
 
 
 def _on_curves(models: Iterable[BoardEntry], curve_of_run: Curves, grouping: str) -> list[BoardEntry]:
-    """Entries of the runs that have the curve; their scores are its points and the counts of its tasks and answers."""
+    """Make entries of the runs that have a curve, with points and counts of tasks and answers as numbers."""
     on_curves = []
     for entry in models:
         if curve := curve_of_run.get((entry.run_id or "", grouping)):
@@ -392,7 +392,7 @@ def _mean_words(store: Store, benchmark: str, rule: AnswerLengthRule) -> dict[st
 
 
 NameAndMark = Callable[[Row], tuple[str, int]]
-"""Function that returns a model's name and mark in a chart."""
+"""Function that returns the name and mark of a row's model in a chart."""
 
 
 Picture = tuple[str, str]
@@ -400,14 +400,14 @@ Picture = tuple[str, str]
 
 
 MOST = 8
-"""Maximum number of models in a line chart, runs first. Heat maps and dots have up to ``MOST_ROWS``."""
+"""Maximum number of models in a line chart, runs first. Heat maps and dot charts show up to ``MOST_ROWS``."""
 
 
 MOST_ROWS = 40
 
 
 def draw_charts(board: Board, rows: Sequence[Row], name_and_mark: NameAndMark) -> list[Picture]:
-    """Draw a board's charts from its rows, best first; [] if its authors have none or there are too few rows."""
+    """Draw the charts of a board from rows, best first, or return [] without charts or with too few rows."""
     return [picture for chart in board.charts for picture in _DRAW_FUNCTIONS[type(chart)](chart, rows, name_and_mark)]
 
 
@@ -434,7 +434,7 @@ def _point(row: Row, name: str, scale: float) -> Point:
 
 
 def _select_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return the first ``MOST`` rows, runs before published models, in the order of the board."""
+    """Select the first ``MOST`` rows, runs before published models, in the order of the board."""
     published = [row["run_id"] is None and row.get("reasoning_run_id") is None for row in rows]
     places = sorted(range(len(rows)), key=published.__getitem__)[:MOST]
     return [rows[place] for place in sorted(places)]
@@ -527,7 +527,7 @@ _DRAW_FUNCTIONS: Mapping[type[Chart], Callable[[Chart, Sequence[Row], NameAndMar
 
 
 def board_mark(source: FigureSource, row: Row) -> int:
-    """Return the mark of a board's row: a run's, or a published model's."""
+    """Mark of the run or published model in a row of a board."""
     mark = source.mark(row["run_id"] or row.get("reasoning_run_id"))
     return source.mark_of(row["model"]) if mark is None else mark
 

@@ -1,15 +1,15 @@
-"""The report ``effective_context``: the longest context at which a model keeps its short-text score.
+"""The report ``effective_context``: the longest context at which a model keeps the score of short contexts.
 
 Lengths are power-of-two bins of prompt tokens before truncation, counted by the model's tokenizer, or of the document's
-length in its benchmark's unit if token counts are unknown. Tasks differ in length, so bins are never pooled over them:
-the report compares only tasks with samples in every compared bin, weighted equally.
+length in the benchmark's unit if token counts are unknown. Tasks differ in length, so bins are never pooled over tasks.
+The report compares only tasks with samples in every compared bin, weighted equally.
 
-A length is not claimed if its prompts were truncated, or may have been, since the model did not read that much. It is
-not claimed either if its score may be due to guessing: 85% of a score near zero is easily kept. The column ``why``
-gives the reason.
+A length is not claimed if prompts were truncated, or may have been, because the model did not read that much. It is not
+claimed either if the score may be due to guessing, because 85% of a score near zero is easily kept. The column ``why``
+states the reason.
 
-Published models with scores by length (``PublishedScores.lengths``) follow the runs of their benchmark, in the unit of
-the runs' lengths. They have no intervals, so that their lengths are neither significantly kept nor lost.
+Published models with scores by length (``PublishedScores.lengths``) follow the runs of the same benchmark, in the unit
+of the runs' lengths. They have no intervals, so lengths are neither significantly kept nor lost.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ from lbx.results.scoring.score_columns import (
 from lbx.statistics.estimates import Estimate, Interval, Stratum, interval
 
 FEWEST = 30
-"""Minimum samples per bin, all tasks together."""
+"""Minimum number of samples per bin, over all tasks."""
 FEWEST_OF_TASK = 10
-"""Minimum samples per task and bin, since each task's mean counts equally."""
+"""Minimum number of samples per task and bin, because the mean of each task counts equally."""
 KEEP = 0.85
 """Share of the score at the shortest length (a relative form of RULER's threshold, Hsieh et al. 2024)."""
 MOST_CUT = 0.05
@@ -73,11 +73,14 @@ Bins = Mapping[int, ScoredRows]
 
 
 class Bin(NamedTuple):
-    """Score at one length, with its interval and its margin above the threshold.
+    """Score at one length, with interval and margin above the threshold.
 
     Attributes:
-        unread: why the prompts may not have been read in full; "" if they were.
-        guess_reason: why the score may be due to guessing; "" if it is significantly higher.
+        up_to: upper end of the lengths.
+        margin: score minus the score to reach.
+        low, high: ends of the margin's interval, or None if unknown.
+        unread: reason why prompts may not have been read in full, or "" if they were.
+        guess_reason: reason why the score may be due to guessing, or "" if it is significantly higher.
     """
 
     up_to: int
@@ -91,7 +94,7 @@ class Bin(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Reasons for not claiming this length, regardless of its score."""
+        """Reasons for not claiming the length, regardless of the score."""
         return "; ".join(filter(None, (self.unread, self.guess_reason)))
 
     @property
@@ -106,10 +109,10 @@ class Bin(NamedTuple):
 
 
 def table(store: Store, query: ReportQuery) -> Table:
-    """Build the report: one row per compared length, or one without a length if none can be compared.
+    """Build the rows of the report: one per compared length, or one without a length if none can be compared.
 
     Raises:
-        UsageError: both a share of the shortest and an absolute score are given.
+        UsageError: both a share of the score at the shortest length and an absolute score are given.
     """
     if query.keep is not None and query.at_least is not None:
         raise UsageError("--keep and --at-least exclude each other.", fix="Give one of them.")
@@ -138,7 +141,7 @@ def _rule(keep: float, at_least: float | None) -> str:
 
 
 def _published_lines(model: PublishedModel, keep: float, at_least: float | None) -> Iterator[dict[str, Any]]:
-    """Yield a line for each length of a published model; none for fewer than two lengths."""
+    """Yield a line for each length of a published model, if there are at least two lengths."""
     keys = BENCHMARKS[model.benchmark].published_scores.lengths
     scores_by_length = {length: model.scores.get(number_label(key)) for length, key in sorted(keys.items())}
     scores = {length: score.value / unit_of(model.benchmark) for length, score in scores_by_length.items() if score}
@@ -147,7 +150,7 @@ def _published_lines(model: PublishedModel, keep: float, at_least: float | None)
     shortest = next(iter(scores.values()))
     bins = []
     for length, score in scores.items():
-        # Figures are printed with few digits, and the difference of two may differ from 0 in the last binary digit.
+        # Scores are printed with few digits, and the difference of two may differ from 0 in the last binary digit.
         margin = round(score - (keep * shortest if at_least is None else at_least), 12)
         score_interval = Interval(score, None, None, None, None, 0, 0, "published")
         bins.append(Bin(length, Estimate(()), score_interval, margin, None, None))
@@ -225,16 +228,16 @@ def _by_length(family: Benchmark | None, tasks: RowsByTask) -> dict[str, dict[st
 
 
 def choose_lengths(samples: Mapping[str, Mapping[int, int]]) -> tuple[list[int], list[str]]:
-    """Choose lengths and tasks such that every task has every length.
+    """Choose lengths and tasks such that every task has samples at every length.
 
-    More lengths leave fewer tasks: the choice maximises their product; ties go to the longest lengths.
+    More lengths leave fewer tasks. The choice maximises the product of both, and prefers the longest lengths.
 
     Args:
         samples: {task: {length: number of samples}}.
 
     Returns:
-        At least two neighbouring lengths among those with enough samples, and the tasks; ([], []) if there is no
-            choice.
+        At least two neighbouring lengths among those with enough samples, and the tasks, or ([], []) if no two lengths
+            can be compared.
     """
     counts: dict[int, int] = {}
     for bins in samples.values():
@@ -272,7 +275,7 @@ def _make_bins(estimates: Mapping[int, Estimate | None], keep: float, at_least: 
 def _compare_with_shortest(
     up_to: int, this: tuple[Estimate, Interval], shortest: tuple[Estimate, Interval], keep: float
 ) -> Bin:
-    """Compare a length with the shortest one, which is kept by definition if its score is above 0."""
+    """Compare a length with the shortest length, which is kept by definition if the score is above 0."""
     (estimate, score_interval), (first, base) = this, shortest
     margin = score_interval.value - keep * base.value
     if first is estimate:
@@ -290,17 +293,16 @@ def _compare_with_shortest(
 
 
 def _is_near_end(estimate: Estimate) -> bool:
-    """Whether fewer than ten clusters (or of fewer, not all) score above 0, or below 1."""
+    """Whether fewer than ten clusters (or not all, if there are fewer) score above 0, or below 1."""
     design, values = estimate.design, estimate.values
     counts = design.count_clusters(values > _END), design.count_clusters(values < 1 - _END)
     return min(counts) < min(_FEW_CLUSTERS, design.clusters)
 
 
 def _from_intervals(this: Interval, base: Interval, keep: float) -> tuple[float | None, float | None]:
-    """Newcombe's interval of a difference (Statistics in Medicine 17, 1998).
+    """Compute Newcombe's interval of a difference (Statistics in Medicine 17, 1998).
 
-    Near 0 and 1 a t interval is as wrong for a difference as for a score; Newcombe's combines two intervals that are
-    correct there.
+    Near 0 and 1 a t interval is as wrong for a difference as for a score. Newcombe's combines two correct intervals.
     """
     if this.low is None or this.high is None or base.low is None or base.high is None:
         return None, None
@@ -311,7 +313,7 @@ def _from_intervals(this: Interval, base: Interval, keep: float) -> tuple[float 
 
 
 def _unread_reason(up_to: int, tasks: Sequence[ScoredRows]) -> str:
-    """Reason to doubt that prompts of a length were read in full, or ""."""
+    """Reason to doubt that the prompts of a length were read in full, or ""."""
     cut = np.concatenate([rows.column("truncated") for rows in tasks])
     if np.isnan(cut).mean() > MOST_CUT:
         return "it is unknown whether prompts were cut"
@@ -320,7 +322,7 @@ def _unread_reason(up_to: int, tasks: Sequence[ScoredRows]) -> str:
 
 
 def _floor(family: Benchmark | None, tasks: Sequence[ScoredRows]) -> tuple[float, str]:
-    """Mean score of guessing, averaged over the tasks, and its name in messages ("chance" or "the floor")."""
+    """Mean score of guessing, averaged over tasks, and the name of it in messages ("chance" or "the floor")."""
     chances = [family.chance(rows[0].sample) if family else 0.0 for rows in tasks]
     name = "chance" if min(chances) >= FLOOR else "the floor"
     return float(np.mean([max(FLOOR, chance) for chance in chances])), name
@@ -339,7 +341,7 @@ def _guess_reason(length_bin: Bin, floor: float, name: str) -> str:
 def _range(bins: Sequence[Bin], rule: str) -> dict[str, Any]:
     """Summarise bins: longest length kept, longest significantly kept, first significantly lost.
 
-    ``why`` is the reason for claiming no more, if that is not the measured score.
+    ``why`` is the reason not to claim a longer length, if it is not the measured score.
     """
     span: dict[str, Any] = dict.fromkeys(("effective", "kept_to", "lost_from", "why"))
     if why := bins[0].why:
@@ -402,7 +404,7 @@ def _effective_context_notes(table: Table) -> list[str]:
 
 
 def _draw_figures(source: FigureSource) -> Iterator[Figure]:
-    """Draw a chart for each benchmark, of the mean over the tasks that have all lengths."""
+    """Draw a chart for each benchmark, of the mean over the tasks with samples at all lengths."""
     rows = [row | {"run_id": row["run_id"] or row["model"]} for row in source.rows("effective_context")]
     leaders, leading_note = select_leaders(source, rows)
     charts = []

@@ -1,4 +1,4 @@
-"""Comparison of runs with published numbers of their models, for each line of the report ``paper``."""
+"""The report ``expected``: runs compared with published scores of the models, for each line of the report ``paper``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ANSWERED = """
 
 
 def table(store: Store | None, query: ReportQuery) -> Table:
-    """The report ``expected``: a row for each line that both a run and an expected model have.
+    """Build the rows of the report: one for each line for which a run and an expected model both have a number.
 
     Raises:
         UsageError: a name matches no model or several, or there is no common line.
@@ -84,14 +84,14 @@ def _run_numbers(store: Store) -> list[dict[str, Any]]:
 
 
 def answer_counts(store: Store) -> dict[tuple[str, str, str | None], tuple[int, int]]:
-    """Sample counts (answered, asked or bundled) by (run, benchmark, task); task None for all tasks."""
+    """Count samples: {(run, benchmark, task): (answered, asked or bundled)}. Task None stands for all tasks."""
     return store.compute_once(
         "answered", lambda: {(run, name, task): (done, of) for run, name, task, done, of in store.query(_ANSWERED).rows}
     )
 
 
 def _match_models(every: Iterable[PublishedModel], part: str) -> list[PublishedModel]:
-    """Models with this name, or else with this part in their names, one per benchmark.
+    """Find the published models with this name, or else with this substring in the name, one per benchmark.
 
     Raises:
         UsageError: several models of a benchmark match.
@@ -130,14 +130,14 @@ def _row(
 def verdict(
     published_score: PublishedScore, number: Mapping[str, Any], hindrance: str | None = None
 ) -> tuple[str, str | None]:
-    """Verdict (``agrees``, ``differs`` or ``cannot tell``) and the reason, unless it is obvious.
+    """Compare a published score with a run's number. Returns AGREES, DIFFERS or CANNOT_TELL, and the reason or None.
 
-    They agree if the printed score, give or take half a unit of its last digit, and the run's 95% interval overlap.
+    They agree if the printed score, plus or minus half a unit of the last digit, and the run's 95% interval overlap.
 
     Args:
-        number: the run's ``official`` number, and ``low``, ``high``, ``method`` and ``clusters`` of its interval, in
-            the score's unit.
-        hindrance: reason that the numbers are not comparable, such as different samples.
+        number: row with the ``official`` number of the run, and ``low``, ``high``, ``method`` and ``clusters`` of the
+            interval, in the unit of the published score.
+        hindrance: reason why the numbers are not comparable, such as different samples.
     """
     value, low, high = (number.get(name) for name in ("official", "low", "high"))
     if hindrance or value is None:

@@ -1,10 +1,10 @@
-"""Published scores for comparison with runs: the package's own, and CSV files in any of these layouts:
+"""The report ``reference``: published scores, from the package or from CSV files in any of these layouts:
 
-    benchmark,model,LINE,LINE,...          a column for each line of the report ``paper``; cells may be empty
-    benchmark,model,task,score_percent     a row for each task; an optional column "source"
+    benchmark,model,LINE,LINE,...          a column for each line of the report ``paper``, with empty cells allowed
+    benchmark,model,task,score_percent     a row for each task, and optionally a column "source"
 
 and the layouts that benchmarks add (``benchmarks.base.paper_tables``). In all layouts the columns "source", "params",
-"context", "date", "type" and "window" describe the model. Every other column of the first layout is a line; the other
+"context", "date", "type" and "window" describe the model. Every other column of the first layout is a line. The other
 layouts ignore further columns.
 """
 
@@ -37,11 +37,11 @@ _ABOUT = ("params", "context", "date", "type", "window")
 _NO_LINES = frozenset({"benchmark", "model", "source", *_ABOUT})
 
 _OFF_BY = 0.5
-"""Tolerance in points between a mean and the mean of its parts: rounding, and questions without an answer."""
+"""Tolerance in points between a published mean and the mean of the scores, for rounding and missing answers."""
 
 
 class PublishedScore(NamedTuple):
-    """Number as printed; ``unit`` is the value of 1 in its last digit: 0.1 for "28.2"."""
+    """Score as printed. ``unit`` is the value of 1 in the last digit: 0.1 for "28.2"."""
 
     value: float
     unit: float
@@ -52,9 +52,9 @@ class PublishedModel:
     """Published scores of a model.
 
     Attributes:
-        source: Where the scores were published; "" if the file does not give it.
+        source: Where the scores were published, or "" if the file does not state it.
         about: Details about the model: "params", "context", "date", "type", "window".
-        scores: Scores by label of the report ``paper`` (``number_label``), in its units.
+        scores: {line of the report ``paper`` (``number_label``): score in the units of that report}.
     """
 
     benchmark: str
@@ -65,7 +65,7 @@ class PublishedModel:
 
     @property
     def doubt(self) -> str | None:
-        """Reason why the scores are inconsistent: a mean is outside the range of its parts, or is not their mean."""
+        """Reason why the scores are inconsistent, or None: a mean that cannot be the mean of the averaged scores."""
         family = BENCHMARKS.get(self.benchmark)
         for mean, questions in family.published_scores.means if family else ():
             parts = {number_label(key): count for key, count in questions.items()}
@@ -89,7 +89,7 @@ def _doubt(scores: Mapping[str, PublishedScore], line: str, parts: Mapping[str, 
 
 
 def load_published() -> list[PublishedModel]:
-    """Read the scores that ship with the package."""
+    """Read the published scores that ship with the package."""
     folder = Path(benchmarks.__file__).parent / "published"
     files = [file for name in sorted(BENCHMARKS) if (file := folder / f"{name}.csv").is_file()]
     return [model for file in files for model in _parse_models(file.read_text("utf-8"), str(file))]
@@ -164,14 +164,14 @@ def _parse_score(text: str | None, name: str, line: int) -> PublishedScore:
 def select_published(
     every: Iterable[PublishedModel], benchmarks: Collection[str] | None, models: Sequence[str]
 ) -> list[PublishedModel]:
-    """Select published models by benchmark and model.
+    """Select published models by benchmark and name.
 
     Args:
-        benchmarks: None for all.
-        models: Parts of model names, in any case; all models if empty.
+        benchmarks: Benchmarks to include, or None for all.
+        models: Substrings of model names, in any case, or () for all models.
 
     Raises:
-        UsageError: No model's name contains one of the parts.
+        UsageError: One of the substrings occurs in no name.
     """
     candidates = [model for model in every if benchmarks is None or model.benchmark in benchmarks]
     for part in models:
@@ -186,14 +186,14 @@ def select_published(
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Join the first names, and the number of omitted names."""
+    """Join the first names by commas, and count the others."""
     each = list(dict.fromkeys(names))
     more = f" and {len(each) - _MOST_NAMES} more" if len(each) > _MOST_NAMES else ""
     return f"{', '.join(each[:_MOST_NAMES]) or 'none'}{more}"
 
 
 def table(store: Store | None, query: ReportQuery) -> Table:
-    """Return the report ``reference``: published scores on the runs' benchmarks, or on all benchmarks without a store.
+    """Build the rows of the report: published scores for the benchmarks of the file, or without a file for all.
 
     Raises:
         UsageError: A file cannot be read, or no model matches.
@@ -207,7 +207,7 @@ def table(store: Store | None, query: ReportQuery) -> Table:
 
 
 def find_published(store: Store | None, query: ReportQuery) -> list[PublishedModel]:
-    """Return scores on the runs' benchmarks: the query's files, or else the package's own. Raises UsageError."""
+    """Find published scores for the file's benchmarks, in the query's files or the package. Raises UsageError."""
     every = (
         [model for path in query.references for model in read_reference(path)] if query.references else load_published()
     )
@@ -219,7 +219,7 @@ def find_published(store: Store | None, query: ReportQuery) -> list[PublishedMod
 
 
 def add_published_rows(table: Table, every: Iterable[PublishedModel]) -> Table:
-    """Add published models to the report ``paper``, on the lines that the runs have."""
+    """Add the scores of published models to the report ``paper``, for lines with numbers of runs."""
     shared = [name for name in ("benchmark", "line", "part", "place", "position", "key") if name in table.columns]
     rows = table.dicts()
     lines = {
@@ -236,7 +236,7 @@ def add_published_rows(table: Table, every: Iterable[PublishedModel]) -> Table:
 
 
 def starred_name(model: PublishedModel) -> str:
-    """Return a published model's name for tables of runs: with an asterisk, and doubts about its scores."""
+    """Name of a published model in tables of runs: with an asterisk, and with doubts about the scores."""
     return f"{model.model}*" + (f" ({model.doubt})" if model.doubt else "")
 
 

@@ -29,9 +29,9 @@ from lbx.results.read.stored_answers import (
     AnswerFilter,
     StoredAnswer,
     find_answers,
+    find_opinions,
     list_answers,
     opinion_words,
-    opinions,
     resolve_tasks,
     task_patterns,
 )
@@ -127,7 +127,7 @@ def show_answers(options: ShowOptions) -> None:
             return
         answers = find_answers(store, options.sample, runs)
         run_progress = progress_of_runs(store)
-        verdicts = [opinions(store, answer) for answer in answers]
+        verdicts = [find_opinions(store, answer) for answer in answers]
         names = labels(runs_by_id(store).values())
     records = [
         _answer_record(answer, options) | {"judgements": judged, "ratings": rated}

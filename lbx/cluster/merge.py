@@ -141,7 +141,7 @@ def _add_up(store: Store, merging: MergeState) -> None:
     """
     if texts_of(store):
         _require_numbers(store, merging.joined_runs)
-        opinions.add_up_all(store)
+        opinions.aggregate_all_opinions(store)
         return
     for run in merging.joined_runs:
         names = [row[0] for row in store.query(
@@ -152,7 +152,7 @@ def _add_up(store: Store, merging: MergeState) -> None:
                 aggregate_scores(store, run, BENCHMARKS[name])
     store.completed_tasks |= merging.completed_tasks
     recompute_completed_samples(store, BENCHMARKS)
-    opinions.add_up_all(store)  # a run and its judges or raters may come from different files
+    opinions.aggregate_all_opinions(store)  # a run and its judges or raters may come from different files
 
 
 def _require_numbers(store: Store, runs: Sequence[str]) -> None:

@@ -285,9 +285,9 @@ def make_shards(
             for planned in places:
                 share = costs[document] / len(places)
                 samples.setdefault(tasks[planned.task], {})[planned.position] = (planned.sample_id, share)
-        in_order = {task: dict(sorted(samples[task].items())) for task in tasks if task in samples}
+        sort_tasks = {task: dict(sorted(samples[task].items())) for task in tasks if task in samples}
         dear = [costs[document] for document in part]
-        result.append(Shard(max(sum(dear) / processes, *dear), in_order))
+        result.append(Shard(max(sum(dear) / processes, *dear), sort_tasks))
     return tuple(result)
 
 

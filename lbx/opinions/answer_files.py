@@ -1,7 +1,7 @@
 """Import and export of answers for the official judge.
 
-Each file has one model's answers to several tasks. Its rows do not name their tasks, only whether the judge or people
-rate the answer.
+Each file contains a model's answers to several tasks. The file's lines do not name the task, only whether the judge or
+people rate the answer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FAMILY = BENCHMARKS[official_judge.BENCHMARK]
 
 
 def read_judge_answers(prediction_format: PredictionFormat, paths: Sequence[Path]) -> PredictionFiles:
-    """Read one model's files, in the given order. Raises UsageError if a file or a line in it is malformed."""
+    """Read a model's files, in the given order. Raises UsageError if a file or a line is malformed."""
     rows: list[Prediction] = []
     files, digest = [], hashlib.sha256()
     for path in paths:
@@ -59,7 +59,7 @@ def read_judge_answers(prediction_format: PredictionFormat, paths: Sequence[Path
 
 
 def has_judge_answers(prediction_format: PredictionFormat, path: Path, *, e: bool = False) -> bool:
-    """Whether a file has answers for a judge: its name matches no task, and its first row is for a judge."""
+    """Whether a file contains answers for a judge: the name matches no task, and the first line is for a judge."""
     if (
         not prediction_format.folder
         or not path.is_file()
@@ -74,12 +74,12 @@ def match_judge_answers(
 ) -> PredictionFiles:
     """Match answers with the bundle's samples by question and reference.
 
-    A question with both marks is one sample: its second row is the sample's second iteration. A question that is not in
-    the bundle keeps the content of its file (``prediction_files.match``).
+    A question with both marks is a single sample, and the question's second line is the sample's second iteration. A
+    question that is not in the bundle is imported with the content of the file (``prediction_files.match``).
 
     Raises:
-        UsageError: no row matches a sample.
-        BundleError: the bundle lacks all of the tasks, or their data is damaged.
+        UsageError: no line matches a sample.
+        BundleError: the bundle lacks all of the tasks, or data of a task is damaged.
     """
     family = BENCHMARKS[prediction_format.name]
     tasks = [
@@ -127,12 +127,12 @@ def export_judge_answers(
     """Write each run's answers to judged questions as MODEL.pred.jsonl, over all open tasks in the authors' order.
 
     Args:
-        metric: one of ``official_judge.ANSWER_FILES``.
+        metric: key of ``official_judge.ANSWER_FILES``.
         bundle: source of the authors' order of questions, and of the prompts.
 
     Raises:
-        UsageError: the metric or a run is unknown, a run was imported or has no such answer, or a file already exists.
-        BundleError: the bundle has no open task, or their data is damaged.
+        UsageError: the metric or a run is unknown, a run was imported or contains no such answer, or a file exists.
+        BundleError: the bundle contains no open task, or data of a task is damaged.
     """
     if metric not in official_judge.ANSWER_FILES:
         metrics = ", ".join(official_judge.ANSWER_FILES)
@@ -164,7 +164,7 @@ def export_judge_answers(
 def _answer_lines(
     store: Store, run: Mapping[str, Any], bundle: Bundle, questions: Sequence[tuple[Sample, str]]
 ) -> tuple[str, list[str]]:
-    """Return the model's name in file names, and the lines of its file."""
+    """Build the name of a run's model for file names, and the lines of the model's file."""
     settings = json.loads(run["settings"])
     if settings.get("imported") == _FAMILY.name:
         raise UsageError(
@@ -189,6 +189,6 @@ def _answer_lines(
 
 
 def _prompt(bundle: Bundle, sample: Sample, mode: Mode) -> str:
-    """Prompt with "{}" in place of the document and of the question."""
+    """Build a sample's prompt with "{}" in place of the document and of the question."""
     prompt = _FAMILY.prompt(bundle, replace(sample, context="{}", question="{}"), mode)
     return f"{prompt.system}{prompt.before}{prompt.document}{prompt.after}"

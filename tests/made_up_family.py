@@ -94,7 +94,7 @@ class Colours(Benchmark):
         mean = Average.of(heads, complete=len(heads) == len(TASKS))
         if mean is None:
             return []
-        return [replace(mean.group(OVERALL, "all"), official=mean.score)]
+        return [replace(mean.to_group_number(OVERALL, "all"), official=mean.score)]
 
 
 def main(folder: Path) -> None:

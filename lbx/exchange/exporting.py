@@ -41,13 +41,13 @@ _IN_THE_DATA, _AS_IMPORTED = "a.position, g.iteration", "g.created_at"
 def has_source_rows(run: Mapping[str, Any]) -> bool:
     """Whether a run was imported from files of an official script, which an export restores.
 
-    lbx writes the files of its own runs, and of answers that were imported from another evaluation harness.
+    Otherwise, lbx writes new files: for its own runs, and for answers imported from another evaluation harness.
     """
     return run["backend"] == "import" and harness_of(json.loads(run["settings"])) is None
 
 
 def answered_tasks(store: Store, prediction_format: PredictionFormat, run_id: str) -> list[str]:
-    """Tasks with generations of a run, in the paper's order."""
+    """List the tasks with answers of a run, in the paper's order."""
     rows = store.query(
         "SELECT DISTINCT task FROM generations WHERE run_id = ? AND benchmark = ?", [run_id, prediction_format.name]
     )
@@ -83,7 +83,7 @@ _JUDGED = """
 
 
 def scored_run(store: Store, prediction_format: PredictionFormat, run: Mapping[str, Any]) -> ScoredRun:
-    """Return the scored answers that a run's prediction file contains.
+    """Read the scored answers that a run's prediction file contains.
 
     Args:
         run: row of the table ``runs``.
@@ -95,7 +95,7 @@ def scored_run(store: Store, prediction_format: PredictionFormat, run: Mapping[s
     if run["backend"] == "endpoint" and settings.get("backend.tokenizer") is None:
         settings["context_window"] = None  # it counts characters: the server's window in tokens is unknown
     label = prediction_format.label(run["model"], settings) if is_own_run else run["model"]
-    find = partial(_own_lines, label=label) if is_own_run else _imported_lines
+    find = partial(_new_lines, label=label) if is_own_run else _imported_lines
     lines = list(find(store, prediction_format, run["run_id"]))
     if not lines:
         raise UsageError(
@@ -125,7 +125,7 @@ def scored_run(store: Store, prediction_format: PredictionFormat, run: Mapping[s
     )
 
 
-def _own_lines(store: Store, prediction_format: PredictionFormat, run_id: str, label: str) -> Iterator[ScoredLine]:
+def _new_lines(store: Store, prediction_format: PredictionFormat, run_id: str, label: str) -> Iterator[ScoredLine]:
     scores = _NewestScores(store, run_id, prediction_format.name)
     for task in answered_tasks(store, prediction_format, run_id):
         for answer in stored_answers(store, prediction_format, run_id, task):
@@ -152,7 +152,7 @@ class _NewestScores:
             self._by_answer[task, sample_id, iteration] = (dict(metrics), lacks, failed)
 
     def line(self, answer: AnswerToExport, row: Any) -> Iterator[ScoredLine]:
-        """Yield the answer with its scores; skip an unscored answer, such as rows for a judge."""
+        """Yield an answer with scores. An answer without scores, such as one for a judge, is skipped."""
         sample = answer.sample
         if texts := self._by_answer.get((sample.task, sample.sample_id, answer.iteration)):
             scores, lacks, failed = texts
@@ -166,11 +166,11 @@ _MAX_GROWN_BYTES = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class ExportSummary:
-    """Result of an export.
+    """Files that an export wrote, and counts.
 
     Attributes:
         rows: number of lines of prediction files, or of answers that the results cover.
-        left_out: number of answers left out, by reason: "failed", "further iterations", "empty answers".
+        left_out: {reason: number of answers left out}, such as "failed", "further iterations", "empty answers".
     """
 
     files: tuple[Path, ...]
@@ -185,7 +185,7 @@ class _RunFiles:
     Attributes:
         files: {path: pieces of text}.
         rows: number of answers in the files.
-        left_out: number of other answers by reason.
+        left_out: {reason: number of answers left out}.
     """
 
     files: Mapping[str, Sequence[str]]
@@ -202,20 +202,20 @@ def export(
     results: bool = False,
     force: bool = False,
 ) -> ExportSummary:
-    """Write runs' answers to one benchmark family as its official prediction files.
+    """Write runs' answers to a benchmark family as official prediction files.
 
     Files of an imported run are restored byte for byte. Documents are not stored, so the files contain none.
 
     Args:
         format_name: name of the benchmark.
-        run_id: one run, or several that write different files.
-        directory: created if missing.
-        results: write the official scorer's output for these files instead, byte for byte.
+        run_id: name of a run, or names of several runs that write different files.
+        directory: folder for the files, created if missing.
+        results: whether to write the official scorer's output for these files instead, byte for byte.
 
     Raises:
-        UsageError: a run is unknown or has no answers to this benchmark, or a file already exists; with ``results``,
-            the scorer writes no file, would stop, or needs missing scores.
-        LbxError: the disk is full or the folder cannot be written; no file has changed then.
+        UsageError: a run is unknown or contains no answers to this benchmark, a file already exists, or with
+            ``results`` the scorer writes no file, would stop, or needs missing scores.
+        LbxError: the disk is full or the folder cannot be written. All files are then unchanged.
     """
     run_ids = [run_id] if isinstance(run_id, str) else list(dict.fromkeys(run_id))
     files: dict[str, Sequence[str]] = {}
@@ -271,7 +271,7 @@ def write_files(
     Raises:
         UsageError: a file already exists.
         StoreError: a path leads out of the folder.
-        LbxError: the disk is full or the folder cannot be written; no file has changed then.
+        LbxError: the disk is full or the folder cannot be written. All files are then unchanged.
     """
     targets = {_target_path(directory, relative_path, run_names): pieces for relative_path, pieces in files.items()}
     if not force:
@@ -341,7 +341,7 @@ def _answered_benchmarks(store: Store, run_id: str) -> list[str]:
 
 
 def _imported_files(store: Store, prediction_format: PredictionFormat, run: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Original lines of each imported file; the last line lacks its line feed if it did in the file."""
+    """Read the original lines of each imported file. The last line ends with a line feed only if it did in the file."""
     settings = json.loads(run["settings"])
     if settings.get("imported") != prediction_format.name:
         return {}
@@ -371,14 +371,14 @@ def _imported_files(store: Store, prediction_format: PredictionFormat, run: Mapp
 
 
 def incomplete_import_error(store: Store, run_id: str) -> StoreError:
-    """Error for an import that lacks some of its rows."""
+    """Build the error for an import that lacks some of the files' lines."""
     return StoreError(
         f"The import {run_id!r} in {store.path} is not complete.", fix="Import the files again, then export."
     )
 
 
 def stored_files(store: Store, run_id: str, settings: Mapping[str, Any]) -> list[StoredFile]:
-    """Files that a run was imported from. Raises StoreError if the run's settings do not list them."""
+    """List the files that a run was imported from. Raises StoreError if the run's settings do not list files."""
     try:
         return [StoredFile(**file) for file in settings["files"]]
     except (KeyError, TypeError, ValueError) as exc:
@@ -387,7 +387,7 @@ def stored_files(store: Store, run_id: str, settings: Mapping[str, Any]) -> list
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """Stored entry of ``PredictionFiles.files``. A name with several path components is not a file name."""
+    """An imported file, stored as an element of ``PredictionFiles.files``. ``name`` must be a single path component."""
 
     name: str
     task: str | None
@@ -402,7 +402,7 @@ class StoredFile:
                 raise ValueError(text)
 
     def lines(self, rows: Sequence[str]) -> list[str]:
-        """Lines of the file; the last line lacks its line feed if it did in the file."""
+        """Join rows with the file's separator. The last line ends with it only if it did in the file."""
         lines = [f"{row}{self.separator}" for row in rows]
         if not self.final_newline:
             lines[-1] = lines[-1].removesuffix(self.separator)

@@ -44,15 +44,15 @@ _HARNESSES: Mapping[str, Callable[[Path], HarnessRun]] = {"lm_eval": read_lm_eva
 
 @dataclass(frozen=True, slots=True)
 class ImportSummary:
-    """Result of an import.
+    """Run that an import wrote, and counts of the imported lines.
 
     Attributes:
         benchmark: benchmark family of the run, which is not yet scored.
-        counts: number of rows by task, including failed rows.
-        failed: number of rows with an error instead of an answer.
-        ignored: names of the folder's other entries.
-        notes: a sentence for each row that was changed or that does not match the bundle.
-        unmatched: number of rows that match no sample of the bundle.
+        counts: {task: number of lines}, including failed answers.
+        failed: number of lines with an error instead of an answer.
+        ignored: names of other files in the folder.
+        notes: a sentence for each line that was changed or that does not match the bundle.
+        unmatched: number of lines that match no sample of the bundle.
     """
 
     run_id: str
@@ -66,7 +66,7 @@ class ImportSummary:
 
 @dataclass(frozen=True, slots=True)
 class ParsedPredictions:
-    """Checked predictions, ready to be written as the run ``name``, with ``extra_settings`` added to its settings."""
+    """Checked predictions, which are ready to be written as the run ``name`` with ``extra_settings``."""
 
     prediction_format: PredictionFormat
     prediction_files: PredictionFiles
@@ -90,20 +90,22 @@ def parse_predictions(
     metadata: Mapping[str, str] | None = None,
     strip_reasoning: bool = False,
 ) -> ParsedPredictions:
-    """Read and check a prediction file or folder without writing; needs memory of a few times its size.
+    """Read and check a prediction file or folder without writing. This needs memory of a few times the files' size.
 
     Args:
         format_name: name of the benchmark, or of an evaluation harness.
         path: a folder of task files or a single file, depending on the format.
-        run_id: defaults to MODEL-FORMAT-HASH with the content's hash, so that other content makes another run.
-        bundle: match rows with its samples, so that the run can be compared with lbx's own sample by sample; rows
-            without a match are imported unchanged. Not used for families with samples that depend on the model.
-        e: whether the folder has a benchmark's "_e" tasks (implied by a folder "pred_e" in the path).
+        run_id: name of the run. The default is MODEL-FORMAT-HASH with the content's hash, so that other content makes
+            another run.
+        bundle: bundle with samples that are matched with the lines, so that the run can be compared with runs of lbx
+            sample by sample. Lines without a match are imported unchanged. The bundle is not used for families whose
+            samples depend on the model.
+        e: whether the folder contains a benchmark's "_e" tasks, which a folder "pred_e" in the path implies.
         metadata: free keys and values to store with the run.
 
     Raises:
-        UsageError: the path or a line is malformed, or no row matches a sample of the bundle.
-        BundleError: the bundle lacks the data of all tasks, or it is damaged.
+        UsageError: the path or a line is malformed, or no line matches a sample of the bundle.
+        BundleError: the bundle lacks the data of all tasks, or data of a task is damaged.
     """
     if not model.strip():
         raise UsageError("The model's name is empty.", fix="Pass --model NAME.")
@@ -164,10 +166,10 @@ def _read_official(
 
 
 def write_predictions(store: Store, parsed_predictions: ParsedPredictions) -> ImportSummary:
-    """Write predictions as a run, which stays open until ``Store.finish_run``; repeating it replaces the same rows.
+    """Write predictions as a run, which stays open until ``Store.finish_run``. A repetition replaces the same rows.
 
     Raises:
-        StoreError: the results file has other samples under the same names, or another run of this name.
+        StoreError: the results file contains other samples under the same names, or another run of this name.
     """
     prediction_format, prediction_files, name, bundle = (
         parsed_predictions.prediction_format,
@@ -255,7 +257,7 @@ def _run_row(parsed_predictions: ParsedPredictions) -> RunRow:
 
 
 def sorted_by_line(prediction_files: PredictionFiles) -> Iterator[Prediction]:
-    """Yield rows in file order, in which the tasks of one file may alternate."""
+    """Yield predictions in file order, in which the tasks of a file may alternate."""
     if len(prediction_files.files) == 1 or prediction_files.for_judge:
         return iter(sorted(prediction_files.rows, key=lambda prediction: prediction.line.number))
     return iter(prediction_files.rows)
@@ -264,7 +266,7 @@ def sorted_by_line(prediction_files: PredictionFiles) -> Iterator[Prediction]:
 def sample_rows(
     prediction_format: PredictionFormat, task: str, predictions: list[Prediction], bundle: Bundle | None
 ) -> Iterator[SampleRow]:
-    """Yield rows of the samples; a bundle's samples are read again, with their documents."""
+    """Yield rows of a task's samples. Samples of a bundle are read again, with their documents."""
     pending = {prediction.sample_id: prediction for prediction in reversed(predictions) if prediction.sample}
     if bundle is not None and not all(map(is_unmatched, predictions)):
         for position, sample in enumerate(BENCHMARKS[prediction_format.name].samples(bundle, task)):
@@ -296,18 +298,18 @@ def _generation(run_id: str, prediction_format: PredictionFormat, prediction: Pr
     )
 
 
-def published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool = True) -> str:
-    """Import a model's published answers to the judged questions as a run, unless the file already has it.
+def import_published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool = True) -> str:
+    """Import a model's published answers to the judged questions as a run, unless the file already contains the run.
 
-    Its samples come from the bundle. A question that is marked for both the judge and people has two answers:
-    iteration 0 (the judge's) and iteration 1.
+    The samples come from the bundle. To a question that is marked for both the judge and people, two answers exist:
+    iteration 0 (for the judge) and iteration 1.
 
     Returns:
         The run's name, "published-NAME", with the suffix "-no-length-hint" without a length hint.
 
     Raises:
         BundleError: the bundle lacks these answers, or all of the questions.
-        StoreError: the results file has other answers, or other samples, under these names.
+        StoreError: the results file contains other answers, or other samples, under these names.
     """
     run_id = official_judge.published_run_id(name, length_hint=length_hint)
     prediction_format = find_format(official_judge.BENCHMARK)
@@ -340,13 +342,13 @@ def published_run(store: Store, bundle: Bundle, name: str, *, length_hint: bool 
 
 _OPENING = re.compile(r"\s*(<([\w:-]{0,20}(?:think|thought|reason)[\w:-]{0,20})>)", re.IGNORECASE)
 _MAX_BLOCKS = 100
-"""Maximum number of reasoning blocks removed from one answer."""
+"""Maximum number of reasoning blocks that are removed from an answer."""
 
 
 def split_blocks(text: str) -> tuple[str | None, str, bool | None]:
     """Split a text into (reasoning, answer, whether the reasoning was closed).
 
-    Reasoning is the first block and those that directly follow it. Without a block: (None, text, None).
+    Reasoning is the first block and blocks that directly follow it. Without a block: (None, text, None).
     """
     blocks: list[str] = []
     closed, tags = None, _reasoning_tags(text)
@@ -359,15 +361,15 @@ def split_blocks(text: str) -> tuple[str | None, str, bool | None]:
 
 
 def count_blocks(prediction_files: PredictionFiles) -> int:
-    """Number of answers that contain a block of reasoning."""
+    """Count the answers that contain a block of reasoning."""
     return sum(_reasoning_tags(prediction.output or "") is not None for prediction in prediction_files.rows)
 
 
 def without_reasoning(prediction_format: PredictionFormat, prediction_files: PredictionFiles) -> PredictionFiles:
-    """Move blocks from answers to reasoning; the content hash changes, which makes another run.
+    """Move blocks of reasoning out of answers. The content hash changes, so that the import makes another run.
 
     Raises:
-        UsageError: an answer without its block cannot be scored.
+        UsageError: an answer cannot be scored without the block.
     """
     tasks = {
         task: [prediction_format.split_reasoning(row, split_blocks) for row in rows]
@@ -382,13 +384,13 @@ def without_reasoning(prediction_format: PredictionFormat, prediction_files: Pre
 
 
 def _reasoning_tags(text: str) -> ReasoningMarks | None:
-    """Marks of the text's first block of reasoning."""
+    """Find the marks of the first block of reasoning in a text."""
     matches = (tags for tags in KNOWN if split_reasoning(text, marks=tags)[0] is not None)
     return _opening_tags(text) or next(matches, None)
 
 
 def _opening_tags(text: str) -> ReasoningMarks | None:
-    """Marks of a block of reasoning at the start of the text."""
+    """Find the marks of a block of reasoning at the start of a text."""
     if opening := _OPENING.match(text):
         return ReasoningMarks(opening[1], f"</{opening[2]}>")
     return next((tags for tags in KNOWN if opening_end(text, tags.open)), None)

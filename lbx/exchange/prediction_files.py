@@ -1,6 +1,6 @@
-"""Reading of prediction files: find the files of a path, parse them, and match rows with samples.
+"""Reading of prediction files: finding and parsing files, and matching lines with samples.
 
-Everything is checked here, before any write.
+All checks are made here, before any write.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ class PredictionFiles:
 
     Attributes:
         tasks: predictions by task, in file order.
-        files: each file's name, task (None if it has several), number of rows, and whether it ends with a line feed.
-        content_sha256: over the files' bytes and how they were interpreted.
-        ignored_names: names of the folder's other entries.
-        for_judge: whether the rows are for a judge, which metrics do not score.
+        files: for each file the name, the task (None for several tasks), the number of lines, and whether the file ends
+            with a line feed.
+        content_sha256: hash of the files' bytes and of options that affect their interpretation.
+        ignored_names: names of other files in the folder.
+        for_judge: whether the answers are for a judge, and no metric scores them.
         stripped: whether reasoning was removed from the answers.
     """
 
@@ -66,8 +67,8 @@ def find_format(
     """Find the format of a benchmark's prediction files.
 
     Args:
-        custom_names: names of the user's own benchmarks that are accepted.
-        condition: additional condition for accepting them, for the message.
+        custom_names: names of the user's own benchmarks, which are accepted.
+        condition: condition for accepting own benchmarks, for the message.
         further_names: formats that another function reads or writes, for the message.
 
     Raises:
@@ -87,10 +88,10 @@ def read_predictions(prediction_format: PredictionFormat, path: Path, *, e: bool
     """Read a format's file or folder.
 
     Args:
-        e: whether the folder has a benchmark's "_e" tasks; implied by a parent folder "pred_e".
+        e: whether the folder contains a benchmark's "_e" tasks, which a parent folder "pred_e" implies.
 
     Raises:
-        UsageError: a file is malformed; the message gives file and line.
+        UsageError: a file is malformed. The message names file and line.
     """
     if not path.exists():
         raise UsageError(f"{path} does not exist.", fix="Give the path of the predictions.")
@@ -129,7 +130,7 @@ def file_entry(path: Path, task: str | None, content: FileRows) -> dict[str, Any
 
 
 def _task_files(prediction_format: PredictionFormat, path: Path, e: bool) -> TaskFiles:
-    """Return the files of a folder by task and the names of its other entries, or the file itself."""
+    """Find the files of a folder by task, and the names of other files. ``path`` may also be a single file."""
     files: dict[str, Path] = {}
     ignored, unknown_files = [], []
     for entry in [path] if path.is_file() else sorted(path.iterdir()):
@@ -163,13 +164,13 @@ def _task_files(prediction_format: PredictionFormat, path: Path, e: bool) -> Tas
 
 
 def task_in_name(prediction_format: PredictionFormat, file: Path, e: bool) -> str:
-    """Task in a file's name, which may be unknown."""
+    """Return the task in a file's name, which may be unknown."""
     task = prediction_format.task_of(file.name.partition(".")[0], e=e)
     return task if task in prediction_format.known_tasks else _only_task_in_name(prediction_format, file, e) or task
 
 
 def _only_task_in_name(prediction_format: PredictionFormat, file: Path, e: bool) -> str | None:
-    """The only task with a name that occurs in the file's name, as in "qasper-MODEL.jsonl"; else None."""
+    """Return the only task whose name occurs in the file's name, as in "qasper-MODEL.jsonl", or else None."""
     stem = file.name.removesuffix(".gz").removesuffix(".jsonl")
     inside = {
         (match.start(), match.end()): match[0]
@@ -214,12 +215,13 @@ def match_predictions(
 ) -> PredictionFiles:
     """Match predictions with the bundle's samples, without their documents.
 
-    Equal samples are used in the data's order, so a file in that order is matched row by row. A row without a match
-    keeps the sample of its file under a name that begins with ``UNMATCHED``, with the reason as a note.
+    Equal samples are used in the data's order, so that a file in that order is matched line by line. For a line without
+    a match, the sample in the file is used under a name that begins with ``UNMATCHED``, with the reason as a note.
 
     Raises:
-        UsageError: no row matches a sample, or an unmatched row cannot be scored by itself; names file and line.
-        BundleError: the bundle lacks the data of all tasks, or it is damaged.
+        UsageError: no line matches a sample, or an unmatched line cannot be scored by itself. The message names file
+            and line.
+        BundleError: the bundle lacks the data of all tasks, or data of a task is damaged.
     """
     bundle_tasks = {
         task.name for task in BENCHMARKS[prediction_format.name].tasks(bundle, list(prediction_files.tasks))
@@ -246,7 +248,7 @@ def match_predictions(
 
 
 def require_some_match(bundle: Bundle, rows: Sequence[Prediction]) -> None:
-    """Raise UsageError if no row matches a sample of the bundle."""
+    """Raise UsageError if no prediction matches a sample of the bundle."""
     if rows and all(map(is_unmatched, rows)):
         first = rows[0]
         raise UsageError(
@@ -257,7 +259,7 @@ def require_some_match(bundle: Bundle, rows: Sequence[Prediction]) -> None:
 
 
 def bundled_samples(prediction_format: PredictionFormat, bundle: Bundle, task: str) -> list[Sample]:
-    """A task's samples without their documents. Raises BundleError if they are missing or damaged."""
+    """Read a task's samples without documents. Raises BundleError if the data is missing or damaged."""
     try:
         return [replace(sample, context="") for sample in BENCHMARKS[prediction_format.name].samples(bundle, task)]
     except BundleError as exc:
@@ -266,7 +268,7 @@ def bundled_samples(prediction_format: PredictionFormat, bundle: Bundle, task: s
 
 
 def is_unmatched(prediction: Prediction) -> bool:
-    """Whether a row matches no sample of the bundle, and keeps a sample of its own."""
+    """Whether a prediction matches no sample of the bundle, so that its own sample is used."""
     return prediction.sample_id.startswith(UNMATCHED)
 
 
@@ -285,7 +287,7 @@ def _match_by_key(
         times[key] += 1
         prediction = replace(row, iteration=iteration)
         candidates = free_positions.setdefault((prediction.iteration, key), deque(free.get(key, ())))
-        problem = _problem(prediction_format, prediction, samples[candidates[0]]) if candidates else ""
+        problem = _describe_mismatch(prediction_format, prediction, samples[candidates[0]]) if candidates else ""
         if candidates and not problem:
             sample, position = samples[candidates[0]], candidates.popleft()
             matched.append(replace(prediction, sample=sample, sample_id=sample.sample_id, position=position))
@@ -301,26 +303,26 @@ def _match_by_key(
 
 
 def mismatch_reason(*, is_known: bool) -> str:
-    """Return the reason why a row is unmatched; ``is_known`` if its question is in the bundle."""
+    """Return the reason why a prediction is unmatched. ``is_known`` means that the question is in the bundle."""
     if is_known:
         return "an earlier row already answers the question that it matches"
     return "no question of the bundle matches it"
 
 
 class UnmatchedNames:
-    """Naming of rows that match no sample of the bundle: equal rows have equal names, in any file.
+    """Naming of predictions that match no sample of the bundle. Equal predictions get equal names, in any file.
 
     Args:
-        n_samples: number of samples in the bundle; the rows' positions follow theirs.
+        n_samples: number of samples in the bundle, which precede the unmatched predictions.
     """
 
     def __init__(self, prediction_format: PredictionFormat, n_samples: int) -> None:
-        self._form, self._n_samples = prediction_format, n_samples
+        self._prediction_format, self._n_samples = prediction_format, n_samples
         self._times: Counter[tuple[str, int]] = Counter()
 
     def row(self, prediction: Prediction, why: str) -> Prediction:
-        """Give a row its own sample and the reason as a note. Raises UsageError if it cannot be scored by itself."""
-        sample, prediction_format = prediction.sample, self._form
+        """Give a prediction its own sample, and a reason as a note. Raises UsageError if it cannot be scored."""
+        sample, prediction_format = prediction.sample, self._prediction_format
         if sample is None or not prediction_format.has_own_content:
             raise prediction_file_error(prediction.line.location, why)
         name = prediction_format.unmatched_name(sample)
@@ -339,7 +341,7 @@ class UnmatchedNames:
 def _match_by_position(
     prediction_format: PredictionFormat, samples: list[Sample], predictions: list[Prediction]
 ) -> list[Prediction]:
-    """Match predictions with samples at the same positions; [] if that fails."""
+    """Match predictions with samples at the same positions. Returns [] if that fails."""
     pairs = list(zip(predictions, samples, strict=False))
     if len(pairs) < len(predictions) or not all(prediction_format.may_match_by_position(*pair) for pair in pairs):
         return []
@@ -351,7 +353,7 @@ def _match_by_position(
     return [replace(matched[0], note=note), *matched[1:]]
 
 
-def _problem(prediction_format: PredictionFormat, prediction: Prediction, sample: Sample) -> str:
+def _describe_mismatch(prediction_format: PredictionFormat, prediction: Prediction, sample: Sample) -> str:
     if prediction.sample is None:
         return ""
     other = differences(prediction.sample, sample, prediction_format.score_keys, prediction_format.fillable_keys)
@@ -361,7 +363,7 @@ def _problem(prediction_format: PredictionFormat, prediction: Prediction, sample
 def refuse_conflicts(
     prediction_format: PredictionFormat, store: Store, prediction_files: PredictionFiles, *, bundle: bool
 ) -> None:
-    """Raise ConflictError if the results file has a sample of the same name with other references."""
+    """Raise ConflictError if the results file contains a sample of the same name with other references."""
     for task, predictions in prediction_files.tasks.items():
         rows = store.query(
             "SELECT * FROM samples WHERE benchmark = ? AND task = ?", [prediction_format.name, task]
@@ -369,7 +371,7 @@ def refuse_conflicts(
         stored_samples = {row["sample_id"]: stored_sample(prediction_format.name, task, row) for row in rows}
         for prediction in predictions:
             sample = stored_samples.get(prediction.sample_id)
-            problem = _problem(prediction_format, prediction, sample) if sample else ""
+            problem = _describe_mismatch(prediction_format, prediction, sample) if sample else ""
             if sample and problem:
                 raise ConflictError(
                     f"{prediction.line.location}: {store.path} already contains a {sample.key}, from another "

@@ -133,7 +133,7 @@ def _fresh(path: Path, empty: Path) -> Iterator[Store]:
         with Store(fresh, allowed_files=[path]) as made:
             _fill(made, path)
             score_with(made, None, run_ids=(), workers=1)
-            opinions.add_up_all(made)
+            opinions.aggregate_all_opinions(made)
             yield made
     finally:
         fresh.unlink()

@@ -1,1 +1,1 @@
-"""Formats of other evaluation programs: evaluation harnesses, and formats for sharing results."""
+"""Formats of other evaluation tools: evaluation harnesses, and formats for sharing results."""

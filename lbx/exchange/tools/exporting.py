@@ -38,11 +38,11 @@ def export_for_tool(
     """Write tasks' numbers and answers of runs as files of another tool, with a notice if they contain references.
 
     Args:
-        format_name: one of ``lbx.benchmarks.registry.EXPORT_FORMATS``.
+        format_name: name in ``lbx.benchmarks.registry.EXPORT_FORMATS``.
 
     Raises:
-        UsageError: a run is unknown or has nothing to export, two runs need the same file, or a file already exists.
-        LbxError: the disk is full or the folder cannot be written; no file has changed then.
+        UsageError: a run is unknown or contains no numbers, two runs need the same file, or a file already exists.
+        LbxError: the disk is full or the folder cannot be written. All files are then unchanged.
     """
     add_missing_numbers(store)
     files: dict[str, Iterable[str]] = {}

@@ -23,7 +23,10 @@ from lbx.cli.tables import show_table
 from lbx.options.common import BUNDLE_VARIABLE
 from lbx.report.format import render
 from lbx.report.format.sheets import plain_columns
+from lbx.report.query import ALL
+from lbx.report.rows.comparison import round_up
 from lbx.results import Table
+from lbx.running.deciding import Resolution, resolutions
 from lbx.running.forecast.outlook import Outlook, comparison_line, memory_line, sharing_lines, sort_by_time, time_line
 from lbx.running.forecast.run_plan import TaskPlan
 from lbx.running.forecast.shards import ShardPlan, read_shards
@@ -71,6 +74,12 @@ def _list_supported_tasks(*, as_json: bool) -> None:
 def run(options: RunOptions) -> None:
     """Carry out ``lbx run``."""
     output = options.output
+    if options.dry_run:
+        if options.shard is not None:
+            raise UsageError("--dry-run plans all shards; --shard runs one.", fix="Remove one of them.")
+        spec = {name: getattr(options, name) for name in ("spec_values", "spec_file", "stored")}
+        show_plan(PlanOptions(**spec, history=output, as_json=options.as_json))
+        return
     with reporting_interrupts(lambda: describe_answers(output)), RunBar() as bar:
         outcomes = run_spec(
             options.spec,
@@ -204,15 +213,39 @@ def show_plan(options: PlanOptions) -> None:
         outlook, *alternatives = plan_each(
             options.spec, options.alternatives, options.history, measure_speed=options.measure_speed, listener=bar
         )
+    margin = ALL.margin if options.margin is None else options.margin
+    decides = list(resolutions(outlook.questions, options.models, margin, options.history))
     if options.as_json:
-        document = outlook.to_json() | (
-            {"alternatives": [other.to_json() for other in alternatives]} if alternatives else {}
+        document = (
+            outlook.to_json()
+            | {"decides": [resolution.to_json() for resolution in decides]}
+            | ({"alternatives": [other.to_json() for other in alternatives]} if alternatives else {})
         )
         answer_json(json.dumps(document, ensure_ascii=False))
         return
     show_outlook(outlook)
+    _show_resolutions(decides, options.models, margin)
     if alternatives:
         _show_comparison([outlook, *alternatives])
+
+
+def _show_resolutions(decides: Sequence[Resolution], models: int, margin: float) -> None:
+    names = ["benchmark", "documents", "questions", "found (points)", f"documents for {margin:g}", "basis"]
+    bases = list(dict.fromkeys(resolution.basis for resolution in decides))
+    rows = [
+        (
+            one.benchmark, f"{one.documents:,}", f"{one.samples:,}",
+            "none" if one.detectable is None else f"{one.detectable:.1f}",
+            "unknown" if one.required is None else f"{round_up(one.required):,}", f"[{bases.index(one.basis) + 1}]",
+        )
+        for one in decides
+    ]  # fmt: skip
+    show_table(
+        f"Smallest difference between {models} models that is found four times of five",
+        plain_columns(Table(names, rows)),
+    )
+    for number, basis in enumerate(bases, 1):
+        stdout().print(f"[{number}] {basis}", highlight=False)
 
 
 def show_outlook(outlook: Outlook) -> None:

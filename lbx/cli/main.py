@@ -134,7 +134,7 @@ COMMANDS = {
         "The six steps of the main job",
         "Estimate a run (tokens, shared prefixes, truncation, memory, time) and what its questions can decide.",
         "cli.measure_options:PlanOptions",
-        "cli.running:show_plan",
+        "cli.planning:show_plan",
         loads_model=True,
     ),
     "run": CommandSpec(

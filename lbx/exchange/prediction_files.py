@@ -94,7 +94,9 @@ def read_predictions(prediction_format: PredictionFormat, path: Path, *, e: bool
         UsageError: a file is malformed. The message names file and line.
     """
     if not path.exists():
-        raise UsageError(f"{path} does not exist.", fix="Give the path of the predictions.")
+        raise UsageError(
+            f"{path} does not exist.", fix="Give the file or folder that the official script wrote, such as pred/MODEL."
+        )
     if not prediction_format.folder:
         return _one_file(prediction_format, path)
     task_files, ignored_names = prediction_format.find_files(path) or _task_files(

@@ -58,7 +58,7 @@ def _refuse_journal(results: Path) -> None:
     if (journal := journal_of(results)).exists():
         raise StoreError(
             f"{journal} names runs of {results} in ratings that are not in the file yet.",
-            fix="Move them into the file first.",
+            fix="Move these ratings into the results file first.",
             command=as_command("lbx", "rate", results, "--collect"),
         )
 
@@ -186,7 +186,7 @@ def score(
     embedding: str | None = None,
     bundle: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None,
-    workers: int = 0,
+    processes: int | None = None,
     threads: int | None = None,
     listener: Listener | None = None,
 ) -> int:
@@ -198,7 +198,7 @@ def score(
             model whose vectors the file contains.
         bundle: bundle with the embedding model's weights. Own benchmarks in both the file and the bundle must be equal.
         output: a new results file, with scores by the rules of the bundle's own benchmarks; see ``score_by_bundle``.
-        workers: number of scoring processes, or 0 for a process per usable CPU.
+        processes: maximum number of scoring processes, or None for a process per usable CPU.
 
     Raises:
         LbxError: a run does not exist, the embedding model cannot be loaded, or the bundle contains other rules or
@@ -207,7 +207,7 @@ def score(
     path, opened = Path(results), Bundle(Path(bundle)) if bundle is not None else None
     if output is not None:
         return score_by_bundle(
-            path, Path(output), opened, runs=runs, embedding=embedding, workers=workers, listener=listener
+            path, Path(output), opened, runs=runs, embedding=embedding, processes=processes, listener=listener
         ).score_count
     require_file(path)
     with Store(path) as store:
@@ -216,7 +216,7 @@ def score(
         if opened is not None:
             refuse_new_rules(store, opened)
         return score_with(
-            store, embedding, run_ids=runs, workers=workers, bundle=opened, threads=threads, listener=listener
+            store, embedding, run_ids=runs, processes=processes, bundle=opened, threads=threads, listener=listener
         )
 
 
@@ -225,7 +225,7 @@ def score_with(
     embedding: str | None,
     *,
     run_ids: Sequence[str],
-    workers: int,
+    processes: int | None,
     bundle: Bundle | None = None,
     threads: int | None = None,
     listener: Listener | None = None,
@@ -237,9 +237,11 @@ def score_with(
     embedder = load_embedding_model(embedding, bundle, threads) if embedding and not is_stored else None
     stored = embedding if is_stored else None
     try:
-        similarities = Similarities(embedder, model=stored, progress=functools.partial(progress, "texts embedded"))
-        rescoring = Rescoring(BENCHMARKS, run_ids, similarities, workers)
-        return rescore(store, rescoring, functools.partial(progress, "outputs scored"), listener.said)
+        similarities = Similarities(
+            embedder, model=stored, progress=functools.partial(progress, "Embedding", unit="texts")
+        )
+        rescoring = Rescoring(BENCHMARKS, run_ids, similarities, processes)
+        return rescore(store, rescoring, functools.partial(progress, "Scoring", unit="outputs"), listener.said)
     finally:
         if embedder:
             embedder.close()

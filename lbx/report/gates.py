@@ -1,4 +1,4 @@
-"""Conditions on a run's scores (``lbx check``): each is passed, failed or undecided.
+"""Check of conditions on a run's scores (``lbx check``), each of which is passed, failed or undecided.
 
 A condition is passed or failed if a test at the 5% level says so: the 90% interval of the score, or of the difference
 from another run, is on one side of the threshold.
@@ -36,14 +36,14 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Outcome of one condition.
+    """Outcome of a condition on a run.
 
     Attributes:
         task: benchmark or BENCHMARK/TASK.
         condition: the condition in words.
         n, clusters: number of samples and of documents.
-        value, low, high: score in percent, or difference in points, with its 90% interval.
-        reason: why it is undecided.
+        value, low, high: score in percent, or difference in points, with the 90% interval.
+        reason: reason why the condition is undecided.
         caution: possible differences between the two runs, other than their models.
     """
 
@@ -71,7 +71,7 @@ class Gate:
 
     @property
     def verdict(self) -> Verdict:
-        """Failed if one condition is, else undecided if one is."""
+        """Failed if a condition failed, else undecided if a condition is undecided, else passed."""
         verdicts = {condition.verdict for condition in self.conditions}
         return next((v for v in (Verdict.FAILED, Verdict.UNDECIDED) if v in verdicts), Verdict.PASSED)
 
@@ -79,13 +79,13 @@ class Gate:
 def check_run(
     store: Store, run: str | None, least_scores: Mapping[str, float], others: Sequence[str], query: ReportQuery
 ) -> Gate:
-    """Check a run's scores.
+    """Check a run's scores by conditions.
 
     Args:
-        run: None for the only run besides ``others``.
+        run: name of the run, or None for the only run besides ``others``.
         least_scores: {benchmark or BENCHMARK/TASK: least score in percent}.
-        others: runs that the run must not be worse than by ``query.margin``; of ``query.baseline_file``, if given.
-        query: its ``tasks`` are compared; without any, the average of each benchmark.
+        others: runs, of ``query.baseline_file`` if given, than which the run must not be worse by ``query.margin``.
+        query: selection of tasks to compare. Without tasks, the average of each benchmark is compared.
 
     Raises:
         UsageError: there is no such run or task, the runs answered different samples, or they differ in prompts or
@@ -111,7 +111,7 @@ def _find_run(store: Store, run: str | None, others: Sequence[str]) -> str:
 
 
 def _scores(store: Store, run: str) -> dict[str, RunScore]:
-    """{benchmark or BENCHMARK/TASK: score} of a run."""
+    """Read the scores of a run, as {benchmark or BENCHMARK/TASK: score}."""
     scores: dict[str, RunScore] = {}
     for (_, benchmark), tasks in read_scores(store, {run}, outputs=True).items():
         if family := find_benchmark(benchmark):
@@ -132,7 +132,7 @@ def _find(name: str, scores: Mapping[str, RunScore], run: str) -> RunScore:
 
 
 def _failed_samples(store: Store, run: str) -> dict[str, int]:
-    """{benchmark or BENCHMARK/TASK: number of samples without an answer}, without those that were never asked."""
+    """Count the failed samples, as {benchmark or BENCHMARK/TASK: number}, without samples that were never asked."""
     failed: dict[str, int] = {}
     sql = "SELECT benchmark, task, count(*) FROM generations WHERE run_id = ? AND error IS NOT NULL GROUP BY ALL"
     for benchmark, task, count in store.query(sql, [run]).rows:
@@ -142,7 +142,7 @@ def _failed_samples(store: Store, run: str) -> dict[str, int]:
 
 
 def _judge(low: float | None, high: float | None, threshold: float, reason: str, failed: int) -> tuple[Verdict, str]:
-    """Verdict on a value with this interval, and why it is undecided."""
+    """Return the verdict on a value with this interval, and the reason if it is undecided."""
     if failed:
         return Verdict.UNDECIDED, f"{format_count(failed, 'sample')} failed"
     if low is not None and low >= threshold:

@@ -89,7 +89,7 @@ class ModelTokenizer(NamedTuple):
         sha256: hash of the tokenizer's definition. For a GGUF file it covers the header's tokenizer keys, so that all
             quantisations of a model share the hash.
         wrapping_tokens: tokens that the card's chat template adds to a user's message, BOS included, with the reasoning
-            on or off, whichever adds more; 0 without a template.
+            on or off, whichever adds more, or 0 without a template.
         count: returns the number of tokens of a text, without BOS and with control tokens as single tokens.
     """
 
@@ -194,7 +194,7 @@ class ScoringRules:
         unit: the official number of a score of 1: 100 for percent.
         average_of: description of the numbers that the benchmark's overall score averages.
         cluster_name: noun for a value of ``Benchmark.cluster``.
-        uncounted_metric: metric that is 1 for an answer that the official number leaves out; "" if unused.
+        uncounted_metric: metric that is 1 for an answer that the official number leaves out, or "" if unused.
         prints_all_metrics: whether the paper's tables list every metric of a task, not only the headline and metrics
             such as "accuracy/easy".
         curves: scores by length that the authors draw and no script prints, by grouping.
@@ -274,7 +274,7 @@ class Benchmark(ABC):
         """Yield the task's samples in the data's order, with questions on one document after one another.
 
         Raises:
-            BundleError: a data file is damaged; names file and line.
+            BundleError: a data file is damaged. The message names file and line.
             UsageError: the samples depend on a model, which is not set (``no_model_error``).
         """
 
@@ -283,7 +283,7 @@ class Benchmark(ABC):
         """Fill in the official prompt for one sample. Raises BundleError if the bundle lacks the template.
 
         Args:
-            chunks: the retrieved chunks in document order; () without ``mode.rag``.
+            chunks: the retrieved chunks in document order, or () without ``mode.rag``.
         """
 
     def next_step(self, bundle: Bundle, sample: Sample, mode: Mode, outputs: Sequence[str]) -> Prompt | str:
@@ -315,7 +315,7 @@ class Benchmark(ABC):
         """Score one output by the official metrics, the headline first. No output raises an exception.
 
         Args:
-            similarity: the largest cosine between the texts of ``similarity_input``; None without an embedding model.
+            similarity: largest cosine between the texts of ``similarity_input``, or None without an embedding model.
         """
 
     def cluster(self, sample: Sample, document: str) -> str:

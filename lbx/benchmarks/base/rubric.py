@@ -206,7 +206,7 @@ def parse_rubric_table(
         reserved_names: {name that a rubric must not use: meaning of the name}.
 
     Raises:
-        UsageError: the table is invalid; names the key.
+        UsageError: the table is invalid. The message names the key.
     """
     kind = table.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:

@@ -256,7 +256,8 @@ def read_literals(path: Path, names: tuple[str, ...]) -> Mapping[str, Any]:
     """Read the literals that a Python file's top level assigns to ``names``. The last assignment counts, as in Python.
 
     Raises:
-        BundleError: the file is not Python, lacks a name, or assigns anything but a literal; names file and line.
+        BundleError: the file is not Python, lacks a name, or assigns anything but a literal. The message names file and
+            line.
     """
     return _read_literals(read_text(path), str(path), names)
 
@@ -298,7 +299,8 @@ def texts_of_keys(text: str, location: str, name: str, keys: tuple[str, ...]) ->
     Other values of the dict need not be literals.
 
     Raises:
-        BundleError: the file is not Python, or has no dict of that name with a text under each key; names the file.
+        BundleError: the file is not Python, or contains no dict of that name with a text under each key. The message
+            names the file.
     """
     for node in assigned_values(text, location, name):
         if isinstance(node, ast.Dict):

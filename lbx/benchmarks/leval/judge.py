@@ -203,7 +203,7 @@ def read_judge_file(path: Path, bundle: Bundle | None = None) -> JudgeFile:
         bundle: bundle with the official rubric, which is used to parse prompts.
 
     Raises:
-        UsageError: the file is invalid; names the line.
+        UsageError: the file is invalid. The message names the line.
         BundleError: the bundle's rubric differs from the supported version.
     """
     data = read_bytes(path)

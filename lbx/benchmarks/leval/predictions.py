@@ -283,7 +283,7 @@ def _row(
 
 
 def _format_cell(scores: Sequence[float | None]) -> str:
-    """Format a cell as "45.36", or "45.90/15.60/23.64"; "" if a score is missing."""
+    """Format a cell as "45.36", or "45.90/15.60/23.64", or "" if a score is missing."""
     return "/".join(f"{score:.2f}" for score in scores if score is not None) if None not in scores else ""
 
 

@@ -242,7 +242,7 @@ def read_for_bundle(path: Path, reserved_names: Mapping[str, str]) -> tuple[Defi
     """Read and check a definition with all data, for bundling. Returns it, the data files and the document files.
 
     Raises:
-        UsageError: the definition or a data file is invalid; names file and line.
+        UsageError: the definition or a data file is invalid. The message names file and line.
     """
     with _reraise_as(
         UsageError,

@@ -158,7 +158,7 @@ def read_definition(path: Path, reserved_names: Mapping[str, str] | None = None)
         reserved_names: {name that a benchmark must not use: meaning of the name}.
 
     Raises:
-        UsageError: the definition is invalid; names the file, the task and the key.
+        UsageError: the definition is invalid. The message names the file, the task and the key.
     """
     table, digest = read_table(path)
     return _parse_definition(table, path, digest, reserved_names or {})

@@ -49,7 +49,7 @@ class DocumentReader:
             names: {field: name of the field in the row}.
 
         Raises:
-            UsageError: the row contains both, or the file cannot be read as text; names row and field.
+            UsageError: the row contains both, or the file cannot be read as text. The message names row and field.
         """
         document, path = values["document"], values.get(DOCUMENT_FILE)
         if path is None:
@@ -121,7 +121,7 @@ def samples_in(path: Path, benchmark: str, task: CustomTask) -> Iterator[Sample]
 
     Raises:
         UsageError: a line is invalid, contains an unknown field, a document that cannot be read or a reference that a
-            metric cannot score; names file and line.
+            metric cannot score. The message names file and line.
         BundleError: the file cannot be read as data.
     """
     seen: dict[str, str] = {}

@@ -14,7 +14,7 @@ from lbx.cli.output import answer, answer_json
 from lbx.cli.read_options import CheckOptions
 from lbx.cli.tables import show_table
 from lbx.options.option import key_values
-from lbx.report.format.cells import cells
+from lbx.report.format.table_cells import cells
 from lbx.report.gates import Gate, Verdict, check_run
 from lbx.report.query import ALL, ReportQuery
 from lbx.report.report import Report

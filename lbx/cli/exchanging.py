@@ -137,7 +137,7 @@ def _import_judge(options: ImportOptions, bundle: Bundle | None, metadata: Mappi
     for run in done:
         failed = f", {run.failed:,} of them errors" if run.failed else ""
         rounds = format_count(run.rounds, "round")
-        answer(f"{run.run_id}: {rounds} about {' and '.join(run.compared)}{failed}; results in {output}")
+        answer(f"{run.run_id}: {rounds} about {' and '.join(run.compared_runs)}{failed}; results in {output}")
         for line in run.numbers:
             answer(line)
         notes(run.notes)

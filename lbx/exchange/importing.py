@@ -216,7 +216,7 @@ def _notes(prediction_format: PredictionFormat, prediction_files: PredictionFile
                 f"{repeats[0].line.location}: {rows} a question again ({lines}){difference_note}; every row "
                 "counts, as in the official scorer."
             )
-    if prediction_files.stripped:
+    if prediction_files.is_stripped:
         n_split = sum(prediction.reasoning_closed is not None for prediction in prediction_files.rows)
         yield f"Reasoning was removed from {format_count(n_split, 'answer')}, and is kept as `reasoning`."
     elif blocks := count_blocks(prediction_files):
@@ -235,7 +235,7 @@ def _notes(prediction_format: PredictionFormat, prediction_files: PredictionFile
 def _run_row(parsed_predictions: ParsedPredictions) -> RunRow:
     prediction_format, prediction_files = parsed_predictions.prediction_format, parsed_predictions.prediction_files
     judged = {"judged": True} if prediction_files.for_judge else {}
-    judged |= {"strip_reasoning": True} if prediction_files.stripped else {}
+    judged |= {"strip_reasoning": True} if prediction_files.is_stripped else {}
     row = make_import_row(
         parsed_predictions.harness.name if parsed_predictions.harness else prediction_format.name,
         prediction_files.content_sha256,
@@ -379,7 +379,7 @@ def without_reasoning(prediction_format: PredictionFormat, prediction_files: Pre
         prediction_files,
         tasks=tasks,
         content_sha256=sha256_text(f"{prediction_files.content_sha256} without reasoning"),
-        stripped=True,
+        is_stripped=True,
     )
 
 

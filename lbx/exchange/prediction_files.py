@@ -46,7 +46,7 @@ class PredictionFiles:
         content_sha256: hash of the files' bytes and of options that affect their interpretation.
         ignored_names: names of other files in the folder.
         for_judge: whether the answers are for a judge, and no metric scores them.
-        stripped: whether reasoning was removed from the answers.
+        is_stripped: whether reasoning was removed from the answers.
     """
 
     tasks: Mapping[str, list[Prediction]]
@@ -54,7 +54,7 @@ class PredictionFiles:
     content_sha256: str
     ignored_names: tuple[str, ...] = ()
     for_judge: bool = False
-    stripped: bool = False
+    is_stripped: bool = False
 
     @property
     def rows(self) -> Iterable[Prediction]:

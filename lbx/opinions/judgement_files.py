@@ -57,7 +57,7 @@ class JudgeRun:
     """An imported run of a judge.
 
     Attributes:
-        compared: names of the compared runs.
+        compared_runs: names of the compared runs.
         rounds: number of rounds, two per question.
         failed: number of rounds without a judgement.
         numbers: lines with win counts and numbers, counted like the script that wrote the file.
@@ -65,7 +65,7 @@ class JudgeRun:
     """
 
     run_id: str
-    compared: tuple[str, ...]
+    compared_runs: tuple[str, ...]
     rounds: int
     failed: int
     numbers: tuple[str, ...]

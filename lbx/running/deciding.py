@@ -69,7 +69,7 @@ def resolutions(
     for benchmark in dict.fromkeys(task.benchmark for task in questions):
         tasks = [task for task in questions if task.benchmark == benchmark and task.samples]
         documents = sum(task.documents for task in tasks)
-        spread, basis = _measured(history, benchmark, [task.task for task in tasks])
+        spread, basis = _spread_in_history(history, benchmark, [task.task for task in tasks])
         if spread is None:
             spread, basis = assumed_difference([(task.samples, task.documents) for task in tasks]), ASSUMPTION
         found = None if spread is None else detectable_difference(spread, documents, tests)
@@ -84,8 +84,8 @@ def resolutions(
         )
 
 
-def _measured(history: Path | None, benchmark: str, tasks: Sequence[str]) -> tuple[Interval | None, str]:
-    """Median spread between the averages of a file's runs on these tasks."""
+def _spread_in_history(history: Path | None, benchmark: str, tasks: Sequence[str]) -> tuple[Interval | None, str]:
+    """Compute the median spread between the averages of a file's runs on these tasks."""
     family = find_benchmark(benchmark)
     if history is None or not history.exists() or family is None:
         return None, ""
